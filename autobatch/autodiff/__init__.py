@@ -1,0 +1,1 @@
+"""Reverse mode: a tape of ops, and the walk back along it."""

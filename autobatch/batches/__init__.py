@@ -1,0 +1,1 @@
+"""Batches: padded (`MaskedBatch`) and packed (`PackedBatch`), their conversions and their NumPy face."""

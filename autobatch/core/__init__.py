@@ -1,0 +1,1 @@
+"""What every other layer stands on: ops, interpreters, batched operands, pytrees, options."""

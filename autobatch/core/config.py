@@ -1,0 +1,81 @@
+"""Options, and the context manager that changes them for a block of code.
+
+Options live in a context variable, so each thread and each fiber sees its own.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from autobatch.errors import UnsupportedError
+
+__all__ = ["Config", "config", "options"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The options and their defaults.
+
+    Attributes:
+        memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
+        scheduler: how recorded ops are grouped: "depth", "agenda" or "auto".
+        seed: key of the per-example random streams (`ab.nn.dropout`).
+        strict: a fallback to the loop is an error instead of a warning.
+        warn: warn once per source line when something falls back to the loop.
+    """
+
+    memory_budget: int = 1 << 30
+    scheduler: str = "auto"
+    seed: int = 0
+    strict: bool = False
+    warn: bool = True
+
+
+_current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())
+_NAMES = tuple(field.name for field in dataclasses.fields(Config))
+_SCHEDULERS = ("depth", "agenda", "auto")
+
+
+class _ConfigView:
+    """The options in force: reads as `config.seed`; change them with `options(...)`."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_current.get(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"config.{name} cannot be assigned; write `with ab.options({name}={value!r}): ...`")
+
+    def __repr__(self) -> str:
+        return repr(_current.get())
+
+
+config = _ConfigView()
+
+
+@contextlib.contextmanager
+def options(**changes: Any) -> Iterator[Config]:
+    """Change options for a `with` block, in this thread only.
+
+    Raises:
+        UnsupportedError: an option that does not exist, or a value that it does not take.
+
+    >>> with options(seed=7):
+    ...     config.seed
+    7
+    >>> config.seed
+    0
+    """
+    unknown = sorted(set(changes) - set(_NAMES))
+    if unknown:
+        raise UnsupportedError(f"unknown option {', '.join(unknown)}; the options are {', '.join(_NAMES)}")
+    if changes.get("scheduler", "auto") not in _SCHEDULERS:
+        raise UnsupportedError(f"scheduler={changes['scheduler']!r}; expected one of {', '.join(_SCHEDULERS)}")
+    token = _current.set(dataclasses.replace(_current.get(), **changes))
+    try:
+        yield _current.get()
+    finally:
+        _current.reset(token)

@@ -1,0 +1,45 @@
+"""Falling back to a loop over the examples: one warning per source line, an error where `strict` forbids it."""
+
+import os
+import sys
+import warnings
+from types import FrameType
+
+from autobatch.core.config import config
+from autobatch.errors import FallbackWarning, UnsupportedError
+
+__all__ = ["fell_back", "forget_warnings", "user_line"]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_warned: set[tuple[str, int, str]] = set()
+
+
+def user_line() -> tuple[str, int]:
+    """(file, line) of the innermost running code that is neither this library nor NumPy."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not filename.startswith(_PACKAGE) and f"{os.sep}numpy{os.sep}" not in filename:
+            return filename, frame.f_lineno
+        frame = frame.f_back
+    return "<unknown>", 0
+
+
+def fell_back(reason: str, where: tuple[str, int] | None = None) -> None:
+    """Say that something runs as a loop over the examples, and why.
+
+    Raises:
+        UnsupportedError: under `strict`.
+    """
+    filename, line = where or user_line()
+    if config.strict:
+        raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows no loop over the examples")
+    if not config.warn or (filename, line, reason) in _warned:
+        return
+    _warned.add((filename, line, reason))
+    warnings.warn_explicit(f"{reason}; it runs as a loop over the examples", FallbackWarning, filename, line)
+
+
+def forget_warnings() -> None:
+    """Let every source line warn again."""
+    _warned.clear()

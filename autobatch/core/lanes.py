@@ -1,0 +1,85 @@
+"""Where a batch stands: the region of the lock-step run that is current, and the example that is current elsewhere.
+
+A region is a set of lanes that run the same statements. A `MaskedBatch` remembers the region it was made in; an op in
+a narrower region narrows it first (`Region.narrow`). Outside lock-step there is no region and batches must agree in size.
+"""
+
+import contextlib
+import contextvars
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+__all__ = ["Example", "Region", "current_example", "current_region", "example", "region"]
+
+
+class Region(Protocol):
+    """A set of lanes that run together."""
+
+    def narrow(self, batch: Any) -> Any:
+        """A batch of an enclosing region, restricted to the lanes of this one."""
+
+
+class Example:
+    """The identity of the running example(s), which keys its random numbers: (seed, example, call).
+
+    Attributes:
+        index: the example's place in its batch; an array of them in lock-step.
+        calls: how many random calls it has made; an array of them in lock-step.
+    """
+
+    __slots__ = ("index", "calls")
+
+    def __init__(self, index: Any = 0, calls: Any = 0) -> None:
+        self.index = index
+        self.calls = calls
+
+    def next_key(self, seed: int) -> Any:
+        """The key of the next random call: a uint64 (subclasses in lock-step: one per lane)."""
+        key = random_key(seed, self.index, self.calls)
+        self.calls += 1
+        return key
+
+
+def random_key(seed: Any, index: Any, call: Any) -> np.ndarray:
+    """Mix (seed, example, call) into uint64 keys, elementwise (the finaliser of SplitMix64, Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        z = np.asarray(seed).astype(np.uint64)
+        for part in (index, call):
+            z = (z ^ np.asarray(part).astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            z = z ^ (z >> np.uint64(31))
+    return z
+
+
+_region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobatch_region", default=None)
+_example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
+
+current_region = _region.get
+
+
+def current_example() -> Example:
+    """The running example; outside every run a fresh example 0, so that a plain call repeats itself."""
+    return _example.get() or Example()
+
+
+@contextlib.contextmanager
+def region(entered: Region | None) -> Iterator[None]:
+    """Run a block in a region."""
+    token = _region.set(entered)
+    try:
+        yield
+    finally:
+        _region.reset(token)
+
+
+@contextlib.contextmanager
+def example(entered: Example) -> Iterator[None]:
+    """Run a block as an example (or, in lock-step, as all of them)."""
+    token = _example.set(entered)
+    try:
+        yield
+    finally:
+        _example.reset(token)

@@ -1,0 +1,87 @@
+"""The op: one record that says how a primitive runs plain, batched and backward.
+
+Dispatch looks only at the operands. A class of ours that stands for an array has `_ab_rank` (which interpreter is
+innermost: the highest rank acts first) and `_ab_apply(op, args, params)`. Plain arrays have neither, and an op on
+plain arrays is its implementation.
+
+Ranks: a `MaskedBatch` is always above a tape or a trace (`BATCH_RANK`); tapes and traces nest as they were opened, so
+each takes the next level when it is entered (`next_level`).
+"""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["BATCH_RANK", "Op", "is_boxed", "next_level", "rank_of"]
+
+BATCH_RANK = 1 << 60
+
+_levels = itertools.count(1)
+
+
+def next_level() -> int:
+    """A level above every interpreter opened so far (tapes and traces nest in the order they are opened)."""
+    return next(_levels)
+
+
+def rank_of(value: Any) -> int:
+    """The rank of the interpreter that `value` belongs to; -1 for a plain value."""
+    return getattr(value, "_ab_rank", -1)
+
+
+def is_boxed(value: Any) -> bool:
+    """Whether `value` stands for an array under some interpreter of ours."""
+    return hasattr(value, "_ab_rank")
+
+
+class Op:
+    """A primitive: arrays by position, static attributes by keyword.
+
+    Attributes:
+        name: what reports and errors call it.
+        impl: `impl(*arrays, **params) -> array`, on plain NumPy arrays or scalars.
+        rule: `rule(op, operands, params) -> Batched`, the batching rule. Operands are `Batched` or shared arrays.
+            It is written in NumPy calls and ops on arrays with a leading batch axis, so what it computes can itself
+            be on a tape. None: no rule; batches run a loop over the examples.
+        vjp: `vjp(position, ct, out, args, params) -> cotangent of args[position]`, or None where the op is piecewise
+            constant (its result carries no gradient). A cotangent is an array, or any object of `core.cotangent`.
+        ragged: positions of operands whose first length is left out of a lazy signature (bags).
+        data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
+    """
+
+    __slots__ = ("name", "impl", "rule", "vjp", "ragged", "data_dependent", "kind", "pad")
+
+    def __init__(
+        self,
+        name: str,
+        impl: Callable[..., Any],
+        *,
+        rule: Callable[..., Any] | None = None,
+        vjp: Callable[..., Any] | None = None,
+        ragged: tuple[int, ...] = (),
+        data_dependent: bool = False,
+        kind: str = "op",
+        pad: Any = None,
+    ) -> None:
+        self.name = name
+        self.impl = impl
+        self.rule = rule
+        self.vjp = vjp
+        self.ragged = ragged
+        self.data_dependent = data_dependent
+        self.kind = kind
+        self.pad = pad
+
+    def __call__(self, *args: Any, **params: Any) -> Any:
+        top: Any = None
+        rank = -1
+        for arg in args:
+            arg_rank = getattr(arg, "_ab_rank", -1)
+            if arg_rank > rank:
+                top, rank = arg, arg_rank
+        if top is None:
+            return self.impl(*args, **params)
+        return top._ab_apply(self, args, params)
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"

@@ -1,0 +1,131 @@
+"""Pytrees: nested dicts, lists, tuples, named tuples and dataclasses whose leaves are anything else.
+
+The idea is JAX's (`jax.tree_util`). `None` is a node without leaves there; here it is a leaf like any other object,
+because an example-level function may return it as a value.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from autobatch.errors import StructureError
+
+__all__ = ["TreeDef", "flatten", "is_node", "leaves", "map_tree", "unflatten"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeDef:
+    """The structure of a tree: how to build a node from its children. A leaf is a TreeDef of kind None.
+
+    Attributes:
+        kind: the class of the node, None for a leaf.
+        keys: dict keys, dataclass field names, or positions.
+        children: one TreeDef per key.
+    """
+
+    kind: type | None
+    keys: tuple[Any, ...] = ()
+    children: tuple["TreeDef", ...] = ()
+
+    @property
+    def num_leaves(self) -> int:
+        return 1 if self.kind is None else sum(child.num_leaves for child in self.children)
+
+
+_LEAF = TreeDef(None)
+
+
+def is_node(tree: Any) -> bool:
+    """Whether `tree` is a container that pytrees look into."""
+    return isinstance(tree, dict | list | tuple) or (dataclasses.is_dataclass(tree) and not isinstance(tree, type))
+
+
+def _children(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
+    if isinstance(tree, dict):
+        return tuple(tree), list(tree.values())
+    if isinstance(tree, list | tuple):
+        return tuple(range(len(tree))), list(tree)
+    names = tuple(field.name for field in dataclasses.fields(tree))
+    return names, [getattr(tree, name) for name in names]
+
+
+def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+    """The leaves of a tree, left to right, and its structure.
+
+    >>> values, structure = flatten({"a": 1, "b": (2, [3])})
+    >>> values
+    [1, 2, 3]
+    >>> unflatten(structure, [10, 20, 30])
+    {'a': 10, 'b': (20, [30])}
+    """
+    out: list[Any] = []
+    return out, _flatten_into(tree, out)
+
+
+def _flatten_into(tree: Any, out: list[Any]) -> TreeDef:
+    if not is_node(tree):
+        out.append(tree)
+        return _LEAF
+    keys, children = _children(tree)
+    return TreeDef(type(tree), keys, tuple(_flatten_into(child, out) for child in children))
+
+
+def unflatten(structure: TreeDef, values: Iterable[Any]) -> Any:
+    """The tree of this structure with these leaves; the inverse of `flatten`."""
+    return _build(structure, iter(values))
+
+
+def _build(structure: TreeDef, values: Any) -> Any:
+    kind = structure.kind
+    if kind is None:
+        return next(values)
+    children = [_build(child, values) for child in structure.children]
+    if issubclass(kind, dict):
+        return _rebuild_dict(kind, zip(structure.keys, children, strict=True))
+    if hasattr(kind, "_fields"):
+        return kind(*children)
+    if issubclass(kind, list | tuple):
+        return kind(children)
+    return _rebuild_dataclass(kind, zip(structure.keys, children, strict=True))
+
+
+def _rebuild_dict(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
+    try:
+        return kind(items)
+    except TypeError:  # a subclass with another constructor, such as defaultdict
+        out = kind()
+        out.update(items)
+        return out
+
+
+def _rebuild_dataclass(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
+    out = object.__new__(kind)  # no __init__: init=False fields and __post_init__ checks must not run again
+    for name, value in items:
+        object.__setattr__(out, name, value)
+    return out
+
+
+def leaves(tree: Any) -> list[Any]:
+    """The leaves of a tree, left to right."""
+    out: list[Any] = []
+    _flatten_into(tree, out)
+    return out
+
+
+def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Apply `f` leaf by leaf to trees of one structure.
+
+    Raises:
+        StructureError: the trees differ in structure.
+
+    >>> map_tree(lambda x, y: x + y, {"a": 1}, {"a": 2})
+    {'a': 3}
+    """
+    values, structure = flatten(tree)
+    columns = [values]
+    for position, other in enumerate(others, 1):
+        other_values, other_structure = flatten(other)
+        if other_structure != structure:
+            raise StructureError(f"tree {position} is {other_structure}; expected the structure of tree 0, {structure}")
+        columns.append(other_values)
+    return unflatten(structure, [f(*row) for row in zip(*columns, strict=True)])

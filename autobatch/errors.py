@@ -1,0 +1,66 @@
+"""The errors and warnings of the library, each also a builtin, so that existing `except` clauses hold.
+
+A message says what was given, what was expected and what to write instead. Which example failed is added once, as a
+note, at the boundary where the example is known (`note_example`).
+"""
+
+__all__ = [
+    "BadIdError",
+    "DTypeError",
+    "FallbackWarning",
+    "ForcedValueError",
+    "NeedsLoop",
+    "ShapeError",
+    "StructureError",
+    "UnsupportedError",
+    "note_example",
+]
+
+
+class ShapeError(ValueError):
+    """Shapes, ranks, lengths or batch sizes that do not fit together."""
+
+
+class DTypeError(TypeError):
+    """A dtype that the operation does not take."""
+
+
+class StructureError(ValueError):
+    """Two nested structures (dict, list, tuple, dataclass) that should be alike and are not."""
+
+
+class BadIdError(IndexError):
+    """An id outside its table, or offsets that do not describe bags."""
+
+
+class UnsupportedError(TypeError):
+    """Something that cannot be batched or differentiated, where a loop over the examples is not allowed."""
+
+
+class ForcedValueError(TypeError):
+    """A value was needed as a plain number or array where only a gradient-carrying one exists."""
+
+
+class NeedsLoop(UnsupportedError):
+    """Raised inside a lock-step run to say: this cannot run for all lanes at once, run a loop over the examples.
+
+    It is raised before anything outside the run was changed, so the loop starts from the state the caller left.
+    """
+
+
+class FallbackWarning(UserWarning):
+    """Something ran as a loop over the examples: right, but slow. Given once for each source line."""
+
+
+_NOTE = "raised for example "
+
+
+def note_example(error: BaseException, index: int) -> BaseException:
+    """Name the failing example in a note of `error`, once; inner boundaries win. Returns `error`.
+
+    >>> note_example(ValueError("bad"), 3).__notes__
+    ['raised for example 3']
+    """
+    if not any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+        error.add_note(f"{_NOTE}{index}")
+    return error
