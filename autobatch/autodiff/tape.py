@@ -1,31 +1,38 @@
 """The tape: the ops that ran on differentiated values, in order; and `backward`, which walks it in reverse.
 
-A value on a tape is a `TapeArray`. What it holds may itself be an array of an interpreter opened before (a batch, a
-lazy array, an outer tape), so gradients nest with everything else.
+A value on a tape is a `TapeArray`. What it holds may itself be an array of an interpreter opened before (a lazy array,
+an outer tape), so gradients nest with everything else.
 """
 
-from collections.abc import Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.cotangent import total
+from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.op import Op, next_level
-from autobatch.errors import ForcedValueError
+from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
 
 __all__ = ["Tape", "TapeArray"]
 
+# What NumPy computes for an operator between Python numbers is a NumPy scalar; Python's own result is weak again.
+_PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.divide: operator.truediv,
+    np.floor_divide: operator.floordiv,
+    np.remainder: operator.mod,
+    np.power: operator.pow,
+    np.negative: operator.neg,
+    np.positive: operator.pos,
+    np.absolute: operator.abs,
+}
 
-class _Node:
-    __slots__ = ("op", "out", "args", "params", "parents")
-
-    def __init__(self, op: Op, out: Any, args: Sequence[Any], params: dict[str, Any], parents: list[tuple[int, int]]):
-        self.op = op
-        self.out = out
-        self.args = args
-        self.params = params
-        self.parents = parents
+# A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf.
+_Node = tuple[Op, Any, list[Any], dict[str, Any], list[tuple[int, int]]]
 
 
 class Tape:
@@ -38,59 +45,70 @@ class Tape:
     [array([3., 5.])]
     """
 
-    __slots__ = ("level", "nodes")
+    __slots__ = ("closed", "level", "nodes")
 
     def __init__(self) -> None:
         self.level = next_level()
         self.nodes: list[_Node | None] = []
+        self.closed = False
 
     def leaf(self, value: Any) -> "TapeArray":
         """A differentiated input."""
         self.nodes.append(None)
         return TapeArray(self, len(self.nodes) - 1, value)
 
-    def record(
-        self, op: Op, out: Any, args: Sequence[Any], params: dict[str, Any], parents: list[tuple[int, int]]
-    ) -> "TapeArray":
-        self.nodes.append(_Node(op, out, args, params, parents))
-        return TapeArray(self, len(self.nodes) - 1, out)
+    def close(self) -> None:
+        """Drop what was recorded. Values that are still held keep their data and refuse further ops."""
+        self.nodes.clear()
+        self.closed = True
 
-    def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"]) -> list[Any]:
+    def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"], *, free: bool = False) -> list[Any]:
         """The cotangent of each leaf, given that of `output`; None for a leaf that does not influence it.
 
-        Contributions to a value are collected and summed once, when the walk reaches it.
+        Contributions to a value are summed when the walk reaches it; a cotangent lives until its op has been walked.
+
+        Args:
+            free: drop each node after its use, so that what it keeps alive goes early.
         """
-        pending: list[list[Any] | None] = [None] * (output.index + 1)
-        pending[output.index] = [ct]
-        wanted = {leaf.index for leaf in leaves}
+        nodes = self.nodes
+        pending: list[Any] = [None] * (output.index + 1)
+        pending[output.index] = ct
         for index in range(output.index, -1, -1):
-            parts, node = pending[index], self.nodes[index]
-            if parts is None or node is None:
+            part, node = pending[index], nodes[index]
+            if part is None:
+                if free:
+                    nodes[index] = None
                 continue
-            if index not in wanted:
-                pending[index] = None
-            out_ct = total(parts)
-            if hasattr(out_ct, "to_dense"):
-                out_ct = out_ct.to_dense()
-            for position, parent in node.parents:
-                part = node.op.vjp(position, out_ct, node.out, node.args, node.params)  # type: ignore[misc]
-                if part is None:
+            if type(part) is Contributions:
+                part = part.total()
+            if node is None:  # a leaf: its total stays
+                pending[index] = part
+                continue
+            pending[index] = None
+            if isinstance(part, SparseCotangent):
+                part = part.to_dense()
+            op, out, args, params, parents = node
+            vjp = op.vjp
+            for position, parent in parents:
+                contribution = vjp(position, part, out, args, params)  # type: ignore[misc]
+                if contribution is None:
                     continue
                 slot = pending[parent]
                 if slot is None:
-                    pending[parent] = [part]
+                    pending[parent] = contribution
+                elif type(slot) is Contributions:
+                    slot.add(contribution)
                 else:
-                    slot.append(part)
-        return [
-            total(parts) if leaf.index <= output.index and (parts := pending[leaf.index]) is not None else None
-            for leaf in leaves
-        ]
+                    pending[parent] = Contributions(slot, contribution)
+            if free:
+                nodes[index] = None
+        return [pending[leaf.index] if leaf.index <= output.index else None for leaf in leaves]
 
 
 class TapeArray(ArrayFace):
     """An array on a tape. Behaves as the array it holds; every op on it is recorded."""
 
-    __slots__ = ("tape", "index", "value", "_ab_rank")
+    __slots__ = ("__weakref__", "_ab_rank", "index", "tape", "value")
 
     def __init__(self, tape: Tape, index: int, value: Any) -> None:
         self.tape = tape
@@ -99,36 +117,124 @@ class TapeArray(ArrayFace):
         self._ab_rank = tape.level
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        rank = self._ab_rank
+        tape = self.tape
         values: list[Any] = []
         parents: list[tuple[int, int]] = []
         for position, arg in enumerate(args):
-            if type(arg) is TapeArray and arg._ab_rank == rank:
+            if type(arg) is TapeArray and arg.tape is tape:
                 parents.append((position, arg.index))
                 arg = arg.value
             values.append(arg)
+        if tape.closed:
+            _refuse_closed(op)
         out = op(*values, **params)
-        if op.vjp is None or np.dtype(out.dtype).kind not in "fc":
+        if type(self.value) is float and op.impl in _PYTHON_OPERATORS:
+            out = _as_python(op, values, out)
+            if op.vjp is None or type(out) is not float:
+                return out
+        elif op.vjp is None or out.dtype.kind not in "fc":
             return out
-        return self.tape.record(op, out, values, params, parents)
+        nodes = tape.nodes
+        nodes.append((op, out, values, params, parents))
+        return TapeArray(tape, len(nodes) - 1, out)
+
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> NoReturn:
+        name = getattr(function, "__name__", str(function))
+        raise UnsupportedError(
+            f"no gradient for np.{name}{f': {reason}' if reason else ''}; write it in functions that have one, or keep "
+            "it outside the differentiated function"
+        )
+
+    def _ab_rebind(self, new: Any) -> None:
+        """Become `new`: what an in-place write leaves in its target."""
+        if type(new) is not TapeArray:
+            new = self.tape.leaf(new)
+        self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
 
     @property
     def shape(self) -> Any:
-        return self.value.shape
+        return getattr(self.value, "shape", ())
 
     @property
     def ndim(self) -> int:
-        return self.value.ndim
+        return getattr(self.value, "ndim", 0)
+
+    @property
+    def size(self) -> Any:
+        return getattr(self.value, "size", 1)
 
     @property
     def dtype(self) -> np.dtype:
-        return self.value.dtype
+        return _FLOAT if type(self.value) is float else self.value.dtype
+
+    def __len__(self) -> int:
+        shape = self.shape
+        if not shape:
+            raise TypeError("len() of unsized object")
+        return shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self.shape[0]))
+
+    def __getitem__(self, index: Any) -> Any:
+        lookup = getattr(self.value, "_ab_lookup", None)
+        return super().__getitem__(index) if lookup is None else lookup(self, index, super().__getitem__)  # type: ignore[misc]
+
+    @property
+    def _ab_lookup(self) -> Any:
+        return getattr(self.value, "_ab_lookup", None)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)  # piecewise constant: no gradient is lost
+
+    def _forced(self, wanted: str, instead: str) -> NoReturn:
+        raise ForcedValueError(
+            f"{wanted} was needed from a value that carries a gradient (shape {self.shape}, {self.dtype}); {instead}"
+        )
+
+    def __float__(self) -> float:
+        self._forced("a Python float", "leave out float() or math.*: NumPy functions take the value as it is")
+
+    def __complex__(self) -> complex:
+        self._forced("a Python complex", "leave out complex(): NumPy functions take the value as it is")
+
+    def __int__(self) -> int:
+        self._forced("a Python int", "write np.floor(x) or np.trunc(x) first, whose results carry no gradient")
+
+    def __index__(self) -> int:
+        self._forced("an index", "index with integers, which carry no gradient")
+
+    def item(self, *args: Any) -> Any:
+        self._forced("a Python number", "leave out .item(): a 0-d array computes as a number does")
+
+    def tolist(self) -> Any:
+        self._forced("a list of Python numbers", "iterate over the array, or return it as auxiliary output")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise ForcedValueError(
-            f"a plain array was needed from a value that carries a gradient (shape {self.shape}, {self.dtype}); "
-            "use NumPy functions on it as it is, or return it as auxiliary output (has_aux=True)"
+        self._forced(
+            "a plain array",
+            "write np.stack for np.array([...]), assign into np.zeros_like of such a value instead of a plain array, "
+            "or return it as auxiliary output (has_aux=True)",
         )
 
     def __repr__(self) -> str:
         return f"TapeArray({self.value!r})"
+
+
+_FLOAT = np.dtype(np.float64)
+
+
+def _refuse_closed(op: Op) -> NoReturn:
+    raise UnsupportedError(
+        f"{op.name} on a value from an ab.grad call that has returned; its gradient can no longer be taken: return "
+        "values as auxiliary output (has_aux=True) instead of storing them from inside the function"
+    )
+
+
+def _as_python(op: Op, values: Sequence[Any], out: Any) -> Any:
+    """The result of an operator between Python numbers, as Python gives it: weak, with Python's exceptions."""
+    if all(type(value) in (int, float, bool) for value in values):
+        return _PYTHON_OPERATORS[op.impl](*values)
+    return out

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batched", "Lengths", "Size", "padding_mask", "same_size"]
+__all__ = ["Batched", "Lengths", "Packed", "Size", "padding_mask", "same_size"]
 
 
 class Lengths:
@@ -23,7 +23,7 @@ class Lengths:
            [False, False, False]])
     """
 
-    __slots__ = ("values", "_masks")
+    __slots__ = ("_masks", "values")
 
     def __init__(self, values: Any) -> None:
         self.values = np.array(values, dtype=np.int64)
@@ -74,7 +74,7 @@ class Batched:
         scalar: int, float, bool or complex where each example is a Python scalar (weak in NumPy's promotion), else None.
     """
 
-    __slots__ = ("data", "sizes", "scalar")
+    __slots__ = ("data", "scalar", "sizes")
 
     data: Any
     sizes: tuple[Size, ...]
@@ -100,6 +100,40 @@ class Batched:
 
     def __repr__(self) -> str:
         return f"Batched({self.data!r}, sizes={self.sizes}, scalar={self.scalar})"
+
+
+class Packed:
+    """An operand of variable first length without padding: the values of all examples, one after the other.
+
+    What a batching rule may be given in a `ragged` position of its op (a bag of ids, its weights).
+
+    Attributes:
+        values: (N, ...) array, plain or of an interpreter below; every example's values have the same trailing shape.
+        offsets: (B + 1,) int64, non-decreasing from 0 to N: example i is `values[offsets[i]:offsets[i + 1]]`.
+
+    >>> Packed(np.array([5, 6, 7]), np.array([0, 2, 2, 3])).lengths
+    array([2, 0, 1])
+    """
+
+    __slots__ = ("offsets", "values")
+
+    values: Any
+    offsets: np.ndarray
+
+    def __init__(self, values: Any, offsets: np.ndarray) -> None:
+        self.values = values
+        self.offsets = offsets
+
+    @property
+    def batch_size(self) -> int:
+        return self.offsets.shape[0] - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def __repr__(self) -> str:
+        return f"Packed({self.values!r}, offsets={self.offsets!r})"
 
 
 def padding_mask(sizes: Sequence[Size], padded: Sequence[int], axes: Sequence[int] | None = None) -> np.ndarray | None:

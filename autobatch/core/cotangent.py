@@ -1,8 +1,8 @@
 """Cotangents that are not stored densely, and how they add up.
 
-A vjp may return an array or a `SparseCotangent`: something that knows how to add itself into a dense buffer. The tape
-keeps contributions in a list and combines them once, so reading T rows of one buffer costs T rows backward, not T
-buffers.
+A vjp may return an array or a `SparseCotangent`: something that knows how to add itself into a dense buffer. Dense
+contributions to a value are added as they come, into one buffer; sparse ones are kept and combined once, so reading T
+rows of one buffer costs T rows backward, not T buffers.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Scatter", "SparseCotangent", "total"]
+from autobatch.core.op import is_boxed
+
+__all__ = ["Contributions", "Scatter", "SparseCotangent", "total"]
 
 
 class SparseCotangent:
@@ -26,11 +28,16 @@ class SparseCotangent:
     shape: tuple[int, ...]
     dtype: np.dtype
 
+    @property
+    def boxed(self) -> bool:
+        """Whether the values belong to an interpreter of ours, so that nothing may be added in place."""
+        return False
+
     def add_to(self, dense: np.ndarray) -> None:
-        """Add into a dense array of `shape`, in place."""
+        """Add into a plain dense array of `shape`, in place; only where not `boxed`."""
         raise TypeError(f"{type(self).__name__} does not say how it adds up")
 
-    def to_dense(self) -> np.ndarray:
+    def to_dense(self) -> Any:
         out = np.zeros(self.shape, self.dtype)
         self.add_to(out)
         return out
@@ -38,10 +45,7 @@ class SparseCotangent:
     @staticmethod
     def combine(parts: Sequence[Any]) -> Any:
         """The sum of parts of this one class; by default dense."""
-        out = parts[0].to_dense()
-        for part in parts[1:]:
-            part.add_to(out)
-        return out
+        return _add_all(parts[0].to_dense(), parts[1:], owned=True)
 
 
 class Scatter(SparseCotangent):
@@ -50,9 +54,12 @@ class Scatter(SparseCotangent):
     Args:
         index: anything that indexes a NumPy array; `unique` says that no element is named twice.
         values: the cotangent of `array[index]`, plain or of an interpreter below.
+
+    >>> Scatter(np.array([2, 0, 2]), np.array([1.0, 5.0, 3.0]), (4,), np.float64, unique=False).to_dense()
+    array([5., 0., 4., 0.])
     """
 
-    __slots__ = ("index", "values", "shape", "dtype", "unique")
+    __slots__ = ("dtype", "index", "shape", "unique", "values")
 
     def __init__(self, index: Any, values: Any, shape: tuple[int, ...], dtype: Any, *, unique: bool) -> None:
         self.index = index
@@ -61,38 +68,128 @@ class Scatter(SparseCotangent):
         self.dtype = dtype
         self.unique = unique
 
+    @property
+    def boxed(self) -> bool:
+        return is_boxed(self.values)
+
     def add_to(self, dense: np.ndarray) -> None:
         if self.unique:
             dense[self.index] += self.values
+        elif isinstance(self.index, np.ndarray) and self.index.dtype.kind in "iu" and dense.ndim > 1:
+            _add_rows(dense, self.index, self.values)
         else:
             np.add.at(dense, self.index, self.values)
 
+    def to_dense(self) -> Any:
+        return _scatter_boxed([self]) if self.boxed else super().to_dense()
+
+    @staticmethod
+    def combine(parts: Sequence[Any]) -> Any:
+        if any(part.boxed for part in parts):
+            return _scatter_boxed(parts)
+        return SparseCotangent.combine(parts)
+
+
+class Contributions:
+    """The contributions to one cotangent, added as they come.
+
+    Only a buffer that was made here is added into: a contribution may be someone else's array.
+    """
+
+    __slots__ = ("dense", "owned", "sparse")
+
+    def __init__(self, first: Any, second: Any) -> None:
+        self.dense: Any = None
+        self.owned = False
+        self.sparse: list[Any] = []
+        self.add(first)
+        self.add(second)
+
+    def add(self, part: Any) -> None:
+        if isinstance(part, SparseCotangent):
+            self.sparse.append(part)
+        elif self.dense is None:
+            self.dense = part
+        elif self.owned and not hasattr(part, "_ab_rank"):
+            np.add(self.dense, part, out=self.dense)
+        else:
+            self.dense = self.dense + part
+            self.owned = type(self.dense) is np.ndarray
+
+    def total(self) -> Any:
+        """The sum: dense if any part is dense, else as the class of the parts combines."""
+        sparse = self.sparse
+        if not sparse:
+            return self.dense
+        if self.dense is None:
+            kind = type(sparse[0])
+            if all(type(part) is kind for part in sparse):
+                return sparse[0] if len(sparse) == 1 else kind.combine(sparse)
+            return _add_all(sparse[0].to_dense(), sparse[1:], owned=True)
+        return _add_all(self.dense, sparse, owned=self.owned)
+
 
 def total(parts: Sequence[Any]) -> Any:
-    """The sum of cotangent contributions: dense if any part is dense, else as its class combines.
+    """The sum of one or more cotangent contributions.
 
     >>> total([np.ones(2), Scatter(1, 5.0, (2,), np.float64, unique=True)])
     array([1., 6.])
     """
     if len(parts) == 1:
         return parts[0]
-    dense = [part for part in parts if not isinstance(part, SparseCotangent)]
-    sparse = [part for part in parts if isinstance(part, SparseCotangent)]
-    if not dense:
-        kind = type(sparse[0])
-        if all(type(part) is kind for part in sparse):
-            return kind.combine(sparse)
-        dense = [sparse.pop(0).to_dense()]
-    out = dense[0] + dense[1] if len(dense) > 1 else dense[0]
-    owned = len(dense) > 1 and type(out) is np.ndarray  # a fresh array, which may be added into
-    for part in dense[2:]:
-        if owned:
-            np.add(out, part, out=out)
-        else:
-            out = out + part
-    if sparse:
-        if not owned:
-            out = np.array(out)
-        for part in sparse:
-            part.add_to(out)
-    return out
+    out = Contributions(parts[0], parts[1])
+    for part in parts[2:]:
+        out.add(part)
+    return out.total()
+
+
+def _add_all(dense: Any, sparse: Sequence[Any], *, owned: bool) -> Any:
+    for part in sparse:
+        if part.boxed or is_boxed(dense):
+            dense, owned = dense + part.to_dense(), False
+            continue
+        if not owned or type(dense) is not np.ndarray:
+            dense, owned = np.array(dense), True
+        part.add_to(dense)
+    return dense
+
+
+def _add_rows(dense: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
+    """`np.add.at(dense, index, values)` for an integer array of row numbers: sorted runs summed, then added once."""
+    rows = index.ravel()
+    if not rows.size:
+        return
+    rows = np.where(rows < 0, rows + dense.shape[0], rows)
+    values = np.broadcast_to(values, index.shape + dense.shape[1:]).reshape(rows.shape + dense.shape[1:])
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
+    dense[rows[starts]] += np.add.reduceat(values[order], starts, axis=0)
+
+
+def _scatter_boxed(parts: Sequence[Scatter]) -> Any:
+    """Scatters whose values are on an interpreter, as one dense array, by reads only (so that it differentiates).
+
+    Element e of the result is the sum over the list of values that go there; the lists are padded to one width with
+    the position of an appended zero.
+    """
+    shape, dtype = parts[0].shape, parts[0].dtype
+    numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    targets, values = [], []
+    for part in parts:
+        target = numbers[part.index]
+        targets.append(np.ravel(target))
+        values.append(np.reshape(np.broadcast_to(part.values, np.shape(target)), (-1,)))
+    target = np.concatenate(targets)
+    padded = np.concatenate([*values, np.zeros(1, dtype)])
+    order = np.argsort(target, kind="stable")
+    ordered = target[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    place = np.arange(len(ordered)) - first  # which of the values that go to its target
+    elements, row = np.unique(ordered, return_inverse=True)
+    lists = np.full((len(elements), int(place.max(initial=-1)) + 1), len(target))
+    lists[row, place] = order
+    sums = np.concatenate([np.sum(np.take(padded, lists), axis=1), np.zeros(1, dtype)])
+    where = np.full(numbers.size, len(elements))
+    where[elements] = np.arange(len(elements))
+    return np.reshape(np.take(sums, where), shape)

@@ -1,0 +1,275 @@
+"""`grad` and `value_and_grad`: reverse-mode gradients of a scalar function over pytrees of parameters."""
+
+import copy
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.core import pytree
+from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.batched import Batched, padding_mask
+from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.lanes import current_region
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
+
+__all__ = ["grad", "value_and_grad"]
+
+
+def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The gradient of a function that returns one real scalar.
+
+    Args:
+        f: any function of NumPy arrays and pytrees of them (dict, list, tuple, namedtuple, dataclass).
+        argnums: which positional argument(s) to differentiate; with a sequence, the result is a tuple.
+        has_aux: `f` returns (scalar, anything), and the result is (gradient, anything).
+
+    Returns:
+        A function of the same arguments. The gradient has the structure of the argument: an array of the leaf's shape
+        and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`, None for a leaf that is neither an array
+        nor a number. A leaf that does not influence the result gets zeros.
+
+    Raises:
+        DTypeError: an integer or complex number or array among the leaves; the message names it.
+        ShapeError: the result is not a scalar.
+        UnsupportedError: the result is a batch, or an operation has no gradient.
+
+    >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
+    {'w': array([2., 4.])}
+    """
+    both = value_and_grad(f, argnums, has_aux)
+
+    @functools.wraps(f)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return gradient
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """As `grad`, and the value too: (value, gradient), or with `has_aux` ((value, aux), gradient).
+
+    >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
+    >>> value, gradient
+    (9.0, 6.0)
+    """
+    if not callable(f):
+        raise UnsupportedError(
+            f"ab.grad takes a function; got {type(f).__name__}: write ab.grad(f)(x), not ab.grad(f(x))"
+        )
+    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    single = isinstance(argnums, int)
+
+    @functools.wraps(f)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        _check_call(f, positions, args)
+        tape = Tape()
+        try:
+            boxed = list(args)
+            inputs: list[_Input] = []
+            structures = []
+            for position in positions:
+                values, structure = pytree.flatten(args[position])
+                slots = [_Input.of(tape, value) for value in values]
+                if any(slot.error for slot in slots):
+                    _refuse_leaf(f, position, structure, slots)
+                inputs += slots
+                structures.append(structure)
+                boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
+            result = f(*boxed, **kwargs)
+            result, aux = _split_aux(result) if has_aux else (result, None)
+            result = _settled(result, tape)
+            _check_result(result)
+            found = iter(_backward(tape, result, [slot for slot in inputs if slot.leaf is not None]))
+            taken: set[int] = set()
+            gradients = iter([None if slot.leaf is None else slot.finish(next(found), taken) for slot in inputs])
+            trees = [pytree.unflatten(structure, gradients) for structure in structures]
+            value = _unbox(result, tape)
+            out = (value, pytree.map_tree(lambda leaf: _unbox(_settled(leaf, tape), tape), aux)) if has_aux else value
+            return out, trees[0] if single else tuple(trees)
+        finally:
+            tape.close()
+
+    return wrapper
+
+
+class _Input:
+    """One leaf of the differentiated arguments: what stands for it inside the function, and how its gradient ends."""
+
+    __slots__ = ("boxed", "error", "leaf", "value")
+
+    def __init__(self, value: Any, leaf: TapeArray | None, boxed: Any, error: str = "") -> None:
+        self.value = value
+        self.leaf = leaf
+        self.boxed = boxed
+        self.error = error
+
+    @classmethod
+    def of(cls, tape: Tape, value: Any) -> "_Input":
+        if isinstance(value, bool) or not (isinstance(value, int | float | complex) or hasattr(value, "dtype")):
+            return cls(value, None, value)
+        dtype = dtype_of(value)
+        if dtype.kind != "f":
+            return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
+        if rank_of(value) == BATCH_RANK:
+            leaf = tape.leaf(_batch_data(value))
+            return cls(value, leaf, _with_data(value, leaf))
+        leaf = tape.leaf(value)
+        return cls(value, leaf, leaf)
+
+    def finish(self, ct: Any, taken: set[int]) -> Any:
+        """The gradient as the caller gets it: the leaf's kind, shape and dtype, in memory of its own."""
+        value = self.value
+        if hasattr(value, "_ab_gradient"):
+            return value._ab_gradient(ct)
+        if rank_of(value) == BATCH_RANK:
+            out = _owned(ct, _batch_data(value), taken)
+            if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:
+                out = np.where(mask, out, np.zeros((), dtype_of(out)))
+            return _with_data(value, out)
+        return _owned(ct, value, taken)
+
+
+def _owned(ct: Any, value: Any, taken: set[int]) -> Any:
+    """A cotangent in the form of `value`, sharing no memory with another gradient."""
+    if ct is None:
+        ct = np.zeros(getattr(value, "shape", ()), dtype_of(value))
+    elif isinstance(ct, SparseCotangent):
+        ct = ct.to_dense()
+    if is_boxed(ct):
+        return ct
+    if type(value) is float:
+        return float(ct)
+    if isinstance(value, np.generic):
+        return dtype_of(value).type(ct)
+    if type(ct) is not np.ndarray or ct.base is not None or not ct.flags.owndata or id(ct) in taken:
+        ct = np.array(ct)
+    taken.add(id(ct))
+    return ct
+
+
+def _batch_data(batch: Any) -> Any:
+    return batch.data if isinstance(batch, Batched) else batch.values
+
+
+def _with_data(batch: Any, data: Any) -> Any:
+    out = copy.copy(batch)
+    setattr(out, "data" if isinstance(batch, Batched) else "values", data)
+    return out
+
+
+def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[Any]) -> None:
+    for position in positions:
+        if not 0 <= position < len(args):
+            raise UnsupportedError(
+                f"argnums={position}, but {_name(f)} was called with {len(args)} positional arguments; pass what is "
+                "differentiated by position, or change argnums"
+            )
+    if current_region() is not None and any(rank_of(x) == BATCH_RANK for arg in args for x in pytree.leaves(arg)):
+        raise NeedsLoop("ab.grad of a value of each example")
+
+
+def _refuse_leaf(f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[_Input]) -> NoReturn:
+    path, error = next((path, slot.error) for path, slot in zip(_paths(structure), slots, strict=True) if slot.error)
+    where = _argument(f, position) + path
+    raise DTypeError(
+        f"{where} is {error}, which has no gradient; make it a float ({where}.astype(np.float32), or 3.0 for 3), or "
+        "pass it outside of the differentiated argument"
+    )
+
+
+def _name(f: Callable[..., Any]) -> str:
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def _argument(f: Callable[..., Any], position: int) -> str:
+    try:
+        names = list(inspect.signature(f).parameters)
+    except (TypeError, ValueError):  # a C function without a signature
+        names = []
+    return names[position] if position < len(names) else f"argument {position}"
+
+
+def _paths(structure: pytree.TreeDef) -> Iterator[str]:
+    """How the source would name each leaf: `['w']`, `[0]`, `.weight`."""
+    kind = structure.kind
+    if kind is None:
+        yield ""
+        return
+    fields = getattr(kind, "_fields", None)
+    for key, child in zip(structure.keys, structure.children, strict=True):
+        if issubclass(kind, dict):
+            step = f"[{key!r}]"
+        elif issubclass(kind, list | tuple):
+            step = f".{fields[key]}" if fields else f"[{key}]"
+        else:
+            step = f".{key}"
+        for rest in _paths(child):
+            yield step + rest
+
+
+def _split_aux(result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise UnsupportedError(
+            f"with has_aux=True the function returns (scalar, auxiliary); it returned {type(result).__name__}"
+        )
+    return result
+
+
+def _settled(leaf: Any, tape: Tape) -> Any:
+    """A result that an interpreter opened inside the function still holds back, computed."""
+    force = getattr(leaf, "_ab_force", None)
+    return leaf if force is None or rank_of(leaf) < tape.level else force()
+
+
+def _check_result(result: Any) -> None:
+    if rank_of(result) == BATCH_RANK:
+        raise UnsupportedError(
+            "the differentiated function returned a batch, one value for each example; reduce it over the batch "
+            "(`out.data.mean()` where nothing is padding), or take each example's gradient with ab.map(ab.grad(f), xs)"
+        )
+    if pytree.is_node(result):
+        raise UnsupportedError(
+            f"the differentiated function returned a {type(result).__name__}; it returns one real scalar, or "
+            "(scalar, auxiliary) with has_aux=True"
+        )
+    if result is None or not (isinstance(result, int | float | complex) or hasattr(result, "dtype")):
+        raise UnsupportedError(
+            f"the differentiated function returned {'None' if result is None else type(result).__name__}; it returns "
+            "one real scalar: has it a `return`?"
+        )
+    shape, dtype = shape_of(result), dtype_of(result)
+    if shape != ():
+        raise ShapeError(
+            f"the differentiated function returned an array of shape {shape}; it returns one scalar: write "
+            ".sum(), .mean() or an index such as [0]"
+        )
+    if dtype.kind != "f":
+        raise DTypeError(
+            f"the differentiated function returned a scalar of dtype {dtype}; a gradient needs a real float"
+        )
+
+
+def _backward(tape: Tape, result: Any, inputs: Sequence[_Input]) -> list[Any]:
+    leaves = [slot.leaf for slot in inputs if slot.leaf is not None]
+    if type(result) is not TapeArray or result.tape is not tape:
+        return [None] * len(leaves)
+    return tape.backward(result, np.ones((), result.dtype), leaves, free=True)
+
+
+def _unbox(leaf: Any, tape: Tape) -> Any:
+    """What a value on this tape holds; anything else as it is."""
+    if type(leaf) is TapeArray:
+        return leaf.value if leaf.tape is tape else leaf
+    if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
+        data = _batch_data(leaf)
+        inner = _unbox(data, tape)
+        return leaf if inner is data else _with_data(leaf, inner)
+    return leaf

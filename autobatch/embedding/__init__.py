@@ -1,0 +1,1 @@
+"""Embedding tables, look-ups, bags, segments and the sparse gradients of tables."""

@@ -1,0 +1,1 @@
+"""Numba loops on plain arrays. They trust their input: every check stands in the caller."""

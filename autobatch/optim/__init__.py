@@ -1,0 +1,1 @@
+"""Optimisers that update parameters in place, dense leaves whole and tables row by row."""
