@@ -1,0 +1,37 @@
+# Every target sets itself up: it needs Python 3.11 or newer and make, nothing else.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: test lint demo bench clean
+.DELETE_ON_ERROR:
+
+test: lint $(VENV)/.test
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/kernels
+	$(BIN)/python -m pytest -q
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(VENV)/.demo
+	$(BIN)/python -m examples.demo
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; name one with make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# A stamp per extra: installed once, and again when pyproject.toml changes.
+$(VENV)/.%: pyproject.toml | $(BIN)/python
+	$(PIP) install --editable '.[$*]'
+	@touch $@

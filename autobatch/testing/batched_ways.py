@@ -1,0 +1,151 @@
+"""The library's own ways: lock-step on either kind of batch, its padding poisoned or not, and on the fly."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.batch import batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.batches.results import batch_size_of, lanes_of
+from autobatch.core.batched import Batched, Lengths
+from autobatch.core.pytree import flatten, unflatten
+from autobatch.lazy.mapping import map_examples
+from autobatch.testing.ways import Packed, Unfit, Way
+
+__all__ = ["LockStep", "OnTheFly", "default_ways"]
+
+_POISON: dict[str, dict[str, Callable[[np.dtype], Any]]] = {
+    "low": {
+        "b": lambda dtype: False,
+        "i": lambda dtype: np.iinfo(dtype).min,
+        "u": lambda dtype: np.iinfo(dtype).max - 1,
+        "f": lambda dtype: -np.inf,
+        "c": lambda dtype: complex(np.inf, np.nan),
+    },
+    "high": {
+        "b": lambda dtype: True,
+        "i": lambda dtype: np.iinfo(dtype).max,
+        "u": lambda dtype: np.iinfo(dtype).max,
+        "f": lambda dtype: np.nan,
+        "c": lambda dtype: complex(np.nan, np.nan),
+    },
+}
+
+
+class OnTheFly(Way):
+    """`ab.map`."""
+
+    name = "ab.map"
+
+    def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
+        return map_examples(f, *args, **shared)
+
+
+class LockStep(Way):
+    """A lock-step call on batches.
+
+    Args:
+        packed: `PackedBatch` for what has a varying first length, instead of `MaskedBatch`.
+        poison: None, or what the padding (some of it beyond the longest example) is filled with: "high" is NaN and the
+            largest integers, "low" is -inf and the smallest.
+    """
+
+    def __init__(self, *, packed: bool = False, poison: str | None = None) -> None:
+        self.packed = packed
+        self.poison = poison
+        layout = "PackedBatch" if packed else "MaskedBatch"
+        self.name = f"lock-step on {layout}" + (f", padding poisoned ({poison})" if poison else "")
+
+    def pack(self, examples: Sequence[tuple[Any, ...]]) -> Packed:
+        flat = [flatten(x) for x in examples]
+        structure = flat[0][1]
+        if any(other != structure for _, other in flat):
+            raise Unfit("the examples differ in structure")
+        layouts = [self._layout([values[i] for values, _ in flat]) for i in range(len(flat[0][0]))]
+        if self.packed and not any(isinstance(layout, _PackedLayout) for layout in layouts):
+            raise Unfit("no argument has a varying first length and fixed others")
+        differentiable = [i for i, layout in enumerate(layouts) if layout.data.dtype.kind == "f"]
+
+        def rebuild(floats: list[Any]) -> tuple[Any, ...]:
+            data = [layout.data for layout in layouts]
+            for i, new in zip(differentiable, floats, strict=True):
+                data[i] = new
+            return unflatten(structure, [layout.box(new) for layout, new in zip(layouts, data, strict=True)])
+
+        def split(arrays: list[Any]) -> list[list[Any]]:
+            parts = [layouts[i].unbox(new) for i, new in zip(differentiable, arrays, strict=True)]
+            return [[part[i] for part in parts] for i in range(len(examples))]
+
+        floats = [layouts[i].data for i in differentiable]
+        return Packed(rebuild(floats), floats, rebuild, split)
+
+    def _layout(self, column: list[Any]) -> Any:
+        scalar = _python_number(column)
+        arrays = [np.asarray(x) for x in column]
+        first = arrays[0]
+        if scalar is None and not all(isinstance(x, np.ndarray | np.generic) for x in column):
+            raise Unfit(f"an argument has leaves of type {type(column[0]).__name__}; lock-step takes arrays")
+        if first.dtype.kind not in "biufc":
+            raise Unfit(f"an argument has dtype {first.dtype}")
+        if any(x.dtype != first.dtype or x.ndim != first.ndim for x in arrays):
+            raise Unfit("the examples differ in dtype or rank")
+        if self.packed and first.ndim and all(x.shape[1:] == first.shape[1:] for x in arrays):
+            return _PackedLayout(arrays)
+        return _MaskedLayout(arrays, scalar, self.poison)
+
+    def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
+        decorated = f if hasattr(f, "__wrapped__") else batch(f)
+        return lanes_of(decorated(*args, **shared), batch_size_of(args) or 0)
+
+
+class _MaskedLayout:
+    """One leaf of every example, padded."""
+
+    def __init__(self, arrays: list[np.ndarray], scalar: type | None, poison: str | None) -> None:
+        self.scalar = scalar
+        self.shapes = [x.shape for x in arrays]
+        sizes: list[int | Lengths] = []
+        padded = []
+        for lengths in zip(*self.shapes, strict=True):
+            ragged = len(set(lengths)) > 1
+            sizes.append(Lengths(lengths) if ragged else lengths[0])
+            padded.append(max(lengths) + (2 if poison and ragged else 0))
+        self.sizes = tuple(sizes)
+        dtype = arrays[0].dtype
+        filler = _POISON[poison][dtype.kind](dtype) if poison else 0
+        self.data = np.full((len(arrays), *padded), filler, dtype)
+        for i, x in enumerate(arrays):
+            self.data[(i, *map(slice, x.shape))] = x
+
+    def box(self, data: Any) -> MaskedBatch:
+        return MaskedBatch.of(Batched(data, self.sizes, self.scalar))
+
+    def unbox(self, data: Any) -> list[np.ndarray]:
+        return [data[(i, *map(slice, shape))] for i, shape in enumerate(self.shapes)]
+
+
+class _PackedLayout:
+    """One leaf of every example, end to end."""
+
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self.offsets = np.cumsum([0, *(len(x) for x in arrays)])
+        self.data = np.concatenate(arrays)
+
+    def box(self, data: Any) -> PackedBatch:
+        return PackedBatch(data, self.offsets)
+
+    def unbox(self, data: Any) -> list[np.ndarray]:
+        return [data[start:stop] for start, stop in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
+
+
+def _python_number(column: list[Any]) -> type | None:
+    kinds = {type(x) for x in column}
+    kind = kinds.pop()
+    return kind if not kinds and kind in (bool, int, float, complex) else None
+
+
+def default_ways() -> list[Way]:
+    """Every way the library has."""
+    return [LockStep(), LockStep(poison="high"), LockStep(poison="low"), LockStep(packed=True), OnTheFly()]

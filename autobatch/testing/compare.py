@@ -1,0 +1,210 @@
+"""Compare two results leaf by leaf: value, dtype, shape, structure and the kind of scalar.
+
+Floats may differ by re-association of sums, so they are compared within a tolerance of their dtype; everything else
+must be equal. A NumPy scalar and a 0-d array of its dtype are one thing here, as they are to NumPy; a Python scalar is
+another, because it promotes weakly.
+"""
+
+import dataclasses
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.pytree import flatten, is_node
+
+__all__ = ["Difference", "compare", "largest_error", "tolerance"]
+
+_RTOL = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}  # by the bytes of one real number
+_FLOOR = {2: 1e-3, 4: 1e-6, 8: 1e-13, 16: 1e-13}
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One place where two results differ.
+
+    Attributes:
+        path: where, as one would write it in Python: `result["h"][2]`.
+        what: "structure", "type", "dtype", "shape" or "value".
+        expected: what the reference has there, in words.
+        actual: what was found.
+    """
+
+    path: str
+    what: str
+    expected: str
+    actual: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what} is {self.actual}; expected {self.expected}"
+
+
+def compare(expected: Any, actual: Any, path: str = "result") -> list[Difference]:
+    """Every leaf in which `actual` differs from `expected`; the first differing element of each.
+
+    Args:
+        expected, actual: arrays, scalars, strings, None, or nested dicts, lists, tuples, named tuples, dataclasses.
+        path: what to call the whole.
+
+    >>> compare({"h": np.array([1.0, 2.0])}, {"h": np.array([1.0, 2.5])})[0].path
+    "result['h'][1]"
+    >>> compare(1, np.int64(1))[0].what
+    'type'
+    >>> compare((np.float32(1), None), (np.float32(1), None))
+    []
+    """
+    return list(_differences(expected, actual, path))
+
+
+def _differences(expected: Any, actual: Any, path: str) -> Iterator[Difference]:
+    if is_node(expected) or is_node(actual):
+        yield from _compare_nodes(expected, actual, path)
+    elif _is_array(expected) or _is_array(actual):
+        yield from _compare_arrays(expected, actual, path)
+    elif type(expected) is not type(actual):
+        yield Difference(path, "type", _typed(expected), _typed(actual))
+    elif isinstance(expected, float | complex):
+        if not _close(np.asarray(expected), np.asarray(actual)).all():
+            yield Difference(path, "value", repr(expected), repr(actual))
+    elif hasattr(expected, "to_dense"):
+        yield from _differences(expected.to_dense(), actual.to_dense(), f"{path}.to_dense()")
+    elif not _same_object(expected, actual):
+        yield Difference(path, "value", repr(expected), repr(actual))
+
+
+def _compare_nodes(expected: Any, actual: Any, path: str) -> Iterator[Difference]:
+    if type(expected) is not type(actual):
+        yield Difference(path, "structure", _typed(expected), _typed(actual))
+        return
+    if isinstance(expected, list | tuple) and len(expected) != len(actual):
+        yield Difference(
+            path, "structure", f"{_name(expected)} of {len(expected)}", f"{_name(actual)} of {len(actual)}"
+        )
+    elif isinstance(expected, dict) and list(expected) != list(actual):
+        yield Difference(path, "structure", f"keys {list(expected)}", f"keys {list(actual)}")
+    else:
+        pairs = zip(_items(expected, path), _items(actual, path), strict=True)
+        for (child_path, left), (_, right) in pairs:
+            yield from _differences(left, right, child_path)
+
+
+def _items(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield f"{path}[{key!r}]", value
+    elif hasattr(node, "_fields"):
+        for name, value in zip(node._fields, node, strict=True):
+            yield f"{path}.{name}", value
+    elif isinstance(node, list | tuple):
+        for position, value in enumerate(node):
+            yield f"{path}[{position}]", value
+    else:
+        for field in dataclasses.fields(node):
+            yield f"{path}.{field.name}", getattr(node, field.name)
+
+
+def _compare_arrays(expected: Any, actual: Any, path: str) -> Iterator[Difference]:
+    if not (_is_array(expected) and _is_array(actual)):
+        yield Difference(path, "type", _typed(expected), _typed(actual))
+        return
+    if expected.dtype != actual.dtype:
+        yield Difference(path, "dtype", str(expected.dtype), str(actual.dtype))
+    elif expected.shape != actual.shape:
+        yield Difference(path, "shape", str(expected.shape), str(actual.shape))
+    elif expected.dtype == object:
+        for index in np.ndindex(expected.shape):
+            yield from _differences(np.asarray(expected)[index], np.asarray(actual)[index], f"{path}{list(index)}")
+    else:
+        wrong = ~_close(np.asarray(expected), np.asarray(actual))
+        if wrong.any():
+            index = tuple(int(i) for i in np.argwhere(wrong)[0])
+            where = f"{path}{list(index)}" if index else path
+            count = int(wrong.sum())
+            more = f" (and {count - 1} more of {wrong.size} elements)" if count > 1 else ""
+            yield Difference(where, "value", repr(np.asarray(expected)[index]), repr(np.asarray(actual)[index]) + more)
+
+
+def tolerance(dtype: np.dtype, scale: float) -> tuple[float, float]:
+    """(relative, absolute) tolerance for sums of this float dtype done in another order.
+
+    Args:
+        scale: the largest magnitude beside the value: what cancelled may be as large as this.
+    """
+    size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    return _RTOL[size], _FLOOR[size] + 0.1 * _RTOL[size] * scale
+
+
+def _close(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
+    """Elementwise, whether two arrays of one shape and dtype agree; NaN agrees with NaN."""
+    if expected.dtype.kind not in "fc":
+        same: np.ndarray = np.asarray(expected == actual)
+        if expected.dtype.kind in "mM":
+            same = same | (np.isnat(expected) & np.isnat(actual))
+        return same
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    left, right = expected.astype(wide), actual.astype(wide)
+    rtol, atol = tolerance(expected.dtype, _scale(left))
+    with np.errstate(invalid="ignore", over="ignore"):
+        near = np.abs(left - right) <= atol + rtol * np.abs(left)
+    finite = np.isfinite(left) & np.isfinite(right)
+    return np.where(finite, near, (left == right) | (np.isnan(left) & np.isnan(right)))
+
+
+def _scale(x: np.ndarray) -> float:
+    magnitudes = np.abs(x[np.isfinite(x)])
+    return float(magnitudes.max(initial=0.0))
+
+
+def largest_error(expected: Any, actual: Any) -> float:
+    """The largest difference of two like results, over their float leaves, relative to the largest value of the leaf.
+
+    >>> largest_error([np.array([1.0, 10.0])], [np.array([1.0, 11.0])])
+    0.1
+    """
+    worst = 0.0
+    for left, right in zip(flatten(expected)[0], flatten(actual)[0], strict=False):
+        if hasattr(left, "to_dense"):
+            left, right = left.to_dense(), right.to_dense()
+        if np.asarray(left).dtype.kind not in "fc" or np.shape(left) != np.shape(right):
+            continue
+        left, right = np.asarray(left, np.complex128), np.asarray(right, np.complex128)
+        finite = np.isfinite(left) & np.isfinite(right)
+        if finite.any():
+            worst = max(worst, float(np.abs(left - right)[finite].max()) / max(_scale(left), 1e-300))
+    return worst
+
+
+def _name(x: Any) -> str:
+    return type(x).__name__
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic)
+
+
+def _typed(x: Any) -> str:
+    if isinstance(x, np.ndarray):
+        return f"array of shape {x.shape}, {x.dtype}"
+    text = repr(x)
+    if len(text) > 60:
+        text = text[:57] + "..."
+    return text if x is None or isinstance(x, str) else f"{_module(x)}{_name(x)} {text}"
+
+
+def _module(x: Any) -> str:
+    return "numpy." if isinstance(x, np.generic) else ""
+
+
+def _same_object(expected: Any, actual: Any) -> bool:
+    """Equality of two objects of one class; by attributes where the class does not define `==`."""
+    if expected is actual:
+        return True
+    if isinstance(expected, types.FunctionType):
+        return bool(expected.__code__ is actual.__code__)
+    if type(expected).__eq__ is object.__eq__:
+        try:
+            return not compare(vars(expected), vars(actual))
+        except TypeError:  # no attributes: nothing tells the two apart
+            return True
+    return bool(expected == actual)

@@ -1,0 +1,105 @@
+"""The reference: what the loop over the examples gives, with gradients, each computed once."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.pytree import leaves
+from autobatch.errors import ForcedValueError, UnsupportedError
+from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
+from autobatch.testing.ways import Loop, is_float
+
+__all__ = ["Outcome", "Reference", "undecorated"]
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a function did for one example: a value, or an exception."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that the person wrote, without `ab.batch`."""
+    return inspect.unwrap(f)
+
+
+class Reference:
+    """The undecorated function on plain arrays, one example at a time.
+
+    An example's result depends on its place in the batch only if it draws random numbers, so results are kept by
+    example, and by place too where random numbers were drawn.
+    """
+
+    def __init__(self, f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> None:
+        self._f = undecorated(f)
+        self.examples = list(examples)
+        self._shared = shared
+        self._outcomes: dict[tuple[int, int], Outcome] = {}
+        self._gradients: dict[tuple[int, int], Gradients] = {}
+        self._random: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def outcome(self, index: int, place: int = 0) -> Outcome:
+        """What example `index` gives at this place of a batch."""
+        key = self._key(index, place)
+        if key not in self._outcomes:
+            loop = Loop(place)
+            args = loop.pack([fresh(self.examples[index])]).args
+            try:
+                outcome = Outcome(value=loop.call(self._f, args, fresh(self._shared))[0])
+            except Exception as error:
+                outcome = Outcome(error=error)
+            if loop.random:
+                self._random.add(index)
+            self._outcomes[self._key(index, place)] = outcome
+        return self._outcomes[self._key(index, place)]
+
+    def _key(self, index: int, place: int) -> tuple[int, int]:
+        return (index, place if index in self._random else -1)
+
+    def weights(self, order: Sequence[int]) -> list[list[Any]]:
+        """The cotangents of each example's result, in this order."""
+        return [cotangents(self.outcome(index, place).value, index) for place, index in enumerate(order)]
+
+    def no_gradient(self) -> str | None:
+        """Why gradients cannot be compared; None where they can."""
+        values = [self.outcome(i, i).value for i in range(len(self))]
+        if not any(is_float(leaf) for value in values for leaf in leaves(value)):
+            return "no float outputs"
+        if not shared_floats(self._shared)[0] and not any(Loop().pack([x]).floats for x in self.examples):
+            return "no float inputs"
+        try:
+            self.gradients(range(len(self)))
+        except (ForcedValueError, UnsupportedError) as error:
+            return f"the function cannot be differentiated: {error}"
+        return None
+
+    def gradients(self, order: Sequence[int]) -> Gradients:
+        """Of the shared arguments, summed over the examples in this order; and of each example's own floats."""
+        parts = [self._gradient(index, place) for place, index in enumerate(order)]
+        shared = [_sum(column) for column in zip(*(part.shared for part in parts), strict=True)]
+        return Gradients(shared, [part.examples[0] for part in parts])
+
+    def _gradient(self, index: int, place: int) -> Gradients:
+        key = self._key(index, place)
+        if key not in self._gradients:
+            loop = Loop(place)
+            packed = loop.pack([fresh(self.examples[index])])
+            weights = [cotangents(self.outcome(index, place).value, index)]
+            self._gradients[key] = gradients(loop, self._f, packed, fresh(self._shared), weights)
+        return self._gradients[key]
+
+
+def _sum(parts: Sequence[Any]) -> Any:
+    """The sum of dense or sparse gradients, in float64, in their own dtype."""
+    dense = [part.to_dense() if hasattr(part, "to_dense") else part for part in parts]
+    if not is_float(dense[0]):
+        return sum(dense)
+    return np.sum(np.stack(dense), axis=0, dtype=np.float64).astype(dense[0].dtype)

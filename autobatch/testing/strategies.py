@@ -1,0 +1,66 @@
+"""`ragged`: a hypothesis strategy for examples whose lengths vary."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import ShapeError
+
+__all__ = ["ragged"]
+
+
+def ragged(
+    dtype: Any = np.float64,
+    ndim: int = 1,
+    max_length: int = 6,
+    min_examples: int = 1,
+    max_examples: int = 5,
+    static: Mapping[int, int] | None = None,
+    elements: Any = None,
+) -> Any:
+    """A hypothesis strategy for lists of arrays of one rank and dtype, each dimension of any length from 0 up.
+
+    Args:
+        dtype: of every example. Floats are drawn from [-10, 10], integers from [-100, 100] (from 0 where unsigned).
+        ndim: the rank of an example.
+        max_length: the longest a dimension gets.
+        min_examples, max_examples: how many examples.
+        static: sizes of the dimensions that are the same in every example, by axis.
+        elements: a strategy for the elements, instead.
+
+    Raises:
+        ShapeError: `static` names an axis that the examples do not have.
+
+    Needs hypothesis, which is imported on the first call.
+
+    >>> from hypothesis import given
+    >>> @given(ragged(np.float32, ndim=2, static={1: 4}))
+    ... def check(examples):
+    ...     assert all(x.shape[1] == 4 for x in examples)
+    >>> check()
+    """
+    from hypothesis import strategies as st  # noqa: PLC0415 - only tests have it
+    from hypothesis.extra.numpy import arrays  # noqa: PLC0415
+
+    fixed = dict(static or {})
+    if any(not 0 <= axis < ndim for axis in fixed):
+        raise ShapeError(f"static={fixed} names an axis outside the {ndim} of an example")
+    dtype = np.dtype(dtype)
+    drawn = _elements(st, dtype) if elements is None else elements
+    lengths = st.tuples(
+        *(st.just(fixed[axis]) if axis in fixed else st.integers(0, max_length) for axis in range(ndim))
+    )
+    example = lengths.flatmap(lambda shape: arrays(dtype, shape, elements=drawn))
+    return st.lists(example, min_size=min_examples, max_size=max_examples)
+
+
+def _elements(st: Any, dtype: np.dtype) -> Any:
+    if dtype.kind == "f":
+        width = 8 * dtype.itemsize
+        return st.floats(-10, 10, width=min(width, 64), allow_subnormal=False)
+    if dtype.kind == "b":
+        return st.booleans()
+    if dtype.kind == "c":
+        return st.complex_numbers(max_magnitude=10, allow_subnormal=False, width=8 * dtype.itemsize)
+    return st.integers(0 if dtype.kind == "u" else -100, 100)

@@ -1,0 +1,264 @@
+"""The architecture, as a test: layers import one way, files stay small, and what is public is documented."""
+
+import ast
+import doctest
+import inspect
+import json
+import pathlib
+import re
+import subprocess
+import sys
+import types
+
+import pytest
+
+import autobatch
+
+ROOT = pathlib.Path(autobatch.__file__).resolve().parent.parent
+PACKAGE = ROOT / "autobatch"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+SOURCES = [
+    path for folder in ("autobatch", "tests", "examples", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+]
+SOURCES = sorted([*SOURCES, ROOT / "_autobatch_pytest.py"])
+
+# Imports go from right to left only; layers in one tuple are peers, and do not import each other.
+LAYERS = [
+    ("errors",),
+    ("core",),
+    ("kernels",),
+    ("ops",),
+    ("embedding", "batches", "autodiff"),
+    ("lockstep", "lazy"),
+    ("rewrite",),
+    ("optim",),
+    ("checkpoint",),
+    ("api",),
+    ("testing", "report"),
+    ("cli",),
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+# Folders whose __init__ is a public namespace, not only a docstring.
+NAMESPACES = {"testing", "optim"}
+
+# Imports inside functions: each delays an optional or heavy dependency.
+LATE_IMPORTS = {
+    ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
+    ("autobatch.testing.strategies", "hypothesis"): "only tests have it",
+}
+
+PUBLIC = [
+    "batch",
+    "map",
+    "lazy",
+    "MaskedBatch",
+    "PackedBatch",
+    "examples",
+    "grad",
+    "value_and_grad",
+    "SparseRows",
+    "EmbeddingTable",
+    "lookup",
+    "embedding_bag",
+    "nn",
+    "optim",
+    "testing",
+    "explain",
+    "config",
+    "options",
+]
+
+FORBIDDEN = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|this issue|later issue|CONTRACT|DESIGN)\b|/work/")
+
+
+def parse(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def module_name(path: pathlib.Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def layer(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def imports(tree: ast.AST) -> list[tuple[ast.stmt, str]]:
+    """Every import statement and what it imports, in full."""
+    found: list[tuple[ast.stmt, str]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [(node, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            found += [(node, f"{base}.{alias.name}" if base == "autobatch" else base) for alias in node.names]
+    return found
+
+
+def test_every_folder_has_a_layer():
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert folders <= set(LEVEL), "a folder without a place in LAYERS"
+
+
+def test_layers_import_one_way():
+    wrong = []
+    for path in MODULES:
+        name = module_name(path)
+        own = layer(name)
+        if own not in LEVEL:  # autobatch itself and autobatch.__main__ stand above all layers
+            continue
+        for node, imported in imports(parse(path)):
+            other = layer(imported)
+            if not imported.startswith("autobatch") or other == own:
+                continue
+            if LEVEL.get(other, len(LAYERS)) >= LEVEL[own]:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} imports {imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_are_absolute():
+    wrong = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in SOURCES
+        for node, imported in imports(parse(path))
+        if imported.startswith(".")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_imports_inside_functions_have_a_reason():
+    wrong = []
+    used = set()
+    for path in [*MODULES, ROOT / "_autobatch_pytest.py"]:
+        for function in ast.walk(parse(path)):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                continue
+            for node, imported in imports(function):
+                key = (module_name(path), imported.split(".")[0])
+                used.add(key)
+                if key not in LATE_IMPORTS:
+                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} imports {imported} inside a function")
+    assert not wrong, "\n".join(sorted(set(wrong)))
+    assert set(LATE_IMPORTS) == used, "a reason that nothing needs"
+
+
+def test_files_are_short():
+    long = [
+        f"{path.relative_to(ROOT)}: {lines}" for path in SOURCES if (lines := len(path.read_text().splitlines())) >= 400
+    ]
+    assert not long, "\n".join(long)
+
+
+def test_inits_are_docstrings():
+    for path in PACKAGE.glob("*/__init__.py"):
+        tree = parse(path)
+        assert ast.get_docstring(tree), f"{path.relative_to(ROOT)} has no docstring"
+        if path.parent.name not in NAMESPACES:
+            assert len(tree.body) == 1, f"{path.relative_to(ROOT)} holds more than a docstring"
+
+
+def test_every_module_and_public_function_has_a_docstring():
+    wrong = []
+    for path in MODULES:
+        tree = parse(path)
+        where = path.relative_to(ROOT)
+        if not ast.get_docstring(tree):
+            wrong.append(f"{where}: module")
+        exported = exported_names(tree)
+        for node in tree.body:
+            if (
+                isinstance(node, ast.FunctionDef | ast.ClassDef)
+                and node.name in exported
+                and not ast.get_docstring(node)
+            ):
+                wrong.append(f"{where}:{node.lineno} {node.name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def exported_names(tree: ast.Module) -> set[str]:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return {element.value for element in getattr(node.value, "elts", []) if isinstance(element, ast.Constant)}
+    return set()
+
+
+def test_no_forbidden_words():
+    own = pathlib.Path(__file__).resolve()
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number} {line.strip()[:80]}"
+        for path in SOURCES
+        if path.resolve() != own
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if FORBIDDEN.search(line)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_name_is_exported_and_documented(name):
+    assert name in autobatch.__all__
+    value = getattr(autobatch, name)
+    if isinstance(value, types.ModuleType):
+        assert value.__doc__
+        return
+    doc = inspect.getdoc(value)
+    assert doc, f"autobatch.{name} has no docstring"
+    if callable(value):
+        examples = doctest.DocTestFinder(recurse=inspect.isclass(value)).find(value, name, globs={})
+        assert any(example.examples for example in examples), f"autobatch.{name} has no example in its docstring"
+
+
+def test_all_is_the_public_namespace():
+    assert sorted(autobatch.__all__) == sorted(set(autobatch.__all__))
+    assert all(hasattr(autobatch, name) for name in autobatch.__all__)
+
+
+def _in_subprocess(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_import_costs_little_more_than_numpy_and_numba():
+    """After NumPy and Numba; the fastest of some runs is nearly free of noise."""
+    code = (
+        "import time; import numpy, numba; start = time.perf_counter(); import autobatch; "
+        "print(time.perf_counter() - start)"
+    )
+    own = sorted(float(_in_subprocess(code)) for _ in range(5))
+    assert own[0] < 0.1, f"import autobatch adds {own} s to NumPy and Numba"
+
+
+def test_import_compiles_nothing():
+    code = """
+import json
+import numba
+from numba.core import event
+
+class Heard(event.Listener):
+    def __init__(self):
+        self.count = 0
+    def on_start(self, event):
+        self.count += 1
+    def on_end(self, event):
+        pass
+
+heard = Heard()
+event.register("numba:compile", heard)
+import autobatch
+after_import = heard.count
+numba.njit(lambda x: x + 1)(1)
+print(json.dumps([after_import, heard.count]))
+"""
+    after_import, after_a_compilation = json.loads(_in_subprocess(code))
+    assert after_import == 0
+    assert after_a_compilation > 0, "the listener hears nothing, so the test would prove nothing"
+
+
+def test_import_loads_no_optional_or_drawing_packages():
+    code = "import sys, autobatch; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = set(_in_subprocess(code).split())
+    assert not loaded & {"hypothesis", "pytest", "tqdm", "networkx", "matplotlib", "torch", "jax"}
