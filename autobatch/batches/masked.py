@@ -1,48 +1,156 @@
 """`MaskedBatch`: padded examples under one leading batch axis."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.batched import Batched, Lengths
+from autobatch.batches import scalars
+from autobatch.batches.building import sizes_from_lengths, sizes_from_mask, sizes_static
+from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
+from autobatch.batches.loop import loop_over_examples
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import name_lane
+from autobatch.batches.stacking import as_arrays, pad_stack, read_dims
+from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
-from autobatch.core.op import BATCH_RANK, Op
+from autobatch.core.op import BATCH_RANK, Op, is_boxed
+from autobatch.errors import ShapeError, UnsupportedError
 from autobatch.ops.face import ArrayFace
 
 __all__ = ["MaskedBatch"]
 
 
-class MaskedBatch(Batched, ArrayFace):
-    """A batch of examples of one rank and dtype, padded to a common shape."""
+@form("masked")
+class MaskedBatch(Batched, ArrayFace, Batch):
+    """A batch of examples of one rank and dtype, padded to a common shape.
 
-    __slots__ = ("region",)
+    Args:
+        data: (B, ...) array; what lies outside an example is padding, of any value.
+        lengths: (B,) integers, the length of the varying dimension in each example; (B, k) for k varying dimensions.
+        mask: instead, bool, of the data's shape with 1 along static dimensions; True on each example's leading corner.
+        dims: one bool per example dimension, True where it varies; by default the first one does if `lengths` are given
+            (the first k, for (B, k) lengths), and those that the mask covers.
+
+    Attributes:
+        data: the padded data.
+        sizes: one int or `Lengths` per example dimension.
+        scalar: int, float, bool or complex where each example is a Python scalar, else None.
+        region: the lock-step region that it was made in.
+
+    Raises:
+        ShapeError: lengths, mask or dims that do not fit the data.
+        DTypeError: lengths that are no integers, a mask that is not bool.
+
+    An example's face: `ndim`, `shape`, `dtype`, operators and NumPy functions are those of one example, and act on all.
+
+    >>> x = MaskedBatch([[1, 2, 3], [4, 0, 0]], lengths=[3, 1])
+    >>> (x + 1).examples()
+    [array([2, 3, 4]), array([5])]
+    """
+
+    __slots__ = ("__weakref__", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
+    def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
+        if isinstance(data, Batch):
+            raise UnsupportedError("the data of a MaskedBatch is itself a batch; give its .data and .lengths")
+        data = data if is_boxed(data) else np.asarray(data)
+        if data.ndim == 0:
+            raise ShapeError("data of shape (); expected (batch size, ...): the first axis counts the examples")
+        if lengths is not None and mask is not None:
+            raise ShapeError("both lengths and mask are given; give one of them")
+        if lengths is not None:
+            sizes = sizes_from_lengths(data.shape, lengths, dims)
+        elif mask is not None:
+            sizes = sizes_from_mask(data.shape, mask, dims)
+        else:
+            sizes = sizes_static(data.shape, dims)
+        self.data, self.sizes, self.scalar = data, sizes, None
+        self.region = current_region()
+
     @classmethod
-    def of(cls, batched: Batched) -> "MaskedBatch":
+    def of(cls, batched: Batched, region: Any = None) -> "MaskedBatch":
+        """The batch of a rule's result, in the current region (or the given one)."""
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar = batched.data, batched.sizes, batched.scalar
-        self.region = current_region()
+        self.region = current_region() if region is None else region
         return self
 
     @classmethod
     def from_examples(cls, examples: Sequence[Any], dims: Sequence[bool] | None = None) -> "MaskedBatch":
-        arrays = [np.asarray(x) for x in examples]
-        sizes = []
-        for axis in range(arrays[0].ndim):
-            lengths = [x.shape[axis] for x in arrays]
-            sizes.append(lengths[0] if len(set(lengths)) == 1 and not (dims and dims[axis]) else Lengths(lengths))
-        shape = [size.max() if isinstance(size, Lengths) else size for size in sizes]
-        data = np.zeros((len(arrays), *shape), arrays[0].dtype)
-        for i, x in enumerate(arrays):
-            data[(i, *map(slice, x.shape))] = x
-        return cls.of(Batched(data, sizes))
+        """Stack examples (arrays, or nested lists of numbers), padded with zeros to the longest.
+
+        Args:
+            dims: one bool per example dimension; by default a dimension varies if its lengths differ.
+
+        Raises:
+            ShapeError: no examples, ranks that differ, or lengths that differ where `dims` says static.
+            DTypeError: dtypes that differ.
+
+        >>> MaskedBatch.from_examples([[1, 2], [3]]).data
+        array([[1, 2],
+               [3, 0]])
+        """
+        arrays = as_arrays(list(examples))
+        varies = None if dims is None else read_dims(dims, arrays[0].ndim)
+        return cls.of(Batched(*pad_stack(arrays, varies)))
+
+    @property
+    def mask(self) -> np.ndarray:
+        """Bool, True inside the examples: (B, ...) with the padded size along varying dimensions and 1 along others."""
+        out = padding_mask(self.sizes, self.data.shape[1:])
+        return np.ones((self.batch_size,) + (1,) * self.ndim, np.bool_) if out is None else out
+
+    @property
+    def dims(self) -> tuple[bool, ...]:
+        """For each example dimension, whether it varies."""
+        return tuple(isinstance(size, Lengths) for size in self.sizes)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) int64, the length of the one varying dimension; (B, k) if k dimensions vary, k ≠ 1."""
+        varying = [size.values for size in self.sizes if isinstance(size, Lengths)]
+        if len(varying) == 1:
+            return varying[0]
+        return np.stack(varying, axis=1) if varying else np.zeros((self.batch_size, 0), np.int64)
 
     def examples(self) -> list[Any]:
-        corners = zip(*(s.values.tolist() if isinstance(s, Lengths) else [s] * self.batch_size for s in self.sizes))
-        corners = list(corners) if self.sizes else [()] * self.batch_size
-        return [self.data[(i, *map(slice, corner))] for i, corner in enumerate(corners)]
+        """The data of each example without its padding: views, or Python scalars where examples are that."""
+        if self.scalar is not None:
+            return self.data.tolist()
+        return super().examples() if is_boxed(self.data) or self.is_ragged else list(self.data)
+
+    def _lane(self, index: int) -> Any:
+        if self.scalar is not None:
+            return self.data[index].item()
+        if not self.is_ragged:
+            return self.data[index]
+        corner = [slice(int(n.values[index])) if isinstance(n, Lengths) else slice(None) for n in self.sizes]
+        return self.data[(index, *corner)]
+
+    def _take(self, index: Any, memo: dict[Any, Any]) -> "MaskedBatch":
+        return self._narrow(lambda array: array[index], memo)
+
+    def _prefix(self, count: int, memo: dict[Any, Any]) -> "MaskedBatch":
+        return self._narrow(lambda array: array[:count], memo)
+
+    def _narrow(self, take: Callable[[Any], Any], memo: dict[Any, Any]) -> "MaskedBatch":
+        if not self.is_ragged:
+            return MaskedBatch.of(Batched(take(self.data), self.sizes, self.scalar))
+        sizes: list[Size] = []
+        corner = []
+        for size in self.sizes:
+            width = slice(None)
+            if isinstance(size, Lengths):
+                known = memo.get(id(size))  # the entry keeps `size` alive, so its id stays its own
+                if known is None:
+                    fewer = Lengths(take(size.values))
+                    known = memo[id(size)] = (fewer, slice(fewer.max()), size)
+                size, width = known[0], known[1]
+            sizes.append(size)
+            corner.append(width)
+        return MaskedBatch.of(Batched(take(self.data[(slice(None), *corner)]), sizes, self.scalar))
 
     @property
     def ndim(self) -> int:
@@ -52,8 +160,198 @@ class MaskedBatch(Batched, ArrayFace):
     def dtype(self) -> np.dtype:
         return self.data.dtype
 
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The example's shape: an int where all examples agree, else an int per example."""
+        return tuple(
+            MaskedBatch.of(Batched(n.values, (), int), self.region) if isinstance(n, Lengths) else n for n in self.sizes
+        )
+
+    @property
+    def size(self) -> Any:
+        """The example's number of elements: an int, or one per example."""
+        out: Any = 1
+        for n in self.shape:
+            out = out * n
+        return out
+
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        region = current_region()
+        size = -1
+        for arg in args:
+            if type(arg) is MaskedBatch:
+                if size < 0 and (region is None or arg.region is region):
+                    size = arg.data.shape[0]
+                    continue
+                if arg.data.shape[0] == size and (region is None or arg.region is region):
+                    continue
+                return self._ab_apply_any(op, args, params)
+            if isinstance(arg, Batch):
+                return self._ab_apply_any(op, args, params)
+        if op.rule is None:
+            return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
+        out = op.rule(op, args, params)
+        self = object.__new__(MaskedBatch)
+        self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
+        return self
+
+    @staticmethod
+    def _ab_apply_any(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """`_ab_apply` where an operand is of another region, another size, or another form of batch."""
+        args = [narrowed(arg) for arg in args]
+        agreed_size(arg for arg in args if isinstance(arg, Batch))
+        if any(isinstance(arg, ObjectBatch) for arg in args):
+            return loop_over_examples(op, args, params, "the examples differ in structure, rank or dtype")
+        if op.rule is None:
+            return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
+        args = [
+            arg.to_masked() if isinstance(arg, Packed) and isinstance(arg, Batch) and i not in op.ragged else arg
+            for i, arg in enumerate(args)
+        ]
         return MaskedBatch.of(op.rule(op, args, params))
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        raise TypeError(f"no rule for {function}")
+        name = getattr(function, "__name__", repr(function))
+        return loop_over_examples(function, args, kwargs, reason or f"{name} has no batching rule")
+
+    def _ab_rebind(self, new: Any) -> None:
+        """Take over the value of `new`: what a write into this batch gives."""
+        self.data, self.sizes, self.scalar, self.region = new.data, new.sizes, new.scalar, new.region
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if ObjectBatch in types:
+            return loop_over_examples(func, args, kwargs, "the examples differ in structure, rank or dtype")
+        return super().__array_function__(func, types, args, kwargs)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise refuse(
+            "a batch is not one array; .data is the padded array, .examples() gives one array per example, "
+            "and NumPy functions take the batch as it is"
+        )
+
+    def __len__(self) -> int:
+        if current_region() is None:
+            raise UnsupportedError("len() of a batch: write .batch_size for the number of examples")
+        if not self.sizes:
+            raise TypeError("len() of unsized object")
+        if isinstance(self.sizes[0], Lengths):
+            raise refuse("len() of a value whose length differs by example")
+        return self.sizes[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.sizes:
+            raise TypeError("iteration over a 0-d array")
+        if isinstance(self.sizes[0], Lengths):
+            raise refuse(
+                "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
+                ".examples() lists the examples"
+            )
+        return (self[i] for i in range(self.sizes[0]))
+
+    def __bool__(self) -> bool:
+        return self._unanimous(bool)
+
+    def __int__(self) -> int:
+        return self._unanimous(int)
+
+    def __float__(self) -> float:
+        return self._unanimous(float)
+
+    def __complex__(self) -> complex:
+        return self._unanimous(complex)
+
+    def __index__(self) -> int:
+        return self._unanimous(lambda x: x.__index__())
+
+    def _unanimous(self, function: Callable[[Any], Any]) -> Any:
+        """One Python value for all lanes, where they agree."""
+        values = self._converted(function)
+        if not values or any(value != values[0] for value in values[1:]):
+            name = getattr(function, "__name__", "index")
+            raise refuse(
+                f"{'an index' if name == '<lambda>' else name + '()'} of a batch whose examples differ; "
+                "in converted code (@ab.batch) it is one value per example"
+            )
+        return values[0]
+
+    def _converted(self, function: Callable[[Any], Any]) -> list[Any]:
+        out = []
+        for i, value in enumerate(narrowed(self).examples()):
+            try:
+                out.append(function(value))
+            except Exception as error:
+                name_lane(error, i)
+                raise
+        return out
+
+    def __hash__(self) -> int:
+        raise refuse("a batch is not hashable: its examples may differ")
+
+    def __format__(self, spec: str) -> str:
+        if current_region() is not None:
+            raise refuse("formatting a value that differs by example")
+        return format(repr(self), spec)
+
+    def __reduce__(self) -> Any:
+        return _restore, (self.data, tuple(n.values if isinstance(n, Lengths) else n for n in self.sizes), self.scalar)
+
+    def __copy__(self) -> "MaskedBatch":
+        return MaskedBatch.of(self, self.region)
+
+    def __deepcopy__(self, memo: Any) -> "MaskedBatch":
+        return MaskedBatch.of(Batched(np.copy(self.data), self.sizes, self.scalar), self.region)
+
+    def __repr__(self) -> str:
+        if self.scalar is not None:
+            example = self.scalar.__name__
+        else:
+            shape = ", ".join("?" if isinstance(n, Lengths) else str(n) for n in self.sizes)
+            example = f"({shape}{',' if self.ndim == 1 else ''}) {self.dtype}"
+        ragged = f", lengths={_head(self.lengths)}" if self.is_ragged else ""
+        return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, data={_head(self.data)})"
+
+
+def _head(data: Any) -> str:
+    if is_boxed(data):
+        return repr(data)
+    with np.printoptions(threshold=20, edgeitems=2, precision=4):
+        return str(data)
+
+
+def _restore(data: Any, sizes: Sequence[Any], scalar: type | None) -> MaskedBatch:
+    known: dict[int, Lengths] = {}
+    shared = [known.setdefault(id(n), Lengths(n)) if isinstance(n, np.ndarray) else n for n in sizes]
+    return MaskedBatch.of(Batched(data, shared, scalar))
+
+
+def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """An array operator that is Python's own where the lanes are Python scalars and NumPy has no part in it."""
+    array = getattr(ArrayFace, name)
+
+    def method(self: MaskedBatch, other: Any) -> Any:
+        if self.scalar is not None and scalars.is_python(other):
+            return weak(self, other)
+        return array(self, other)
+
+    method.__name__ = name
+    return method
+
+
+def _unary(name: str, weak: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    array = getattr(ArrayFace, name)
+
+    def method(self: MaskedBatch) -> Any:
+        return array(self) if self.scalar is None else weak(self)
+
+    method.__name__ = name
+    return method
+
+
+for _name, _weak in scalars.BINARY.items():
+    if hasattr(ArrayFace, f"__{_name}__"):
+        setattr(MaskedBatch, f"__{_name}__", _operator(f"__{_name}__", _weak))
+    if hasattr(ArrayFace, f"__r{_name}__"):
+        setattr(MaskedBatch, f"__r{_name}__", _operator(f"__r{_name}__", scalars.reflected(_weak)))
+for _name, _weak_unary in scalars.UNARY.items():
+    if hasattr(ArrayFace, f"__{_name}__"):
+        setattr(MaskedBatch, f"__{_name}__", _unary(f"__{_name}__", _weak_unary))

@@ -1,0 +1,242 @@
+"""Lanes that each are a Python scalar, with Python's own semantics.
+
+`len(x)` or `x.shape[0]` of a ragged batch is an int per example. Such lanes behave as Python's ints, floats and bools,
+not as NumPy's: `/` of ints is a float, a zero divisor raises, and an int never wraps. What int64 arithmetic answers
+exactly is computed at once; everything else is Python's operator lane by lane, which is right by construction.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.forms import FORMS, Batch, agreed_size, narrowed
+from autobatch.batches.results import per_lane, stack_results
+from autobatch.core.batched import Batched
+from autobatch.core.op import is_boxed
+
+__all__ = ["BINARY", "UNARY", "is_weak", "reflected"]
+
+_INT64 = np.iinfo(np.int64)
+_EXACT = 1 << 53  # below, an int is exact as a float64
+_SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away from overflow
+
+
+def is_weak(value: Any) -> bool:
+    """Whether a value is a Python scalar in each lane: such lanes, or one Python number."""
+    return getattr(value, "scalar", None) is not None or isinstance(value, bool | int | float | complex)
+
+
+def is_python(value: Any) -> bool:
+    """Whether NumPy has no part in a value: no array, no NumPy scalar, no array of ours other than weak lanes."""
+    if getattr(value, "scalar", None) is not None:
+        return True
+    return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))
+
+
+def _add(x: Any, y: Any) -> Any:
+    out = x + y
+    return None if (((x ^ out) & (y ^ out)) < 0).any() else out
+
+
+def _sub(x: Any, y: Any) -> Any:
+    out = x - y
+    return None if (((x ^ y) & (x ^ out)) < 0).any() else out
+
+
+def _mul(x: Any, y: Any) -> Any:
+    estimate = np.abs(np.multiply(x, y, dtype=np.float64))
+    return x * y if (estimate < _SAFE).all() else None
+
+
+def _truediv(x: Any, y: Any) -> Any:
+    if _any_zero(y) or not (_fits_float(x) and _fits_float(y)):
+        return None
+    return np.true_divide(x, y)
+
+
+def _floordiv(x: Any, y: Any) -> Any:
+    return None if _any_zero(y) or np.any(np.equal(x, _INT64.min)) else np.floor_divide(x, y)
+
+
+def _mod(x: Any, y: Any) -> Any:
+    return None if _any_zero(y) or np.any(np.equal(x, _INT64.min)) else np.remainder(x, y)
+
+
+def _lshift(x: Any, y: Any) -> Any:
+    return None
+
+
+def _rshift(x: Any, y: Any) -> Any:
+    return None if np.any(np.less(y, 0)) else np.right_shift(x, np.minimum(y, 63))
+
+
+def _any_zero(y: Any) -> bool:
+    return bool(np.any(np.equal(y, 0)))
+
+
+def _fits_float(x: Any) -> bool:
+    return bool(np.all(np.less_equal(np.abs(x), _EXACT)))
+
+
+def _float_div(x: Any, y: Any) -> Any:
+    return None if _any_zero(y) else np.true_divide(x, y)
+
+
+def _finite_div(ufunc: Any) -> Callable[..., Any]:
+    def divide(x: Any, y: Any) -> Any:
+        return None if _any_zero(y) or not (np.all(np.isfinite(x)) and np.all(np.isfinite(y))) else ufunc(x, y)
+
+    return divide
+
+
+# For each operator: on ints (int64, bools included), on floats, and whether bool with bool stays bool.
+# A function gives None where the answer is not NumPy's; then the lanes run Python's operator one by one.
+_FAST: dict[str, tuple[Any, Any, bool]] = {
+    "add": (_add, np.add, False),
+    "sub": (_sub, np.subtract, False),
+    "mul": (_mul, np.multiply, False),
+    "truediv": (_truediv, _float_div, False),
+    "floordiv": (_floordiv, _finite_div(np.floor_divide), False),
+    "mod": (_mod, _finite_div(np.remainder), False),
+    "lshift": (_lshift, None, False),
+    "rshift": (_rshift, None, False),
+    "and": (np.bitwise_and, None, True),
+    "or": (np.bitwise_or, None, True),
+    "xor": (np.bitwise_xor, None, True),
+    "lt": (np.less, np.less, False),
+    "le": (np.less_equal, np.less_equal, False),
+    "gt": (np.greater, np.greater, False),
+    "ge": (np.greater_equal, np.greater_equal, False),
+    "eq": (np.equal, np.equal, False),
+    "ne": (np.not_equal, np.not_equal, False),
+}
+_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
+
+
+def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    on_ints, on_floats, keeps_bool = _FAST.get(name, (None, None, False))
+    result_of_bools = bool if keeps_bool or name in _COMPARISONS else int
+
+    def call(a: Any, b: Any) -> Any:
+        a, b = narrowed(a), narrowed(b)
+        kind_a, kind_b = getattr(a, "scalar", None) or type(a), getattr(b, "scalar", None) or type(b)
+        if isinstance(a, Batch) and isinstance(b, Batch):
+            agreed_size((a, b))
+        out = None
+        if kind_a in (int, bool) and kind_b in (int, bool):
+            if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
+                out, kind = on_ints(_ints(a), _ints(b)), int
+                if name in _COMPARISONS or (keeps_bool and kind_a is kind_b is bool):
+                    kind = result_of_bools
+        elif on_floats is not None and _exact(a, kind_a) and _exact(b, kind_b):
+            with np.errstate(all="ignore"):
+                out, kind = on_floats(_data(a), _data(b)), float
+        if out is None:
+            return stack_results(per_lane(function, (a, b), {}))
+        dtype = out.dtype.kind
+        if dtype == "b":
+            kind = bool
+        elif dtype == "f":
+            kind = float
+        elif kind is bool:
+            out = out.astype(np.bool_)
+        return FORMS["masked"].of(Batched(out, (), kind))
+
+    return call
+
+
+def _fits(value: int) -> bool:
+    return _INT64.min <= value <= _INT64.max
+
+
+def _exact(x: Any, kind: type) -> bool:
+    """Whether float64 holds a real operand exactly, so that NumPy's mixed arithmetic is Python's."""
+    if kind is not int:
+        return kind is float or kind is bool
+    return -_EXACT <= x <= _EXACT if type(x) is int else _fits_float(x.data)
+
+
+def _data(x: Any) -> Any:
+    if getattr(x, "scalar", None) is None:
+        return np.float64(x)
+    return x.data if x.scalar is float else x.data.astype(np.float64)
+
+
+def _ints(x: Any) -> Any:
+    if getattr(x, "scalar", None) is None:
+        return np.int64(x)
+    return x.data if x.scalar is int else x.data.astype(np.int64)
+
+
+def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The operator with its operands exchanged."""
+    return lambda a, b: function(b, a)
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
+    "pow": operator.pow,
+    "divmod": divmod,
+    "lshift": operator.lshift,
+    "rshift": operator.rshift,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "matmul": operator.matmul,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "eq": operator.eq,
+    "ne": operator.ne,
+}
+
+BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in _OPERATORS.items()}
+
+
+def _neg(x: Any) -> Any:
+    if x.scalar is float:
+        return np.negative(x.data)
+    out = _ints(x)
+    return None if np.any(np.equal(out, _INT64.min)) else np.negative(out)
+
+
+def _abs(x: Any) -> Any:
+    if x.scalar is float:
+        return np.abs(x.data)
+    out = _ints(x)
+    return None if np.any(np.equal(out, _INT64.min)) else np.abs(out)
+
+
+def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def call(a: Any) -> Any:
+        a = narrowed(a)
+        out = None if a.scalar is complex else fast(a)
+        if out is None:
+            return stack_results(per_lane(function, (a,), {}))
+        return FORMS["masked"].of(Batched(out, (), float if out.dtype.kind == "f" else int))
+
+    return call
+
+
+def _pos(x: Any) -> Any:
+    return x.data if x.scalar is float else _ints(x)
+
+
+def _invert(x: Any) -> Any:
+    return np.invert(x.data) if x.scalar is int else None
+
+
+UNARY: dict[str, Callable[[Any], Any]] = {
+    "neg": _unary(operator.neg, _neg),
+    "pos": _unary(operator.pos, _pos),
+    "abs": _unary(abs, _abs),
+    "invert": _unary(operator.invert, _invert),
+}
