@@ -6,15 +6,31 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.op import Op
-from autobatch.errors import ShapeError
+from autobatch.core.batched import Batched, padding_mask
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.broadcasting import (
+    align,
+    broadcast_sizes,
+    fill,
+    has_lengths,
+    quietly,
+    select,
+    spread,
+    target_extents,
+    unbroadcast,
+)
+from autobatch.ops.weak import strong
 
-__all__ = ["broadcast_sizes", "elementwise", "fill", "unbroadcast", "vjp_columns"]
+__all__ = ["broadcast_sizes", "elementwise", "elementwise_rule", "fill", "select", "unbroadcast", "vjp_columns"]
+
+_SCALARS = (int, float, bool, complex)
 
 
 def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., Any] | None:
-    """One vjp for an op from one per argument: `column(ct, out, *args, **params)`."""
+    """One vjp for an op from one per argument: `column(ct, out, *args, **params)`.
+
+    A column may leave its result broadcast; it is summed to the argument's shape and cast to its dtype.
+    """
     if not columns:
         return None
 
@@ -22,20 +38,11 @@ def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., A
         column = columns[position]
         if column is None:
             return None
+        if "dtype" in params:
+            params = {key: value for key, value in params.items() if key != "dtype"}
         return unbroadcast(column(ct, out, *args, **params), args[position])
 
     return vjp
-
-
-def unbroadcast(ct: Any, like: Any) -> Any:
-    """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype."""
-    shape, ct_shape = shape_of(like), shape_of(ct)
-    if ct_shape != shape:
-        extra = len(ct_shape) - len(shape)
-        axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and ct_shape[extra + i] != 1))
-        ct = np.sum(ct, axis=axes).reshape(shape)
-    dtype = dtype_of(like)
-    return ct if dtype_of(ct) == dtype else ct.astype(dtype)
 
 
 def elementwise(
@@ -46,71 +53,75 @@ def elementwise(
     Args:
         ufunc: the implementation; static attributes by keyword.
         vjps: for each argument `vjp(ct, out, *args, **params)`, before un-broadcasting; none: piecewise constant.
-        pad: a value inside the domain of every operand; padding is filled with it where computing on arbitrary
-            padding could warn. None: the op is quiet on any value.
+        pad: a value inside the domain of every operand (or one per operand, None where any value is), where value and
+            derivative are finite; it stands in for padding where arbitrary values could warn. None: 1 is such a value.
     """
     name = name or getattr(ufunc, "__name__", "elementwise")
-    return Op(name, ufunc, rule=_elementwise_rule, vjp=vjp_columns(vjps), kind="elementwise", pad=pad)
+    return Op(name, ufunc, rule=elementwise_rule, vjp=vjp_columns(vjps), kind="elementwise", pad=pad)
 
 
-def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
-    """The data of `x` with `value` selected at the padding (along `axes` only, if given)."""
-    mask = padding_mask(x.sizes, x.data.shape[1:], axes)
-    return x.data if mask is None else np.where(mask, x.data, np.asarray(value, x.data.dtype))
+def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The rule of elementwise ops. Equal static sizes, the case of every recurrent step, go straight to the op."""
+    x = operands[0]
+    if len(operands) == 1:
+        if x.scalar is None and not has_lengths(x.sizes):
+            return Batched(op(x.data, **params), x.sizes)
+    elif len(operands) == 2:
+        y = operands[1]
+        if isinstance(x, Batched):
+            if x.scalar is None and not has_lengths(x.sizes):
+                if isinstance(y, Batched):
+                    if y.scalar is None and x.sizes == y.sizes:
+                        return Batched(op(x.data, y.data, **params), x.sizes)
+                elif _fits(y, x):
+                    return Batched(op(x.data, y, **params), x.sizes)
+        elif y.scalar is None and not has_lengths(y.sizes) and _fits(x, y):
+            return Batched(op(x, y.data, **params), y.sizes)
+    return _general(op, operands, params)
 
 
-def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
-    """The example sizes that NumPy's broadcasting gives, lane by lane.
-
-    Raises:
-        ShapeError: in some example two sizes differ and neither is 1; names the first such example.
-    """
-    rank = max(map(len, all_sizes), default=0)
-    out: list[Size] = []
-    for axis in range(rank):
-        size: Size = 1
-        for sizes in all_sizes:
-            offset = axis - (rank - len(sizes))
-            if offset >= 0:
-                size = _broadcast_size(size, sizes[offset])
-        out.append(size)
-    return tuple(out)
+def _fits(shared: Any, x: Batched) -> bool:
+    """Whether a shared operand broadcasts against the last dimensions of `x` and leaves its sizes as they are."""
+    if type(shared) in _SCALARS:
+        return True
+    shape = shape_of(shared)
+    return not shape or (len(shape) <= len(x.sizes) and shape == x.sizes[len(x.sizes) - len(shape) :])
 
 
-def _broadcast_size(a: Size, b: Size) -> Size:
-    if same_size(a, b) or (isinstance(b, int) and b == 1):
-        return a
-    if isinstance(a, int) and a == 1:
-        return b
-    left, right = np.broadcast_arrays(_per_lane(a), _per_lane(b))
-    wrong = (left != right) & (left != 1) & (right != 1)
-    if wrong.any():
-        lane = int(np.argmax(wrong))
-        raise ShapeError(
-            f"operands could not be broadcast together: lengths {left[lane]} and {right[lane]} in example {lane}"
-        )
-    return Lengths(np.where(left == 1, right, left))
-
-
-def _per_lane(size: Size) -> np.ndarray:
-    return size.values if isinstance(size, Lengths) else np.array([size])
-
-
-def _elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    operands = strong(op, operands, params)
     batched = [x for x in operands if isinstance(x, Batched)]
-    if op.pad is not None:
-        operands = [Batched(fill(x, op.pad), x.sizes) if isinstance(x, Batched) and x.is_ragged else x for x in operands]
-    sizes = broadcast_sizes([x.sizes if isinstance(x, Batched) else shape_of(x) for x in operands])
-    if len(batched) == 1 and len(operands) == 1:
-        return Batched(op(operands[0].data, **params), sizes)
-    arrays = [_align(x, sizes) if isinstance(x, Batched) else x for x in operands]
-    return Batched(op(*arrays, **params), sizes)
+    parts = [
+        (x.sizes, x.data.shape[1:]) if isinstance(x, Batched) else (shape_of(x), shape_of(x))
+        for x in operands
+        if type(x) not in _SCALARS
+    ]
+    sizes = broadcast_sizes([own for own, _ in parts])
+    if not any(has_lengths(x.sizes) for x in batched):
+        arrays = [align(x.data, x.sizes, sizes, sizes, True) if isinstance(x, Batched) else x for x in operands]
+        return Batched(op(*arrays, **params), sizes)
+    extents = target_extents(parts, sizes)
+    boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
+    pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * len(operands)
+    shape = (batched[0].batch_size, *extents)
+    arrays = []
+    for x, pad in zip(operands, pads, strict=True):
+        if isinstance(x, Batched):
+            data = fill(x, pad) if boxed and pad is not None else x.data
+            x = align(data, x.sizes, sizes, extents, True)
+        elif type(x) not in _SCALARS:
+            x = align(x, shape_of(x), sizes, extents, False)
+        arrays.append(spread(x, sizes, shape))
+
+    def cleaned() -> Any:
+        mask = padding_mask(sizes, extents)
+        return op(*(_fill_all(x, mask, 1 if pad is None else pad) for x, pad in zip(arrays, pads, strict=True)), **params)
+
+    return Batched(quietly(lambda: op(*arrays, **params), cleaned), sizes)
 
 
-def _align(x: Batched, sizes: tuple[Size, ...]) -> Any:
-    """The data of `x` with axes of one inserted after the batch axis, so that example ranks agree."""
-    missing = len(sizes) - x.rank
-    if not missing:
-        return x.data
-    shape = x.data.shape
-    return x.data.reshape(shape[:1] + (1,) * missing + shape[1:])
+def _fill_all(x: Any, mask: Any, pad: Any) -> Any:
+    if mask is None or type(x) in _SCALARS:
+        return x
+    dtype = dtype_of(x)
+    return x if dtype.kind not in "biufc" else np.where(mask, x, np.asarray(pad, dtype))

@@ -1,0 +1,238 @@
+"""Lengths and padding: what every batching rule needs to line operands up and to keep padding out of results.
+
+Padding holds arbitrary values. Forward it is harmless until something mixes positions; backward, a cotangent at a
+padded position is as arbitrary, so whatever sums cotangents over positions selects zero at the padding first.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import ShapeError
+
+__all__ = [
+    "align",
+    "broadcast_sizes",
+    "fill",
+    "has_lengths",
+    "per_lane",
+    "quietly",
+    "select",
+    "spread",
+    "spread_p",
+    "stretch_p",
+    "target_extents",
+    "unbroadcast",
+]
+
+
+def has_lengths(sizes: Sequence[Size]) -> bool:
+    """Whether some dimension varies between the examples."""
+    for size in sizes:
+        if type(size) is Lengths:
+            return True
+    return False
+
+
+def per_lane(size: Size) -> np.ndarray:
+    """The size in each lane: (B,), or (1,) where it is static."""
+    return size.values if isinstance(size, Lengths) else np.array([size])
+
+
+def unbroadcast(ct: Any, like: Any) -> Any:
+    """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype."""
+    shape, ct_shape = shape_of(like), shape_of(ct)
+    if ct_shape != shape:
+        extra = len(ct_shape) - len(shape)
+        axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and ct_shape[extra + i] != 1))
+        ct = np.reshape(np.sum(ct, axis=axes), shape)
+    dtype = dtype_of(like)
+    if dtype_of(ct) == dtype:
+        return ct
+    if dtype_of(ct).kind == "c" and dtype.kind != "c":
+        ct = np.real(ct)
+    return ct.astype(dtype)
+
+
+def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
+    """The data of `x` with `value` selected at the padding (along `axes` only, if given)."""
+    mask = padding_mask(x.sizes, x.data.shape[1:], axes)
+    return x.data if mask is None else np.where(mask, x.data, np.asarray(value, x.data.dtype))
+
+
+def select(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:
+    """`value` at the padding of a result, so that no cotangent comes back from there."""
+    return fill(Batched(data, sizes), value)
+
+
+def quietly(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
+    """`run()`; if it raised a floating-point flag or an error that padding may have caused, `rerun()` instead.
+
+    `rerun` computes the same on padding that was replaced by harmless values, so what it reports comes from examples.
+    """
+    flags: list[str] = []
+
+    def note(kind: str, _flag: int) -> None:
+        flags.append(kind)
+
+    try:
+        with np.errstate(divide="call", over="call", invalid="call", call=note):
+            out = run()
+    except (ValueError, ArithmeticError):
+        return rerun()
+    return rerun() if flags else out
+
+
+def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
+    """The example sizes that NumPy's broadcasting gives, lane by lane.
+
+    Raises:
+        ShapeError: in some example two sizes differ and neither is 1; names the first such example.
+    """
+    rank = max(map(len, all_sizes), default=0)
+    out: list[Size] = []
+    for axis in range(rank):
+        size: Size = 1
+        for sizes in all_sizes:
+            offset = axis - (rank - len(sizes))
+            if offset >= 0:
+                size = _broadcast_size(size, sizes[offset])
+        out.append(size)
+    return tuple(out)
+
+
+def _broadcast_size(a: Size, b: Size) -> Size:
+    if a is b or (isinstance(b, int) and b == 1):
+        return a
+    if isinstance(a, int) and a == 1:
+        return b
+    if same_size(a, b):
+        return a if isinstance(a, Lengths) else b
+    left, right = np.broadcast_arrays(per_lane(a), per_lane(b))
+    wrong = (left != right) & (left != 1) & (right != 1)
+    if wrong.any():
+        lane = int(np.argmax(wrong))
+        raise ShapeError(
+            f"operands could not be broadcast together: lengths {left[lane]} and {right[lane]} in example {lane}"
+        )
+    if isinstance(a, int) and isinstance(b, int):
+        return b if a == 1 else a
+    return Lengths(np.where(left == 1, right, left))
+
+
+def target_extents(
+    parts: Sequence[tuple[tuple[Size, ...], tuple[int, ...]]], sizes: tuple[Size, ...]
+) -> tuple[int, ...]:
+    """The padded extents of a result with these sizes: the smallest that an operand of the same lengths has."""
+    rank = len(sizes)
+    out: list[int] = []
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, Lengths):
+            out.append(size)
+            continue
+        width: int | None = None
+        for own, extents in parts:
+            offset = axis - (rank - len(own))
+            if offset >= 0 and same_size(own[offset], size) and (len(size) or isinstance(own[offset], Lengths)):
+                width = extents[offset] if width is None else min(width, extents[offset])
+        out.append(size.max() if width is None else width)
+    return tuple(out)
+
+
+def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: tuple[int, ...], batched: bool) -> Any:
+    """The data of an operand, made to broadcast against a result of `sizes` and padded `extents`.
+
+    Axes of one are inserted after the batch axis so that example ranks agree; padded axes are cropped; lanes of length
+    one are stretched where others are not.
+    """
+    lead = int(batched)
+    missing = len(sizes) - len(own)
+    if batched and missing:
+        shape = data.shape
+        data = np.reshape(data, shape[:1] + (1,) * missing + shape[1:])
+        own = (1,) * missing + own
+        missing = 0
+    for axis, size in enumerate(own):
+        target = sizes[axis + missing]
+        at = axis + lead
+        width = shape_of(data)[at]
+        if size is target or width == 1 or (isinstance(target, int) and isinstance(size, int)):
+            if width > extents[axis + missing]:
+                data = _crop(data, at, extents[axis + missing])
+        elif same_size(size, target):
+            if width > extents[axis + missing]:
+                data = _crop(data, at, extents[axis + missing])
+        elif bool((per_lane(size) == 1).all()):
+            data = _crop(data, at, 1)
+        else:
+            mask = padding_mask(sizes, extents)
+            data = stretch_p(data, per_lane(size), mask, axis=at, width=extents[axis + missing])
+    return data
+
+
+def _crop(data: Any, axis: int, width: int) -> Any:
+    return data[(slice(None),) * axis + (slice(width),)]
+
+
+def _spread(x: Any, mask: Any, *, shape: tuple[int, ...]) -> Any:
+    return np.broadcast_to(x, shape)
+
+
+def _spread_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position:
+        return None
+    x, mask = args
+    return unbroadcast(np.where(mask, ct, np.zeros((), dtype_of(ct))), x)
+
+
+# Broadcasts an operand over positions of which some are padding: no cotangent comes back from the padding.
+spread_p = Op("spread", _spread, vjp=_spread_vjp, kind="padding")
+
+
+def _stretch(x: Any, lengths: Any, mask: Any, *, axis: int, width: int) -> Any:
+    index = np.minimum(np.arange(width), max(x.shape[axis] - 1, 0))
+    index = np.where(lengths[:, None] == 1, 0, index)
+    index = index.reshape((len(lengths),) + (1,) * (axis - 1) + (width,) + (1,) * (x.ndim - axis - 1))
+    return np.take_along_axis(x, index, axis)
+
+
+def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position:
+        return None
+    x, lengths, mask = args
+    axis, width = params["axis"], params["width"]
+    rank = len(shape_of(x))
+    zero = np.zeros((), dtype_of(ct))
+    own = shape_of(x)[axis]
+    shape = shape_of(ct)
+    # the mask may vary along axes that x is broadcast over afterwards; those were summed with zeros selected
+    axes = tuple(i for i in range(1, len(mask.shape)) if i < rank and mask.shape[i] != 1 and shape[i] == 1)
+    if axes:
+        mask = mask.any(axis=axes, keepdims=True)
+    one = (np.asarray(lengths) == 1).reshape((-1,) + (1,) * (rank - 1))
+    ct = np.where(mask, ct, zero)
+    first = np.sum(np.where(one, ct, zero), axis=axis, keepdims=True)
+    rest = np.where(one, zero, ct)
+    if width < own:
+        shape = shape_of(rest)
+        rest = np.concatenate([rest, np.zeros((*shape[:axis], own - width, *shape[axis + 1 :]), zero.dtype)], axis=axis)
+    elif width > own:
+        rest = _crop(rest, axis, own)
+    head = (np.arange(own) == 0).reshape((own,) + (1,) * (rank - axis - 1))
+    return unbroadcast(rest + np.where(head, first, zero), x)
+
+
+# Repeats, along one padded axis, the single element of the lanes of length one; other lanes are left as they are.
+stretch_p = Op("stretch", _stretch, vjp=_stretch_vjp, kind="padding")
+
+
+def spread(array: Any, sizes: tuple[Size, ...], shape: tuple[int, ...]) -> Any:
+    """An operand that carries gradients, broadcast to `shape` such that padding sends none back."""
+    if not is_boxed(array) or shape_of(array) == shape:
+        return array
+    mask = padding_mask(sizes, shape[1:])
+    return array if mask is None else spread_p(array, mask, shape=shape)
