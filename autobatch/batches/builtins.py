@@ -16,6 +16,7 @@ import numpy as np
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import batch_size_of, per_lane, stack_results, weak_lanes
+from autobatch.batches.scalars import BINARY
 from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 
@@ -52,24 +53,23 @@ def call_per_lane(function: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     return stack_results(per_lane(function, args, kwargs))
 
 
-def lane_len(x: Any) -> Any:
+def lane_len(value: Any) -> Any:
     """`len(x)` of each example: an int where all agree, else an int per lane.
 
     >>> from autobatch.batches.masked import MaskedBatch
     >>> lane_len(MaskedBatch.from_examples([[1, 2], [3]]))
     MaskedBatch(batch_size=2, example=int, data=[2 1])
     """
-    if not isinstance(x, Batch):
-        return len(x)
-    x = narrowed(x)
+    if not isinstance(value, Batch):
+        return len(value)
+    x = narrowed(value)
     if isinstance(x, ObjectBatch):
         return stack_results(per_lane(len, (x,), {}))
     shape = x.shape
     if not shape:
-        scalar = x.scalar
-        raise TypeError(
-            "len() of unsized object" if scalar is None else f"object of type {scalar.__name__!r} has no len()"
-        )
+        if x.scalar is None:
+            raise TypeError("len() of unsized object")
+        raise TypeError(f"object of type {x.scalar.__name__!r} has no len()")
     return shape[0]
 
 
@@ -77,7 +77,8 @@ def _is_plain_scalar(x: Any) -> bool:
     """Whether the lanes are scalars with data that NumPy may read."""
     if not isinstance(x, Batch) or getattr(x, "sizes", None) != ():
         return False
-    return not is_boxed(x.data) and x.data.dtype.kind in "biuf"
+    data: Any = getattr(x, "data", None)
+    return not is_boxed(data) and data.dtype.kind in "biuf"
 
 
 def lane_int(x: Any = 0, *base: Any) -> Any:
@@ -141,7 +142,7 @@ def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
 def lane_divmod(x: Any, y: Any) -> Any:
     """`divmod(x, y)` per lane: a pair of per-lane values."""
     if getattr(x, "scalar", None) is not None or getattr(y, "scalar", None) is not None:
-        return x // y, x % y
+        return BINARY["divmod"](x, y)
     return divmod(x, y)
 
 
@@ -190,9 +191,10 @@ def _choose(wins: Any, a: Any, b: Any) -> Any:
     if not isinstance(wins, Batch):
         return a if wins else b
     kind = getattr(a, "scalar", None) or getattr(b, "scalar", None)
+    outcome: Any = wins
     if kind is None:
-        return np.where(wins, a, b)
-    return weak_lanes(np.where(wins.data, getattr(a, "data", a), getattr(b, "data", b)), kind)
+        return np.where(outcome, a, b)
+    return weak_lanes(np.where(outcome.data, getattr(a, "data", a), getattr(b, "data", b)), kind)
 
 
 def lane_sum(x: Any, start: Any = 0) -> Any:

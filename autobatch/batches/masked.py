@@ -205,7 +205,7 @@ class MaskedBatch(Batched, ArrayFace, Batch):
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         args = [
-            arg.to_masked() if isinstance(arg, Packed) and isinstance(arg, Batch) and i not in op.ragged else arg
+            arg if i in op.ragged or not isinstance(arg, Packed) else arg.to_masked()  # type: ignore[attr-defined]
             for i, arg in enumerate(args)
         ]
         return MaskedBatch.of(op.rule(op, args, params))
@@ -246,7 +246,7 @@ class MaskedBatch(Batched, ArrayFace, Batch):
                 "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
                 ".examples() lists the examples"
             )
-        return (self[i] for i in range(self.sizes[0]))
+        return (self[i] for i in range(self.sizes[0]))  # type: ignore[index]
 
     def __bool__(self) -> bool:
         return self._unanimous(bool)

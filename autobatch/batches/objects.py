@@ -159,7 +159,6 @@ for _name, _function in {**_ARITHMETIC, "divmod": divmod}.items():
     setattr(ObjectBatch, f"__r{_name}__", _binary(_function, reflected=True))
 for _name in _ARITHMETIC:
     setattr(ObjectBatch, f"__i{_name}__", _binary(getattr(operator, f"i{_name}")))
-for _name, _function in {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert}.items():
+_UNARY: dict[str, Callable[..., Any]] = {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert}
+for _name, _function in {**_UNARY, "abs": abs, "round": round}.items():
     setattr(ObjectBatch, f"__{_name}__", _unary(_function))
-ObjectBatch.__abs__ = _unary(abs)  # type: ignore[attr-defined]
-ObjectBatch.__round__ = _unary(round)  # type: ignore[attr-defined]

@@ -124,10 +124,11 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         kind_a, kind_b = getattr(a, "scalar", None) or type(a), getattr(b, "scalar", None) or type(b)
         if isinstance(a, Batch) and isinstance(b, Batch):
             agreed_size((a, b))
-        out = None
+        out: Any = None
+        kind: type = int
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
-                out, kind = on_ints(_ints(a), _ints(b)), int
+                out = on_ints(_ints(a), _ints(b))
                 if name in _COMPARISONS or (keeps_bool and kind_a is kind_b is bool):
                     kind = result_of_bools
         elif on_floats is not None and _exact(a, kind_a) and _exact(b, kind_b):
