@@ -1,0 +1,165 @@
+"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.op import Op
+from autobatch.errors import NeedsLoop
+from autobatch.lazy.aval import Aval
+from autobatch.ops.face import ArrayFace
+
+__all__ = ["LazyArray"]
+
+
+class LazyArray(ArrayFace):
+    """A recorded array. Every op on it is recorded too; a use that needs its values waits for them.
+
+    Where the values are: `ref` names a node of `wave`, until it has been launched; `source` is then the array that
+    holds them and `row` the row (-1: all of it). A look-up that was put off has neither, but `pending`.
+    """
+
+    __slots__ = ("_ab_rank", "trace", "aval", "wave", "ref", "source", "row", "pending", "__weakref__")
+
+    def __init__(self, trace: Any, aval: Aval, wave: Any, ref: int) -> None:
+        self._ab_rank = trace.level
+        self.trace = trace
+        self.aval = aval
+        self.wave = wave
+        self.ref = ref
+        self.source = None
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.trace.record(op, args, params)
+
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
+        return self.trace.unsupported(function, args, kwargs, reason)
+
+    def _ab_rebind(self, new: Any) -> None:
+        """Become `new`: what an in-place write leaves in its target."""
+        if self.aval.shared:
+            self.trace.failed = NeedsLoop("an example writes into a shared array, which the examples after it would see")
+            raise self.trace.failed
+        if type(new) is not LazyArray:
+            new = self.trace.known(np.asarray(new))
+        self.aval, self.wave, self.ref, self.source = new.aval, new.wave, new.ref, new.source
+        if new.source is not None:
+            self.row = new.row
+        elif new.wave is None:
+            self.pending = new.pending
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.aval.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.aval.dtype
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.aval.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.aval.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.aval.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.aval.shape:
+            raise TypeError("len() of unsized object")
+        return self.aval.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.aval.shape:
+            raise TypeError("iteration over a 0-d array")
+        if self.source is not None and type(self.source) is np.ndarray and not self.aval.shared:
+            return map(self.trace.wrap, self.trace.value(self))
+        return (self[i] for i in range(self.aval.shape[0]))
+
+    def _value(self) -> Any:
+        return self.trace.value(self)
+
+    def __bool__(self) -> bool:
+        return bool(self._value())
+
+    def __int__(self) -> int:
+        return int(self._value())
+
+    def __float__(self) -> float:
+        return float(self._value())
+
+    def __complex__(self) -> complex:
+        return complex(self._value())
+
+    def __index__(self) -> int:
+        return self._value().__index__()
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return self.trace.wrap(round(self._value()) if ndigits is None else round(self._value(), ndigits))
+
+    def __floor__(self) -> Any:
+        return math.floor(self._value())
+
+    def __ceil__(self) -> Any:
+        return math.ceil(self._value())
+
+    def __trunc__(self) -> Any:
+        return math.trunc(self._value())
+
+    def __hash__(self) -> int:
+        if self.aval.scalar:
+            return hash(self._value())
+        raise TypeError("unhashable type: 'numpy.ndarray'")
+
+    def __contains__(self, item: Any) -> bool:
+        return bool((self == item).any())
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        value = self._value()
+        if hasattr(value, "_ab_rank"):
+            return value.__array__(dtype)
+        return np.array(value, dtype=dtype) if copy or not isinstance(value, np.ndarray) else np.asarray(value, dtype)
+
+    def item(self, *args: Any) -> Any:
+        return self._value().item(*args)
+
+    def tolist(self) -> Any:
+        return self._value().tolist()
+
+    def tobytes(self, *args: Any) -> bytes:
+        return self._value().tobytes(*args)
+
+    def __str__(self) -> str:
+        return str(self._value())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._value(), spec)
+
+    def __repr__(self) -> str:
+        return f"LazyArray(shape={self.aval.shape}, dtype={self.aval.dtype})"
+
+    def __reduce__(self) -> Any:
+        value = np.asarray(self)
+        return np.array, (value,)
+
+    def __deepcopy__(self, memo: Any) -> "LazyArray":
+        return self.__copy__()
+
+    def __copy__(self) -> "LazyArray":
+        out = LazyArray(self.trace, self.aval, self.wave, self.ref)
+        out.source = self.source
+        if self.source is not None:
+            out.row = self.row
+        elif self.wave is None:
+            out.pending = self.pending
+        return out

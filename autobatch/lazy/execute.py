@@ -1,0 +1,250 @@
+"""Launching a wave: for each group, gather the operands, apply the op's batching rule, keep the rows."""
+
+import time
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.batched import Batched, Packed
+from autobatch.core.config import config
+from autobatch.core.op import Op
+from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.lazy.aval import Aval, Weak
+from autobatch.lazy.gather import gather_rows, row_p
+from autobatch.lazy.schedule import refine, schedule
+from autobatch.lazy.stats import Stats
+
+__all__ = ["Signature", "Wave", "launch_wave"]
+
+
+class Signature:
+    """What two calls must share to run together, and what is known of the result.
+
+    Attributes:
+        avals: for each operand its `Aval`, or `Weak` for a Python number.
+        shared: no operand belongs to one example, so one call serves all.
+        where: the user's line that first recorded it.
+    """
+
+    __slots__ = ("op", "params", "avals", "out", "index", "where", "nbytes", "shared", "text")
+
+    def __init__(
+        self, op: Op, params: dict[str, Any], avals: Sequence[Any], out: Aval, index: int, where: tuple[str, int]
+    ) -> None:
+        self.op = op
+        self.params = params
+        self.avals = tuple(avals)
+        self.out = out
+        self.index = index
+        self.where = where
+        self.nbytes = out.nbytes
+        self.shared = all(aval.shared for aval in avals)
+        shown = [repr(aval) for aval in avals] + [f"{name}={value!r}" for name, value in params.items()]
+        self.text = ", ".join(shown)
+
+
+class Wave:
+    """What is launched together.
+
+    Attributes:
+        sigs: the signature number of each node; refs: the operands of each, one after the other.
+        sources, rows: the external values; row -1 is the whole value.
+        large: {ref: [array, example, met in several examples, aval, copy or None]} of large constants.
+        keep: objects whose id is in use.
+        done: it was launched; `buffers`, `buffer_of` and `row_of` then say where each node's value is.
+    """
+
+    __slots__ = ("sigs", "refs", "sources", "rows", "large", "keep", "done", "error", "buffers", "buffer_of", "row_of")
+
+    def __init__(self) -> None:
+        self.sigs = array("q")
+        self.refs = array("q")
+        self.sources: list[Any] = []
+        self.rows: list[int] = []
+        self.large: dict[int, list[Any]] = {}
+        self.keep: list[Any] = []
+        self.done = False
+        self.error: BaseException | None = None
+        self.buffers: list[Any] = []
+
+    def external(self, source: Any, row: int) -> int:
+        """The reference of a value from outside."""
+        self.sources.append(source)
+        self.rows.append(row)
+        return -len(self.rows)
+
+    def resolve(self, handle: Any) -> None:
+        """Let a handle of a launched node hold its own buffer, and no longer the wave."""
+        if self.error is not None:
+            raise self.error
+        ref = handle.ref
+        handle.source = self.buffers[self.buffer_of[ref]]
+        handle.row = int(self.row_of[ref])
+        handle.wave = None
+
+
+def launch_wave(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
+    """Run everything recorded in `wave`. An error is kept: values of this wave raise it when they are needed."""
+    try:
+        _launch(wave, table, stats)
+        wave.done = True
+    except BaseException as error:
+        wave.error = error
+        wave.done = True
+        raise
+    finally:
+        wave.sigs = wave.refs = array("q")
+        wave.sources, wave.rows, wave.keep = [], [], []
+        wave.large = {}
+    stats.rounds += 1
+
+
+def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
+    for kept in wave.large.values():
+        if kept[4] is not None and not np.array_equal(kept[0], kept[4], equal_nan=kept[0].dtype.kind in "fc"):
+            raise NeedsLoop("an array was written to after it was used in a recorded operation")
+    sigs = np.frombuffer(wave.sigs, np.int64)
+    refs = np.frombuffer(wave.refs, np.int64) if len(wave.refs) else np.zeros(0, np.int64)
+    arity = np.array([len(sig.avals) for sig in table], np.int64)
+    offsets = np.zeros(len(sigs) + 1, np.int64)
+    np.cumsum(arity[sigs], out=offsets[1:])
+    kinds, kind_of = sigs, None
+    shared = [ref for ref, kept in wave.large.items() if kept[2]]
+    if shared:
+        marks = np.zeros(len(wave.rows), np.int64)
+        marks[np.array(shared) * -1 - 1] = np.arange(1, len(shared) + 1)
+        kinds, kind_of = refine(sigs, offsets, refs, marks)
+    order, starts = schedule(kinds, offsets, refs, len(table) if kind_of is None else len(kind_of), config.scheduler)
+    run = _Run(wave, refs, offsets)
+    bounds = starts.tolist()
+    clock = time.perf_counter
+    before = clock()
+    for k in range(len(bounds) - 1):
+        nodes = order[bounds[k] : bounds[k + 1]]
+        sig = table[sigs[nodes[0]]]
+        run.group(sig, nodes, stats)
+        now = clock()
+        stats.launched(sig.op.name, sig.text, len(nodes), now - before)
+        before = now
+
+
+class _Run:
+    """The state of one launch: which row of which buffer each reference is."""
+
+    __slots__ = ("wave", "refs", "offsets", "count", "buffers", "buffer_of", "row_of")
+
+    def __init__(self, wave: Wave, refs: np.ndarray, offsets: np.ndarray) -> None:
+        self.wave = wave
+        self.refs = refs
+        self.offsets = offsets
+        self.count = count = len(offsets) - 1
+        self.buffers = wave.buffers
+        self.buffer_of = np.full(count + len(wave.rows), -1, np.int64)
+        self.row_of = np.zeros(count + len(wave.rows), np.int64)
+        numbers: dict[int, int] = {}
+        for i, row in enumerate(wave.rows):
+            if row >= 0:
+                source = wave.sources[i]
+                number = numbers.get(id(source))
+                if number is None:
+                    number = numbers[id(source)] = len(self.buffers)
+                    self.buffers.append(source)
+                self.buffer_of[count + i] = number
+                self.row_of[count + i] = row
+        wave.buffer_of, wave.row_of = self.buffer_of, self.row_of
+
+    def group(self, sig: Signature, nodes: np.ndarray, stats: Stats) -> None:
+        """Launch one group and note where its rows are."""
+        op, n = sig.op, len(nodes)
+        first = self.offsets[nodes]
+        operands = [
+            self._operand(token, self.refs[first + position], position in op.ragged)
+            for position, token in enumerate(sig.avals)
+        ]
+        out = None
+        if not any(isinstance(x, Batched | Packed) for x in operands):
+            out = op(*operands, **sig.params)
+            out = out.reshape((1, *sig.out.shape)) if hasattr(out, "_ab_rank") else np.asarray(out)[None]
+            self.row_of[nodes] = 0
+        else:
+            self.row_of[nodes] = np.arange(n)
+            if op.rule is not None:
+                try:
+                    out = op.rule(op, operands, sig.params).data
+                except UnsupportedError as error:
+                    stats.fallbacks[f"{op.name}: {error}"] += 1
+                else:
+                    if tuple(out.shape) != (n, *sig.out.shape) or out.dtype != sig.out.dtype:
+                        stats.fallbacks[f"{op.name}: {out.shape} {out.dtype}, expected {sig.out}"] += 1
+                        out = None
+            else:
+                stats.fallbacks[f"{op.name}: no batching rule"] += 1
+            if out is None:
+                calls = [op(*[_example(x, i) for x in operands], **sig.params) for i in range(n)]
+                out = np.stack(calls)
+        self.buffer_of[nodes] = len(self.buffers)
+        self.buffers.append(out)
+
+    def _operand(self, token: Any, refs: np.ndarray, ragged: bool) -> Any:
+        """One operand of a group: a shared value, or `Batched` rows, or `Packed` values of any length."""
+        wave, sources = self.wave, self.wave.sources
+        if type(token) is Weak:
+            return _weak([sources[-ref - 1] for ref in refs.tolist()], token.kind)
+        if token.shared:
+            return sources[-refs[0] - 1]
+        at = np.where(refs >= 0, refs, self.count - 1 - refs)
+        if ragged:
+            values = [self._value(i) for i in at.tolist()]
+            return Packed(_concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
+        if (refs == refs[0]).all() and (refs[0] < 0 or len(refs) > 1 or not hasattr(self._buffer(at[0]), "_ab_rank")):
+            return self._value(at[0])
+        missing = np.flatnonzero(self.buffer_of[at] < 0)
+        if len(missing):
+            self._pool(np.unique(at[missing]), token)
+        return Batched(gather_rows(self.buffers, self.buffer_of[at], self.row_of[at]), token.shape)
+
+    def _buffer(self, at: int) -> Any:
+        return self.buffers[self.buffer_of[at]]
+
+    def _value(self, at: int) -> Any:
+        """The value at one place, of the kind that the op's own implementation takes."""
+        number = self.buffer_of[at]
+        if number < 0:
+            return self.wave.sources[at - self.count]
+        return row_p(self.buffers[number], row=int(self.row_of[at]))
+
+    def _pool(self, places: np.ndarray, aval: Aval) -> None:
+        """Put whole external values of one kind into one buffer."""
+        values = [self.wave.sources[place - self.count] for place in places.tolist()]
+        if any(hasattr(value, "_ab_rank") for value in values):
+            pool = np.stack(values)
+        elif aval.ndim:
+            pool = np.concatenate(values).reshape((len(values), *aval.shape))
+        else:
+            pool = np.array(values, aval.dtype)
+        self.buffer_of[places] = len(self.buffers)
+        self.row_of[places] = np.arange(len(values))
+        self.buffers.append(pool)
+
+
+def _concatenate(values: Sequence[Any]) -> Any:
+    return np.concatenate(values)
+
+
+def _weak(values: Sequence[Any], kind: type) -> Any:
+    """Python numbers: the number itself where all agree (to the sign of zero), else one for each example."""
+    first = values[0]
+    if values.count(first) == len(values) and (first != 0 or kind in (int, bool) or len(set(map(str, values))) == 1):
+        return first
+    return Batched(np.array(values), (), kind)
+
+
+def _example(operand: Any, index: int) -> Any:
+    if isinstance(operand, Packed):
+        return operand.values[operand.offsets[index] : operand.offsets[index + 1]]
+    if isinstance(operand, Batched):
+        value = operand.data[index]
+        return value.item() if operand.scalar is not None and hasattr(value, "item") else value
+    return operand

@@ -1,0 +1,139 @@
+"""`ab.map`: one function, many examples, grouped as they go."""
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from autobatch.core.fallback import fell_back
+from autobatch.core.lanes import Example, example
+from autobatch.core.op import BATCH_RANK, rank_of
+from autobatch.errors import ShapeError, UnsupportedError, note_example
+from autobatch.lazy.fibers import LaunchFailed, active_trace, run_examples
+from autobatch.lazy.stats import Stats
+from autobatch.lazy.trace import Trace
+from autobatch.lazy.values import finish, wrap_example, wrap_shared
+
+__all__ = ["map", "map_with_stats"]
+
+
+def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[Any]:
+    """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
+
+    The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
+    arrays of an example and on shared arrays are recorded; where a value is needed (`if`, `int()`, printing), that
+    example waits and the others run on.
+
+    Args:
+        f: a function of one example; a function decorated with `ab.batch` serves as the function it decorates.
+        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each.
+        shared: keyword arguments that are the same for all examples: parameters, tables.
+
+    Returns:
+        A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
+
+    Raises:
+        ShapeError: the sequences differ in length.
+        Exception: whatever `f` raises for the first example that fails, with a note that names its index.
+
+    >>> import numpy as np
+    >>> xs = [np.arange(2.0), np.arange(3.0), np.ones(2)]
+    >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
+    [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
+    """
+    return map_with_stats(f, *example_sequences, **shared)[0]
+
+
+def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
+    """As `map`, and what was launched."""
+    function = _undecorated(f)
+    columns = [_elements(sequence) for sequence in example_sequences]
+    count = _common_length(columns)
+    outer = active_trace()
+    if outer is not None and outer.park is not None:
+        return _map_inside(outer, function, columns, count, shared), outer.stats
+    if count == 0:
+        return [], Stats()
+    trace = Trace()
+    arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
+
+    def call(index: int) -> Any:
+        return function(*[wrap_example(trace, column[index]) for column in columns], **arguments)
+
+    def plain(index: int) -> Any:
+        with example(Example(index)):
+            try:
+                return function(*[column[index] for column in columns], **shared)
+            except Exception as error:
+                raise note_example(error, index)  # noqa: B904 - the same error, with its note
+
+    try:
+        with _collector_paused():
+            results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result))
+    except LaunchFailed as launch:
+        cause: BaseException | None = launch.__cause__
+    else:
+        if error is None and trace.failed is None:
+            return results, trace.stats
+        if error is not None and trace.failed is None:
+            plain(failed)  # raises, unless only the lazy run could not do it
+        cause = trace.failed or error
+    results = [plain(index) for index in range(count)]
+    reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
+    trace.stats.fallbacks[reason] += 1
+    fell_back(f"ab.map could not run these examples together ({reason})")
+    return results, trace.stats
+
+
+def _map_inside(
+    trace: Trace, function: Callable[..., Any], columns: Sequence[list[Any]], count: int, shared: dict[str, Any]
+) -> list[Any]:
+    """A map inside an example: a plain loop, so that everything is recorded in the one trace."""
+    arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
+    results = []
+    for index in range(count):
+        with example(Example(index)):
+            try:
+                results.append(function(*[wrap_example(trace, column[index]) for column in columns], **arguments))
+            except Exception as error:
+                raise note_example(error, index)  # noqa: B904 - the same error, with its note
+    return results
+
+
+def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that `ab.batch` decorated; any other function as it is."""
+    return f.__wrapped__ if getattr(f, "_ab_batched", False) else f  # type: ignore[attr-defined]
+
+
+def _elements(sequence: Any) -> list[Any]:
+    if rank_of(sequence) == BATCH_RANK:
+        return sequence.examples()
+    try:
+        return list(sequence)
+    except TypeError as error:
+        raise UnsupportedError(
+            f"ab.map takes sequences of examples by position; got {type(sequence).__name__}: "
+            "give what all examples share by keyword"
+        ) from error
+
+
+def _common_length(columns: Sequence[list[Any]]) -> int:
+    if not columns:
+        raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
+    lengths = [len(column) for column in columns]
+    if len(set(lengths)) > 1:
+        raise ShapeError(f"the sequences of examples have lengths {lengths}; expected one length")
+    return lengths[0]
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Recording makes many objects and no garbage: the cyclic collector would only walk them again and again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

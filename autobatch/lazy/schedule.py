@@ -1,0 +1,185 @@
+"""Which recorded calls are launched together, and in which order.
+
+A graph is flat: `sigs[i]` is the signature of node i, `refs[offsets[i]:offsets[i + 1]]` its operands; nodes are >= 0 and
+come before their users, what is outside the graph is < 0. Every policy takes time linear in nodes and references
+(agenda: plus launches times signatures) and returns the nodes in launch order and where each launch starts.
+
+By depth: calls of one signature at one depth. By agenda (Neubig et al. 2017, "On-the-fly operation batching in dynamic
+computation graphs"): of the signatures that have calls ready, launch the one whose calls have the least average depth.
+"""
+
+import numpy as np
+
+from autobatch.kernels.jit import jit
+
+__all__ = ["refine", "schedule"]
+
+
+def schedule(
+    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The nodes in launch order, (N,) int64, and the start of each launch in it, (launches + 1,) int64.
+
+    Args:
+        policy: "depth", "agenda", or "auto": the one of the two that needs fewer launches.
+
+    >>> sigs = np.array([0, 1, 0])  # two chains: node 1 reads node 0
+    >>> order, starts = schedule(sigs, np.array([0, 1, 2, 3]), np.array([-1, 0, -1]), 2, "depth")
+    >>> order.tolist(), starts.tolist()
+    ([0, 2, 1], [0, 2, 3])
+    """
+    depth = node_depths(offsets, refs)
+    if policy == "depth":
+        return by_depth(sigs, depth, num_sigs)
+    agenda = by_agenda(sigs, offsets, refs, depth, num_sigs)
+    if policy == "agenda":
+        return agenda
+    depths = by_depth(sigs, depth, num_sigs)
+    return agenda if len(agenda[1]) < len(depths[1]) else depths
+
+
+@jit
+def node_depths(offsets: np.ndarray, refs: np.ndarray) -> np.ndarray:
+    """The length of the longest path that leads to each node."""
+    out = np.zeros(offsets.shape[0] - 1, np.int64)
+    for i in range(out.shape[0]):
+        for k in range(offsets[i], offsets[i + 1]):
+            ref = refs[k]
+            if ref >= 0 and out[ref] >= out[i]:
+                out[i] = out[ref] + 1
+    return out
+
+
+@jit
+def by_depth(sigs: np.ndarray, depth: np.ndarray, num_sigs: int) -> tuple[np.ndarray, np.ndarray]:
+    """A counting sort by signature, then by depth."""
+    n = sigs.shape[0]
+    levels = 0
+    for i in range(n):
+        levels = max(levels, depth[i] + 1)
+    first = np.zeros(num_sigs + 1, np.int64)
+    for i in range(n):
+        first[sigs[i] + 1] += 1
+    for s in range(num_sigs):
+        first[s + 1] += first[s]
+    by_sig = np.empty(n, np.int64)
+    for i in range(n):
+        by_sig[first[sigs[i]]] = i
+        first[sigs[i]] += 1
+    level = np.zeros(levels + 1, np.int64)
+    for i in range(n):
+        level[depth[i] + 1] += 1
+    for d in range(levels):
+        level[d + 1] += level[d]
+    order = np.empty(n, np.int64)
+    for k in range(n):
+        i = by_sig[k]
+        order[level[depth[i]]] = i
+        level[depth[i]] += 1
+    starts = np.empty(n + 1, np.int64)
+    count = 0
+    for k in range(n):
+        i, before = order[k], order[k - 1]
+        if k == 0 or sigs[i] != sigs[before] or depth[i] != depth[before]:
+            starts[count] = k
+            count += 1
+    starts[count] = n
+    return order, starts[: count + 1].copy()
+
+
+@jit
+def by_agenda(
+    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, depth: np.ndarray, num_sigs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Kahn's algorithm with one queue of ready nodes per signature."""
+    n = sigs.shape[0]
+    waiting = np.zeros(n, np.int64)  # references to nodes that have not been launched
+    first = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        for k in range(offsets[i], offsets[i + 1]):
+            if refs[k] >= 0:
+                waiting[i] += 1
+                first[refs[k] + 1] += 1
+    for i in range(n):
+        first[i + 1] += first[i]
+    users = np.empty(first[n], np.int64)
+    fill = first[:n].copy()
+    for i in range(n):
+        for k in range(offsets[i], offsets[i + 1]):
+            if refs[k] >= 0:
+                users[fill[refs[k]]] = i
+                fill[refs[k]] += 1
+    total = np.zeros(num_sigs, np.float64)
+    count = np.zeros(num_sigs, np.int64)
+    for i in range(n):
+        total[sigs[i]] += depth[i]
+        count[sigs[i]] += 1
+    place = np.zeros(num_sigs + 1, np.int64)  # the queue of signature s is queue[place[s]:][head[s]:tail[s]]
+    for s in range(num_sigs):
+        place[s + 1] = place[s] + count[s]
+    queue = np.empty(n, np.int64)
+    head = place[:num_sigs].copy()
+    tail = place[:num_sigs].copy()
+    for i in range(n):
+        if waiting[i] == 0:
+            queue[tail[sigs[i]]] = i
+            tail[sigs[i]] += 1
+    order = np.empty(n, np.int64)
+    starts = np.empty(n + 1, np.int64)
+    done = 0
+    launches = 0
+    while done < n:
+        best = -1
+        for s in range(num_sigs):
+            if head[s] < tail[s] and (best < 0 or total[s] * count[best] < total[best] * count[s]):
+                best = s
+        starts[launches] = done
+        launches += 1
+        begin, end = head[best], tail[best]
+        head[best] = end
+        for k in range(begin, end):
+            i = queue[k]
+            order[done] = i
+            done += 1
+            for j in range(first[i], first[i + 1]):
+                user = users[j]
+                waiting[user] -= 1
+                if waiting[user] == 0:
+                    queue[tail[sigs[user]]] = user
+                    tail[sigs[user]] += 1
+    starts[launches] = n
+    return order, starts[: launches + 1].copy()
+
+
+def refine(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, marks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Signatures told apart by which marked external value each operand is.
+
+    Args:
+        marks: for each external value, 0 or a number of its own (a constant that several examples read).
+
+    Returns:
+        The new signature of each node, and for each new signature the old one.
+    """
+    rows, where, new = np.unique(_marked(sigs, offsets, refs, marks), return_index=True, return_inverse=True)
+    return new.astype(np.int64), sigs[where]
+
+
+@jit
+def _marked(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    """Numbers that are equal where signature and marked operands are: chains of them are interned as they appear."""
+    n = sigs.shape[0]
+    out = sigs.copy()
+    found = {(np.int64(-1), np.int64(-1), np.int64(-1)): np.int64(-1)}
+    top = np.int64(0)
+    for i in range(n):
+        top = max(top, sigs[i] + 1)
+    for i in range(n):
+        for k in range(offsets[i], offsets[i + 1]):
+            ref = refs[k]
+            if ref < 0 and marks[-ref - 1] > 0:
+                key = (out[i], np.int64(k - offsets[i]), marks[-ref - 1])
+                if key not in found:
+                    found[key] = top
+                    top += 1
+                out[i] = found[key]
+    return out

@@ -1,0 +1,43 @@
+"""What a trace did: launches, groups, times, forced values and fallbacks."""
+
+from collections import Counter
+from typing import Any
+
+__all__ = ["Stats"]
+
+
+class Stats:
+    """Counts of one trace.
+
+    Attributes:
+        launches: batched calls made.
+        calls: ops recorded (one call of the plain loop each).
+        rounds: times that everything recorded was launched together.
+        by_signature: {(op, signature): [calls, launches, seconds]}.
+        forced: {(file, line): times} a value was needed at once.
+        fallbacks: {reason: times} what ran call by call, or as a loop.
+        group_sizes: how many calls each launch covered, in order.
+    """
+
+    __slots__ = ("launches", "calls", "rounds", "by_signature", "forced", "fallbacks", "group_sizes")
+
+    def __init__(self) -> None:
+        self.launches = 0
+        self.calls = 0
+        self.rounds = 0
+        self.by_signature: dict[tuple[str, str], list[Any]] = {}
+        self.forced: Counter[tuple[str, int]] = Counter()
+        self.fallbacks: Counter[str] = Counter()
+        self.group_sizes: list[int] = []
+
+    def launched(self, name: str, signature: str, calls: int, seconds: float) -> None:
+        self.launches += 1
+        self.calls += calls
+        self.group_sizes.append(calls)
+        row = self.by_signature.setdefault((name, signature), [0, 0, 0.0])
+        row[0] += calls
+        row[1] += 1
+        row[2] += seconds
+
+    def __repr__(self) -> str:
+        return f"Stats({self.calls} calls in {self.launches} launches, {self.rounds} rounds)"

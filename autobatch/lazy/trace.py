@@ -1,0 +1,303 @@
+"""The trace: ops as they were recorded, in flat lists, with signatures interned.
+
+A recorded op is one entry in `Wave.sigs` and one reference per operand in `Wave.refs`: a node of the wave (>= 0), or
+an external value (~i is entry i of the externals): a constant, an input, a shared value, a row of an earlier wave.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.config import config
+from autobatch.core.fallback import fell_back, user_line
+from autobatch.core.op import Op, next_level
+from autobatch.core.pytree import map_tree
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.aval import WEAK, Aval, Weak, aval_of, foresee, freeze, shared_aval
+from autobatch.lazy.execute import Signature, Wave, launch_wave
+from autobatch.lazy.stats import Stats
+
+__all__ = ["Trace"]
+
+_SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
+
+
+class Trace:
+    """What is being recorded, and how it gets launched.
+
+    Attributes:
+        level: its rank among interpreters.
+        wave: what was recorded since the last launch.
+        example: the index of the running example, -1 outside `ab.map`.
+        park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
+        failed: why the whole run must be repeated as a loop, if it must.
+        stats: what happened so far.
+    """
+
+    __slots__ = ("level", "wave", "example", "park", "stats", "_sigs", "_table", "_room", "_budget", "_consts", "_memo",
+                 "_shared", "failed")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.level = next_level()
+        self.example = -1
+        self.park: Callable[[bool], None] | None = None
+        self.failed: BaseException | None = None
+        self.stats = Stats()
+        self._sigs: dict[tuple[Any, ...], Signature | None] = {}
+        self._table: list[Signature] = []
+        self._memo: dict[Any, LazyArray] = {}
+        self._shared: dict[int, LazyArray] = {}
+        self._budget = config.memory_budget
+        self._start_wave()
+
+    def _start_wave(self) -> None:
+        self.wave = Wave()
+        self._room = self._budget
+        self._consts: dict[int, tuple[int, Any]] = {}
+
+    def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Record one call; the result's shape and dtype are known at once."""
+        wave = self.wave
+        if not params:
+            if len(args) == 2:
+                a, b = args
+                if type(a) is LazyArray and type(b) is LazyArray and a.wave is wave and b.wave is wave:
+                    sig = self._sigs.get((op, a.aval, b.aval))
+                    if sig is not None and not sig.shared:
+                        refs = wave.refs
+                        refs.append(a.ref)
+                        refs.append(b.ref)
+                        index = len(wave.sigs)
+                        wave.sigs.append(sig.index)
+                        self._room -= sig.nbytes
+                        out = LazyArray(self, sig.out, wave, index)
+                        if self._room < 0:
+                            self._overflow()
+                        return out
+            elif len(args) == 1:
+                a = args[0]
+                if a.wave is wave:
+                    sig = self._sigs.get((op, a.aval))
+                    if sig is not None and not sig.shared:
+                        wave.refs.append(a.ref)
+                        index = len(wave.sigs)
+                        wave.sigs.append(sig.index)
+                        self._room -= sig.nbytes
+                        out = LazyArray(self, sig.out, wave, index)
+                        if self._room < 0:
+                            self._overflow()
+                        return out
+        return self._record_any(op, args, params)
+
+    def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        for arg in args:
+            if type(arg) is LazyArray and arg.wave is None and arg.source is None and arg.trace is self:
+                self.settle(arg)  # records a deferred look-up, which may itself start a new wave
+        wave = self.wave
+        key: list[Any] = [op]
+        refs: list[int] = []
+        for arg in args:
+            kind = type(arg)
+            if kind is LazyArray and arg.trace is self:
+                refs.append(arg.ref if arg.wave is wave else self._external(arg))
+                key.append(arg.aval)
+            elif kind in WEAK:
+                key.append(WEAK[kind])
+                refs.append(wave.external(arg, -1))
+            else:
+                aval, ref = self._constant(arg)
+                if aval is None:
+                    return self.run_now(op, args, params)
+                key.append(aval)
+                refs.append(ref)
+        if op.ragged:
+            for position in op.ragged:
+                if position < len(args):
+                    key[position + 1] = _without_length(key[position + 1])
+        if params:
+            try:
+                key.append(freeze(tuple(params.items())))
+            except TypeError:  # an attribute that cannot be compared
+                return self.run_now(op, args, params)
+        interned = tuple(key)
+        if interned in self._sigs:
+            sig = self._sigs[interned]
+        else:
+            sig = self._new_signature(interned, op, args, params)
+        if sig is None:
+            return self.run_now(op, args, params)
+        if sig.shared:
+            return self._run_shared(sig, interned, args)
+        wave.refs.extend(refs)
+        index = len(wave.sigs)
+        wave.sigs.append(sig.index)
+        self._room -= sig.nbytes
+        out = LazyArray(self, sig.out, wave, index)
+        if self._room < 0:
+            self._overflow()
+        return out
+
+    def _new_signature(
+        self, key: tuple[Any, ...], op: Op, args: Sequence[Any], params: dict[str, Any]
+    ) -> Signature | None:
+        avals = key[1 : len(args) + 1]
+        out = None
+        if not op.data_dependent:
+            actual = [_with_length(aval, arg) for aval, arg in zip(avals, args, strict=True)] if op.ragged else avals
+            out = foresee(op, params, key[len(args) + 1 :], actual)
+        sig = None
+        if out is not None:
+            sig = Signature(op, dict(params), avals, out, len(self._table), user_line())
+            self._table.append(sig)
+        self._sigs[key] = sig
+        return sig
+
+    def _external(self, arg: LazyArray) -> int:
+        """The reference of a value from outside this wave, entered once."""
+        if arg.source is None:
+            arg.wave.resolve(arg)
+        wave = self.wave
+        arg.wave = wave
+        arg.ref = ref = wave.external(arg.source, arg.row)
+        return ref
+
+    def _constant(self, arg: Any) -> tuple[Aval | None, int]:
+        """The kind and the reference of an array that was not made here.
+
+        The user may write into it before the launch: a small one is copied, and compared when it is met again; of a
+        large one the launch finds out.
+        """
+        wave = self.wave
+        known = self._consts.get(id(arg))
+        if known is not None:
+            ref, check = known
+            if check is None:
+                if wave.large[ref][1] != self.example or self.example < 0:
+                    wave.large[ref][2] = True
+                return wave.large[ref][3], ref
+            aval, content = check
+            if content is None or arg.tobytes() == content:
+                return aval, ref
+        if isinstance(arg, np.generic):
+            return aval_of((), arg.dtype, True), wave.external(arg, -1)
+        if type(arg) is np.ndarray:
+            if arg.dtype.kind not in "biufc":
+                return None, 0
+            aval = aval_of(arg.shape, arg.dtype)
+            if arg.nbytes < _SMALL:
+                content = arg.tobytes()
+                ref = wave.external(arg.copy(), -1)
+                self._consts[id(arg)] = ref, (aval, content)
+            else:
+                ref = wave.external(arg, -1)
+                wave.large[ref] = [arg, self.example, False, aval, arg.copy() if arg.flags.writeable else None]
+                self._consts[id(arg)] = ref, None
+            wave.keep.append(arg)
+            return aval, ref
+        if isinstance(arg, list | tuple | np.ndarray):
+            return self._constant(np.asarray(arg))
+        handle = self.shared(arg)
+        return handle.aval, handle.ref if handle.wave is wave else self._external(handle)
+
+    def shared(self, value: Any) -> LazyArray:
+        """The handle of a value that is one object for all examples."""
+        handle = self._shared.get(id(value))
+        if handle is None or handle.source is not value:
+            handle = LazyArray(self, shared_aval(value), None, 0)
+            handle.source, handle.row = value, -1
+            self._shared[id(value)] = handle
+        return handle
+
+    def known(self, value: Any) -> LazyArray:
+        """The handle of one example's value that is already there."""
+        handle = LazyArray(self, aval_of(tuple(value.shape), np.dtype(value.dtype)), None, 0)
+        handle.source, handle.row = value, -1
+        return handle
+
+    def _run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
+        """An op of shared operands only: run once for all examples."""
+        weak = tuple(repr(arg) for arg in args if type(arg) in WEAK)
+        found = self._memo.get((key, weak))
+        if found is None:
+            values = [arg.source if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
+            found = sig.op(*values, **sig.params)
+            if type(found) is np.ndarray or hasattr(found, "_ab_rank"):
+                found = self.shared(found)
+            self._memo[key, weak] = found
+        return found
+
+    def run_now(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run an op on real values, waiting for them."""
+        values = [self.value(arg) if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
+        return self.wrap(op(*values, **params))
+
+    def wrap(self, result: Any) -> Any:
+        """A value that is there, as the example sees it: float arrays and values on a tape as handles, the rest plain."""
+        if type(result) is np.ndarray:
+            return self.known(result) if result.dtype.kind in "fc" and result.ndim else result
+        if isinstance(result, tuple):
+            return tuple(map(self.wrap, result))
+        return self.known(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
+
+    def settle(self, handle: LazyArray) -> None:
+        """Record a look-up that was put off."""
+        handle._ab_rebind(self._record_any(*handle.pending))
+
+    def value(self, handle: LazyArray) -> Any:
+        """The value behind a handle: waits until it has been launched."""
+        if handle.source is None:
+            if handle.wave is None:
+                self.settle(handle)
+            if handle.source is None:
+                if not handle.wave.done:
+                    self.wait()
+                handle.wave.resolve(handle)
+        row = handle.row
+        return handle.source if row < 0 else handle.source[row]
+
+    def wait(self) -> None:
+        """Come back when everything recorded has been launched."""
+        self.stats.forced[user_line()] += 1
+        if self.park is None:
+            self.launch()
+        else:
+            self.park(False)
+
+    def _overflow(self) -> None:
+        """The memory budget is spent: launch what there is, now."""
+        if self.park is None:
+            self.launch()
+        else:
+            self.park(True)
+
+    def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
+        """A NumPy function without a rule: runs on real values, example by example."""
+        name = getattr(function, "__name__", str(function))
+        why = f"np.{name} has no batching rule{f' ({reason})' if reason else ''}"
+        self.stats.fallbacks[why] += 1
+
+        def leaf(x: Any) -> Any:
+            return self.value(x) if type(x) is LazyArray and x.trace is self else x
+
+        values, keywords = map_tree(leaf, list(args)), map_tree(leaf, dict(kwargs))
+        result = function(*values, **keywords)
+        fell_back(why)
+        return self.wrap(result)
+
+    def launch(self) -> None:
+        """Launch what was recorded, and start afresh."""
+        wave = self.wave
+        if len(wave.sigs):
+            self._start_wave()
+            launch_wave(wave, self._table, self.stats)
+
+
+def _without_length(aval: Any) -> Any:
+    return aval if type(aval) is Weak or aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
+
+
+def _with_length(aval: Any, arg: Any) -> Any:
+    if type(aval) is Weak or aval.shared:
+        return aval
+    return aval_of(tuple(arg.shape), np.dtype(arg.dtype))

@@ -1,0 +1,126 @@
+"""What goes into an example as a lazy array, and what comes out of it as a plain one."""
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.gather import row_p
+from autobatch.lazy.trace import Trace
+
+__all__ = ["finish", "rebuild", "wrap_example", "wrap_shared"]
+
+_PLAIN = (int, float, bool, complex, str, bytes, type(None))
+
+
+def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A nested dict, list, tuple or dataclass with its leaves replaced; `tree` itself where no leaf changes.
+
+    Objects that occur twice occur twice in the result. A structure that contains itself is left as it is.
+    """
+    try:
+        return _rebuild(tree, leaf, {})
+    except (_Cycle, RecursionError):
+        return tree
+
+
+class _Cycle(Exception):
+    pass
+
+
+_BUSY = object()
+
+
+def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any]) -> Any:
+    kind = type(tree)
+    if kind in _PLAIN:
+        return tree
+    is_dataclass = dataclasses.is_dataclass(kind)
+    if not (is_dataclass or isinstance(tree, dict | list | tuple)):
+        return leaf(tree)
+    found = done.get(id(tree))
+    if found is _BUSY:
+        raise _Cycle
+    if found is not None:
+        return found
+    done[id(tree)] = _BUSY
+    if is_dataclass:
+        keys: Any = [field.name for field in dataclasses.fields(tree)]
+        old = [getattr(tree, key) for key in keys]
+    elif isinstance(tree, dict):
+        keys, old = list(tree), list(tree.values())
+    else:
+        keys, old = None, list(tree)
+    new = [_rebuild(child, leaf, done) for child in old]
+    out = tree
+    if any(a is not b for a, b in zip(old, new, strict=True)):
+        out = _with_children(tree, kind, keys, new, is_dataclass)
+    done[id(tree)] = out
+    return out
+
+
+def _with_children(tree: Any, kind: type, keys: Any, new: list[Any], is_dataclass: bool) -> Any:
+    if is_dataclass:
+        out = copy.copy(tree)
+        for key, value in zip(keys, new, strict=True):
+            object.__setattr__(out, key, value)
+        return out
+    if isinstance(tree, dict):
+        out = copy.copy(tree)
+        out.update(zip(keys, new, strict=True))
+        return out
+    if isinstance(tree, list):
+        out = copy.copy(tree)
+        out[:] = new
+        return out
+    return kind(*new) if hasattr(kind, "_fields") else kind(new)
+
+
+def wrap_example(trace: Trace, value: Any) -> Any:
+    """One example's argument as its function sees it: float arrays as lazy arrays, ids and objects as they are."""
+
+    def leaf(x: Any) -> Any:
+        if type(x) is np.ndarray:
+            return trace.known(x) if x.ndim and x.dtype.kind in "fc" else x
+        if type(x) is LazyArray and x.trace is trace:
+            return x
+        return trace.known(x) if hasattr(x, "_ab_rank") and hasattr(x, "dtype") and x.dtype.kind in "fc" else x
+
+    return rebuild(value, leaf)
+
+
+def wrap_shared(trace: Trace, value: Any) -> Any:
+    """A shared argument as the examples see it: every array and table as one shared lazy array."""
+
+    def leaf(x: Any) -> Any:
+        if type(x) is np.ndarray:
+            return trace.shared(x) if x.ndim and x.dtype.kind in "biufc" else x
+        if type(x) is LazyArray and x.trace is trace:
+            return x
+        return trace.shared(x) if hasattr(x, "_ab_rank") or hasattr(x, "_ab_lookup") else x
+
+    return rebuild(value, leaf)
+
+
+def finish(trace: Trace, value: Any) -> Any:
+    """A result with plain arrays and scalars (arrays on a tape, under a gradient) instead of lazy ones."""
+
+    def leaf(x: Any) -> Any:
+        if type(x) is not LazyArray or x.trace is not trace:
+            return x
+        if x.source is None:
+            trace.value(x)
+        source, row = x.source, x.row
+        if row < 0:
+            return source
+        if type(source) is not np.ndarray:
+            return row_p(source, row=row)
+        out = source[row]
+        if x.aval.ndim == 0:
+            return out if x.aval.scalar else np.array(out)
+        return out if out.flags.writeable else out.copy()
+
+    return rebuild(value, leaf)
