@@ -1,0 +1,46 @@
+"""Near-duplicates among sets, by MinHash and banding (Leskovec et al., Mining of Massive Datasets, chapter 3)."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+__all__ = ["first_of_each", "shingles"]
+
+_ROWS, _BANDS = 4, 16  # two sets 0.8 alike share a band with probability 0.9998
+_PRIME = (1 << 31) - 1
+
+
+def shingles(sequence: Sequence[object], width: int = 3) -> frozenset[int]:
+    """Hashes of every run of `width` elements, the same in every process; of the whole where it is shorter.
+
+    >>> len(shingles("abcd")), len(shingles("ab"))
+    (2, 1)
+    """
+    runs = [sequence[i : i + width] for i in range(max(1, len(sequence) - width + 1))]
+    return frozenset(zlib.crc32(repr(run).encode()) for run in runs)
+
+
+def first_of_each(sets: Iterable[frozenset[int]], alike: float = 0.8) -> list[int]:
+    """The positions of the sets that are near-duplicates of no kept set before them.
+
+    Two sets are near-duplicates where the size of their intersection over that of their union is at least `alike`.
+
+    >>> first_of_each([frozenset({1, 2}), frozenset({3}), frozenset({2, 1})])
+    [0, 1]
+    """
+    rng = np.random.default_rng(0)
+    slope, shift = rng.integers(1, _PRIME, (2, _ROWS * _BANDS, 1))
+    kept: dict[int, frozenset[int]] = {}
+    buckets: dict[tuple[int, bytes], list[int]] = {}
+    for position, members in enumerate(sets):
+        hashes = np.fromiter(members, np.int64, len(members)) & _PRIME
+        signature = ((slope * hashes + shift) % _PRIME).min(axis=1, initial=_PRIME)
+        bands = [(band, rows.tobytes()) for band, rows in enumerate(signature.reshape(_BANDS, _ROWS))]
+        candidates = {other for band in bands for other in buckets.get(band, ())}
+        if any(len(members & kept[other]) >= alike * len(members | kept[other]) for other in candidates):
+            continue
+        kept[position] = members
+        for band in bands:
+            buckets.setdefault(band, []).append(position)
+    return list(kept)
