@@ -1,0 +1,163 @@
+"""cumsum, cumprod, sort and argsort: ops that keep the length of the axis they run along."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.broadcasting import quietly, select, unbroadcast
+from autobatch.ops.grouping import by_length
+from autobatch.ops.kinds import fill
+from autobatch.ops.reductions import no_options, one_axis
+from autobatch.ops.table import Declined, implements
+
+__all__ = ["argsort_p", "cumprod_p", "cumsum_p", "sort_p"]
+
+
+def _flat_rule(op: Op, x: Batched, params: dict[str, Any]) -> Batched | None:
+    """The batch with each example flattened, for axis=None, or the finished result where lanes must be grouped."""
+    if x.rank == 1:
+        return None
+    if any(isinstance(size, Lengths) for size in x.sizes):
+        return by_length(op, x, params, range(x.rank))
+    width = int(np.prod(x.data.shape[1:], dtype=np.int64))
+    flat = np.reshape(x.data, (x.batch_size, width))
+    return Batched(op(flat, **{**params, "axis": 1}), (width,))
+
+
+def _scan(function: Callable[..., Any], name: str, identity: int, vjp: Callable[..., Any]) -> Op:
+    """A running sum or product. Padding comes last, so it changes nothing forward; backward nothing comes from it."""
+
+    def impl(x: Any, *, axis: int | None, dtype: Any = None) -> Any:
+        return function(x, axis=axis, dtype=dtype)
+
+    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        x, axis = operands[0], params["axis"]
+        if axis is None:
+            done = _flat_rule(op, x, params)
+            if done is not None:
+                return done
+            axis = 0
+        down = {**params, "axis": axis + 1}
+        if not isinstance(x.sizes[axis], Lengths):
+            return Batched(quietly(lambda: op(x.data, **down), lambda: op(fill(x, identity), **down)), x.sizes)
+        boxed = is_boxed(x.data)
+        data = fill(x, identity) if boxed else x.data
+        out = quietly(lambda: op(data, **down), lambda: op(fill(x, identity), **down))
+        return Batched(select(out, x.sizes) if boxed else out, x.sizes)
+
+    def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        x, axis = args[0], params["axis"]
+        if axis is None:
+            flat = np.reshape(x, (-1,))
+            return unbroadcast(np.reshape(vjp(ct, out, flat, 0), shape_of(x)), x)
+        return unbroadcast(vjp(ct, out, x, axis), x)
+
+    return Op(name, impl, rule=rule, vjp=backward, kind="scan")
+
+
+def _cumsum_vjp(ct: Any, out: Any, x: Any, axis: int) -> Any:
+    return np.flip(np.cumsum(np.flip(ct, axis), axis=axis), axis)
+
+
+def _cumprod_vjp(ct: Any, out: Any, x: Any, axis: int) -> Any:
+    """With the products before j, and what comes after by Horner's scheme: right where some elements are zero."""
+    n = shape_of(x)[axis]
+    if n == 0:
+        return ct
+    at = (slice(None),) * axis
+    after = ct[(*at, slice(n - 1, n))]
+    parts = [after]
+    for j in range(n - 2, -1, -1):
+        after = ct[(*at, slice(j, j + 1))] + x[(*at, slice(j + 1, j + 2))] * after
+        parts.append(after)
+    one = np.ones_like(ct[(*at, slice(0, 1))])
+    before = np.concatenate([one, out[(*at, slice(0, n - 1))]], axis=axis)
+    return before * np.concatenate(parts[::-1], axis=axis)
+
+
+cumsum_p = _scan(np.cumsum, "cumsum", 0, _cumsum_vjp)
+cumprod_p = _scan(np.cumprod, "cumprod", 1, _cumprod_vjp)
+
+
+def _last(dtype: np.dtype) -> Any:
+    """The value that sorts after every other; among equals, padding comes after what was there before it."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.nan
+
+
+def _sort(x: Any, *, axis: int | None, kind: str | None = None) -> Any:
+    return np.sort(x, axis=axis, kind=kind)  # type: ignore[call-overload]
+
+
+def _argsort(x: Any, *, axis: int | None, kind: str | None = None) -> Any:
+    return np.argsort(x, axis=axis, kind=kind)  # type: ignore[call-overload]
+
+
+def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, axis = operands[0], params["axis"]
+    if axis is None:
+        done = _flat_rule(op, x, params)
+        if done is not None:
+            return done
+        axis = 0
+    down = {**params, "axis": axis + 1}
+    if not isinstance(x.sizes[axis], Lengths):
+        return Batched(op(x.data, **down), x.sizes)
+    dtype = dtype_of(x.data)
+    stable = params.get("kind") in ("stable", "mergesort")
+    if dtype.kind not in "biuf" or (op is argsort_p and not stable):
+        return by_length(op, x, {**params, "axis": axis}, (axis,))  # the order of ties is each length's own
+    out = op(fill(x, _last(dtype), (axis,)), **down)
+    return Batched(select(out, x.sizes) if is_boxed(out) else out, x.sizes)
+
+
+def _sort_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, axis = args[0], params["axis"]
+    flat = np.reshape(x, (-1,)) if axis is None else x
+    axis = 0 if axis is None else axis
+    order = np.argsort(np.argsort(flat, axis=axis, kind="stable"), axis=axis, kind="stable")
+    return np.reshape(np.take_along_axis(ct, order, axis), shape_of(x))
+
+
+# Params: axis (non-negative, or None: flattened), kind.
+sort_p = Op("sort", _sort, rule=_sort_rule, vjp=_sort_vjp, kind="scan")
+argsort_p = Op("argsort", _argsort, rule=_sort_rule, kind="scan")
+
+
+@implements(np.cumsum)
+def _np_cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    no_options(out=out)
+    return cumsum_p(a, axis=one_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+
+
+@implements(np.cumprod)
+def _np_cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    no_options(out=out)
+    return cumprod_p(a, axis=one_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+
+
+def _sort_params(a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> dict[str, Any]:
+    if order is not None:
+        raise Declined("sorting with order=")
+    if stable is not None:
+        if kind is not None:
+            raise ValueError("`kind` and `stable` parameters can't be provided at the same time. Use only one of them.")
+        kind = "stable" if stable else None
+    if ndim_of(a) == 0 and axis is not None:
+        np.lib.array_utils.normalize_axis_index(axis, 0)
+    return {"axis": one_axis(a, axis), "kind": kind}
+
+
+@implements(np.sort)
+def _np_sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return sort_p(a, **_sort_params(a, axis, kind, order, stable))
+
+
+@implements(np.argsort)
+def _np_argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    return argsort_p(a, **_sort_params(a, axis, kind, order, stable))
