@@ -70,11 +70,15 @@ class MaskedBatch(Batched, ArrayFace, Batch):
         self.region = current_region()
 
     @classmethod
-    def of(cls, batched: Batched, region: Any = None) -> "MaskedBatch":
-        """The batch of a rule's result, in the current region (or the given one)."""
+    def of(cls, batched: Batched) -> "MaskedBatch":
+        """The batch of a rule's result, in the current region."""
+        return cls.in_region(batched, current_region())
+
+    @classmethod
+    def in_region(cls, batched: Batched, region: Any) -> "MaskedBatch":
+        """A batch whose lanes are those of this region."""
         self = object.__new__(cls)
-        self.data, self.sizes, self.scalar = batched.data, batched.sizes, batched.scalar
-        self.region = current_region() if region is None else region
+        self.data, self.sizes, self.scalar, self.region = batched.data, batched.sizes, batched.scalar, region
         return self
 
     @classmethod
@@ -164,7 +168,8 @@ class MaskedBatch(Batched, ArrayFace, Batch):
     def shape(self) -> tuple[Any, ...]:
         """The example's shape: an int where all examples agree, else an int per example."""
         return tuple(
-            MaskedBatch.of(Batched(n.values, (), int), self.region) if isinstance(n, Lengths) else n for n in self.sizes
+            MaskedBatch.in_region(Batched(n.values, (), int), self.region) if isinstance(n, Lengths) else n
+            for n in self.sizes
         )
 
     @property
@@ -204,10 +209,9 @@ class MaskedBatch(Batched, ArrayFace, Batch):
             return loop_over_examples(op, args, params, "the examples differ in structure, rank or dtype")
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
-        args = [
-            arg if i in op.ragged or not isinstance(arg, Packed) else arg.to_masked()  # type: ignore[attr-defined]
-            for i, arg in enumerate(args)
-        ]
+        for arg in args:
+            if isinstance(arg, Packed):  # packed: it knows what runs on its values as they are
+                return arg._ab_apply(op, args, params)  # type: ignore[attr-defined]
         return MaskedBatch.of(op.rule(op, args, params))
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
@@ -246,7 +250,7 @@ class MaskedBatch(Batched, ArrayFace, Batch):
                 "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
                 ".examples() lists the examples"
             )
-        return (self[i] for i in range(self.sizes[0]))  # type: ignore[index]
+        return (self[i] for i in range(self.sizes[0]))
 
     def __bool__(self) -> bool:
         return self._unanimous(bool)
@@ -284,7 +288,7 @@ class MaskedBatch(Batched, ArrayFace, Batch):
                 raise
         return out
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         raise refuse("a batch is not hashable: its examples may differ")
 
     def __format__(self, spec: str) -> str:
@@ -296,10 +300,10 @@ class MaskedBatch(Batched, ArrayFace, Batch):
         return _restore, (self.data, tuple(n.values if isinstance(n, Lengths) else n for n in self.sizes), self.scalar)
 
     def __copy__(self) -> "MaskedBatch":
-        return MaskedBatch.of(self, self.region)
+        return MaskedBatch.in_region(self, self.region)
 
     def __deepcopy__(self, memo: Any) -> "MaskedBatch":
-        return MaskedBatch.of(Batched(np.copy(self.data), self.sizes, self.scalar), self.region)
+        return MaskedBatch.in_region(Batched(np.copy(self.data), self.sizes, self.scalar), self.region)
 
     def __repr__(self) -> str:
         if self.scalar is not None:

@@ -1,0 +1,385 @@
+"""`PackedBatch`: the values of all examples one after the other, and where each example's begin; no padding."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
+from autobatch.batches.loop import loop_over_examples
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packing import (
+    CSR,
+    as_integers,
+    check_offsets,
+    offsets_of,
+    pack_rows,
+    pad_rows,
+    read_csr,
+    rows_of,
+    segment_order,
+    valid_lengths,
+)
+from autobatch.batches.stacking import as_arrays
+from autobatch.core.aval import ndim_of
+from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.lanes import current_region
+from autobatch.core.op import BATCH_RANK, Op, is_boxed
+from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.face import ArrayFace
+
+__all__ = ["PackedBatch"]
+
+
+@form("packed")
+class PackedBatch(Packed, ArrayFace, Batch):
+    """A batch of examples whose first dimension varies, without padding.
+
+    Args:
+        values: (N, ...) array, the examples' values one after the other; or a `PackedBatch` of N, and each example is
+            a list of its examples.
+        offsets: (B + 1,) integers from 0 to N, non-decreasing; example i is `values[offsets[i]:offsets[i + 1]]`.
+
+    Raises:
+        ShapeError: offsets that do not describe the values. DTypeError: offsets that are no integers.
+
+    Element-wise operations, products with a shared matrix and bags of ids run on the values as they are; whatever
+    needs more goes through `to_masked()`. The face is the example's, as that of a `MaskedBatch`.
+
+    >>> x = PackedBatch([1, 2, 3, 4], offsets=[0, 3, 4])
+    >>> (x * 10).examples()
+    [array([10, 20, 30]), array([40])]
+    """
+
+    __slots__ = ("__weakref__", "_size", "_view", "_views", "region")
+    _ab_rank = BATCH_RANK
+
+    def __init__(self, values: Any, offsets: Any) -> None:
+        if isinstance(values, Batch) and not isinstance(values, PackedBatch):
+            raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
+        values = values if is_boxed(values) else np.asarray(values)
+        self._set(values, check_offsets(offsets, _count(values)))
+
+    def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
+        self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
+
+    @classmethod
+    def of(cls, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> "PackedBatch":
+        """A batch from offsets that are known to be right, in the current region."""
+        self = object.__new__(cls)
+        self._set(values, offsets, size)
+        return self
+
+    @classmethod
+    def from_examples(cls, examples: Sequence[Any], depth: int = 1) -> "PackedBatch":
+        """Pack examples, arrays or lists of numbers that differ in their first dimension only.
+
+        `depth=2`: each example is itself a list of such arrays (3: a list of lists of them …), packed level by level.
+
+        Raises:
+            ShapeError, DTypeError: as `MaskedBatch.from_examples`; and trailing dimensions that differ.
+
+        >>> PackedBatch.from_examples([[1, 2, 3], [4]]).offsets
+        array([0, 3, 4])
+        """
+        examples = list(examples)
+        if depth > 1:
+            inner = cls.from_examples([item for example in examples for item in example], depth - 1)
+            return cls.from_lengths(inner, [len(example) for example in examples])
+        arrays = as_arrays(examples)
+        for i, x in enumerate(arrays):
+            if x.ndim == 0:
+                raise ShapeError(f"example {i} has no dimensions; expected at least one, the one that varies")
+            if x.shape[1:] != arrays[0].shape[1:]:
+                raise ShapeError(
+                    f"example {i} has shape {x.shape}, example 0 {arrays[0].shape}; "
+                    "only the first dimension of a PackedBatch varies: use MaskedBatch.from_examples"
+                )
+        return cls.from_lengths(np.concatenate(arrays), [x.shape[0] for x in arrays])
+
+    @classmethod
+    def from_lengths(cls, values: Any, lengths: Any) -> "PackedBatch":
+        """From the values and the number of them in each example."""
+        values = values if is_boxed(values) else np.asarray(values)
+        return cls(values, offsets_of(lengths, _count(values)))
+
+    @classmethod
+    def from_segment_ids(cls, values: Any, ids: Any, num_segments: int | None = None) -> "PackedBatch":
+        """From the values and the example that each belongs to, sorted or not; the order within an example is kept.
+
+        Args:
+            num_segments: the number of examples; by default the largest id plus one.
+
+        Raises:
+            BadIdError: an id that is negative or not below `num_segments`.
+
+        >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
+        [array([1]), array([4, 3])]
+        """
+        values = values if is_boxed(values) else np.asarray(values)
+        order, lengths = segment_order(ids, _count(values), num_segments)
+        return cls.from_lengths(values if order is None else _rows(values, order), lengths)
+
+    @classmethod
+    def from_padded(cls, padded: Any, *, filler: Any = None, lengths: Any = None) -> "PackedBatch":
+        """From (B, T, ...) padded data and its lengths, or the value that fills its padding.
+
+        Raises:
+            ShapeError: neither or both are given, or a filler stands before a value.
+
+        >>> PackedBatch.from_padded([[1, 2], [3, -1]], filler=-1).examples()
+        [array([1, 2]), array([3])]
+        """
+        padded = padded if is_boxed(padded) else np.asarray(padded)
+        if padded.ndim < 2:
+            raise ShapeError(f"padded data of shape {padded.shape}; expected (batch size, longest, ...)")
+        if (filler is None) == (lengths is None):
+            raise ShapeError("give either filler= or lengths=, to say what is padding")
+        if lengths is None:
+            lengths = valid_lengths(np.asarray(padded), filler)
+        masked = MaskedBatch(padded, lengths=as_integers(lengths, "lengths"))
+        return cls.from_masked(masked)
+
+    @classmethod
+    def from_masked(cls, masked: MaskedBatch) -> "PackedBatch":
+        """From a padded batch of which at most the first dimension varies."""
+        if not masked.sizes or any(masked.dims[1:]):
+            raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
+        size = masked.sizes[0]
+        if not isinstance(size, Lengths):
+            size = Lengths(np.full(masked.batch_size, size))
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(size.values)])
+        return cls.of(pack_rows(masked.data, size), offsets, size)
+
+    @classmethod
+    def from_sparse(cls, matrix: Any, weights: bool = False) -> Any:
+        """From a sparse matrix with one row per example: the ids of an example are the columns of its entries.
+
+        Args:
+            matrix: a CSR matrix (anything with `data`, `indices`, `indptr`), that triple, or a dense array.
+            weights: also return the entries, as a second batch with the same offsets. Without it every entry must be
+                a count: an id with entry 2 occurs twice, with 0 not at all.
+
+        Raises:
+            DTypeError: entries that are no counts, without `weights`.
+
+        >>> PackedBatch.from_sparse([[0, 1, 1], [1, 0, 0]]).examples()
+        [array([1, 2]), array([0])]
+        """
+        data, indices, indptr = read_csr(matrix)
+        if weights:
+            ids = cls(indices, indptr)
+            return ids, cls.of(data, ids.offsets)
+        counts = data.astype(np.int64)
+        if (counts != data).any() or (counts < 0).any():
+            raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
+        rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
+        return cls.from_segment_ids(np.repeat(indices, counts), rows, len(indptr) - 1)
+
+    def to_masked(self) -> MaskedBatch:
+        """The same examples, padded with zeros."""
+        if isinstance(self.values, PackedBatch):
+            raise UnsupportedError(
+                "the examples are lists of arrays of different lengths, which no padded array holds; "
+                "use .values (the batch of all inner lists), or .to_padded(filler)"
+            )
+        return MaskedBatch.of(Batched(pad_rows(self.values, self.size_of_first), self._example_sizes()), self.region)
+
+    def to_padded(self, filler: Any = 0) -> Any:
+        """(B, longest, ...) data with `filler` in its padding; a nested batch is padded at each level."""
+        values = self.values
+        if isinstance(values, PackedBatch):
+            values = values.to_padded(filler)
+        if np.asarray(filler).astype(values.dtype) != filler and filler == filler:
+            raise DTypeError(f"filler {filler!r} is not a value of {values.dtype}")
+        return pad_rows(values, self.size_of_first, filler)
+
+    def to_sparse(self, num_columns: int | None = None, weights: Any = None) -> CSR:
+        """The matrix with a row per example and an entry in the column of each of its ids.
+
+        Args:
+            num_columns: by default the largest id plus one.
+            weights: the entries, a `PackedBatch` with the same offsets; by default 1.
+
+        Raises:
+            DTypeError, BadIdError: values that are no ids of a column.
+        """
+        ids = as_integers(self.values, "the values")
+        bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
+        wrong = (ids < 0) | (ids >= bound)
+        if wrong.any():
+            position = int(np.argmax(wrong))
+            raise BadIdError(f"id {ids[position]} at position {position} is not a column in 0..{bound - 1}")
+        if weights is None:
+            return CSR(np.ones(len(ids), np.int64), ids, self.offsets, (self.batch_size, bound))
+        if not np.array_equal(weights.offsets, self.offsets):
+            raise ShapeError("the weights have other lengths than the ids")
+        return CSR(weights.values, ids, self.offsets, (self.batch_size, bound))
+
+    @property
+    def size_of_first(self) -> Lengths:
+        """The lengths of the first dimension, one object for all batches that share these offsets."""
+        if self._size is None:
+            self._size = Lengths(np.diff(self.offsets))
+        return self._size
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(B,) int64, the number of values of each example."""
+        return self.size_of_first.values
+
+    @property
+    def segment_ids(self) -> np.ndarray:
+        """(N,) int64, the example that each value belongs to."""
+        return np.repeat(np.arange(self.batch_size), self.lengths)
+
+    def _lane(self, index: int) -> Any:
+        start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
+        if isinstance(self.values, PackedBatch):
+            return [self.values._lane(i) for i in range(start, stop)]
+        return self.values[start:stop]
+
+    def _take(self, index: Any, memo: dict[Any, Any]) -> "PackedBatch":
+        rows, offsets = rows_of(self.offsets, index)
+        return PackedBatch.of(_rows(self.values, rows), offsets)
+
+    def _prefix(self, count: int, memo: dict[Any, Any]) -> "PackedBatch":
+        offsets = self.offsets[: count + 1]
+        if isinstance(self.values, PackedBatch):
+            return PackedBatch.of(self.values._prefix(int(offsets[-1]), memo), offsets)
+        return PackedBatch.of(self.values[: int(offsets[-1])], offsets)
+
+    def _example_sizes(self) -> tuple[Any, ...]:
+        return (self.size_of_first, *self.values.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        return self.values.ndim + (1 if isinstance(self.values, PackedBatch) else 0)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.values.dtype
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The example's shape; its first entry is an int per example."""
+        if isinstance(self.values, PackedBatch):
+            raise UnsupportedError("an example of a nested PackedBatch is a list of arrays and has no shape")
+        first = MaskedBatch.of(Batched(self.lengths, (), int), self.region)
+        return (first, *self.values.shape[1:])
+
+    @property
+    def size(self) -> Any:
+        """The number of elements of each example."""
+        out: Any = 1
+        for n in self.shape:
+            out = out * n
+        return out
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        args = [narrowed(arg) for arg in args]
+        agreed_size(arg for arg in args if isinstance(arg, Batch))
+        if any(isinstance(arg, ObjectBatch) for arg in args):
+            return loop_over_examples(op, args, params, "the examples differ in structure, rank or dtype")
+        first = next(arg for arg in args if isinstance(arg, PackedBatch))
+        operands = _on_values(op, args, first)
+        if operands is not None:
+            return PackedBatch.of(op(*operands, **params), first.offsets, first._size)
+        if op.rule is None:
+            return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
+        args = [
+            arg.to_masked() if isinstance(arg, PackedBatch) and i not in op.ragged else arg
+            for i, arg in enumerate(args)
+        ]
+        if not any(isinstance(arg, PackedBatch) for arg in args):
+            return op(*args, **params)
+        out = op.rule(op, args, params)
+        return PackedBatch.of(out.values, out.offsets) if isinstance(out, Packed) else MaskedBatch.of(out)
+
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
+        name = getattr(function, "__name__", repr(function))
+        return loop_over_examples(function, args, kwargs, reason or f"{name} has no batching rule")
+
+    def _ab_rebind(self, new: Any) -> None:
+        """Take over the value of `new`, packed or padded: what a write into this batch gives."""
+        packed = new if isinstance(new, PackedBatch) else PackedBatch.from_masked(new)
+        self.values, self.offsets, self._size, self.region = packed.values, packed.offsets, packed._size, new.region
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if ObjectBatch in types:
+            return loop_over_examples(func, args, kwargs, "the examples differ in structure, rank or dtype")
+        return super().__array_function__(func, types, args, kwargs)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise refuse(
+            "a batch is not one array; .values holds the values of all examples, .examples() one array per example"
+        )
+
+    def __len__(self) -> int:
+        raise refuse("len() of a batch: write .batch_size for the number of examples")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise refuse(
+            "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
+            ".examples() lists the examples"
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.to_masked())
+
+    def __hash__(self) -> int:
+        raise refuse("a batch is not hashable: its examples may differ")
+
+    def __reduce__(self) -> Any:
+        return PackedBatch, (self.values, np.array(self.offsets))
+
+    def __copy__(self) -> "PackedBatch":
+        return PackedBatch.of(self.values, self.offsets, self._size)
+
+    def __deepcopy__(self, memo: Any) -> "PackedBatch":
+        values = self.values.__deepcopy__(memo) if isinstance(self.values, PackedBatch) else np.copy(self.values)
+        return PackedBatch.of(values, self.offsets, self._size)
+
+    def __repr__(self) -> str:
+        with np.printoptions(threshold=20, edgeitems=2, precision=4):
+            return f"PackedBatch(batch_size={self.batch_size}, offsets={self.offsets}, values={self.values!s})"
+
+
+def _count(values: Any) -> int:
+    if isinstance(values, PackedBatch):
+        return values.batch_size
+    if values.ndim == 0:
+        raise ShapeError("values of shape (); expected (number of values, ...)")
+    return values.shape[0]
+
+
+def _rows(values: Any, index: np.ndarray) -> Any:
+    return values._take(index, {}) if isinstance(values, PackedBatch) else values[index]
+
+
+def _on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list[Any] | None:
+    """Operands with which the op acts on the values of all examples as if they were one example; None if it cannot."""
+    if op.kind == "elementwise":
+        rank = max(arg.ndim for arg in args if isinstance(arg, PackedBatch))
+        operands = [_against_values(arg, rank, first) for arg in args]
+        return None if any(x is None for x in operands) else operands
+    if op.name == "matmul" and args[0] is first and not isinstance(args[1], Batch):
+        nested = isinstance(first.values, PackedBatch)
+        return [first.values, args[1]] if not nested and first.ndim >= 2 and ndim_of(args[1]) <= 2 else None
+    return None
+
+
+def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
+    """An operand of an element-wise op, lined up with the values; None if lengths matter."""
+    if isinstance(arg, PackedBatch):
+        agrees = arg.offsets is first.offsets or np.array_equal(arg.offsets, first.offsets)
+        return arg.values if agrees and arg.ndim == rank else None
+    if not isinstance(arg, Batch):
+        return arg if ndim_of(arg) < rank else None
+    if not isinstance(arg, MaskedBatch) or arg.scalar is not None or arg.is_ragged or arg.ndim >= rank:
+        return None
+    if isinstance(first.values, PackedBatch):
+        return None
+    shape = arg.data.shape
+    return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
