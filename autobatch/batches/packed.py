@@ -184,7 +184,8 @@ class PackedBatch(Packed, ArrayFace, Batch):
                 "the examples are lists of arrays of different lengths, which no padded array holds; "
                 "use .values (the batch of all inner lists), or .to_padded(filler)"
             )
-        return MaskedBatch.of(Batched(pad_rows(self.values, self.size_of_first), self._example_sizes()), self.region)
+        data = pad_rows(self.values, self.size_of_first)
+        return MaskedBatch.in_region(Batched(data, (self.size_of_first, *self.values.shape[1:])), self.region)
 
     def to_padded(self, filler: Any = 0) -> Any:
         """(B, longest, ...) data with `filler` in its padding; a nested batch is padded at each level."""
@@ -250,9 +251,6 @@ class PackedBatch(Packed, ArrayFace, Batch):
             return PackedBatch.of(self.values._prefix(int(offsets[-1]), memo), offsets)
         return PackedBatch.of(self.values[: int(offsets[-1])], offsets)
 
-    def _example_sizes(self) -> tuple[Any, ...]:
-        return (self.size_of_first, *self.values.shape[1:])
-
     @property
     def ndim(self) -> int:
         return self.values.ndim + (1 if isinstance(self.values, PackedBatch) else 0)
@@ -266,7 +264,7 @@ class PackedBatch(Packed, ArrayFace, Batch):
         """The example's shape; its first entry is an int per example."""
         if isinstance(self.values, PackedBatch):
             raise UnsupportedError("an example of a nested PackedBatch is a list of arrays and has no shape")
-        first = MaskedBatch.of(Batched(self.lengths, (), int), self.region)
+        first = MaskedBatch.in_region(Batched(self.lengths, (), int), self.region)
         return (first, *self.values.shape[1:])
 
     @property
@@ -288,10 +286,9 @@ class PackedBatch(Packed, ArrayFace, Batch):
             return PackedBatch.of(op(*operands, **params), first.offsets, first._size)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
-        args = [
-            arg.to_masked() if isinstance(arg, PackedBatch) and i not in op.ragged else arg
-            for i, arg in enumerate(args)
-        ]
+        for i, arg in enumerate(args):
+            if isinstance(arg, PackedBatch) and i not in op.ragged:
+                args[i] = arg.to_masked()
         if not any(isinstance(arg, PackedBatch) for arg in args):
             return op(*args, **params)
         out = op.rule(op, args, params)
@@ -312,9 +309,7 @@ class PackedBatch(Packed, ArrayFace, Batch):
         return super().__array_function__(func, types, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise refuse(
-            "a batch is not one array; .values holds the values of all examples, .examples() one array per example"
-        )
+        raise refuse("a batch is not one array; .values holds the values of all examples, .examples() one array each")
 
     def __len__(self) -> int:
         raise refuse("len() of a batch: write .batch_size for the number of examples")
@@ -328,7 +323,7 @@ class PackedBatch(Packed, ArrayFace, Batch):
     def __bool__(self) -> bool:
         return bool(self.to_masked())
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         raise refuse("a batch is not hashable: its examples may differ")
 
     def __reduce__(self) -> Any:

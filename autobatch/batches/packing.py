@@ -73,9 +73,7 @@ def check_offsets(offsets: Any, count: int) -> np.ndarray:
     steps = np.diff(out)
     if (steps < 0).any():
         lane = int(np.argmax(steps < 0))
-        raise ShapeError(
-            f"offsets decrease from {out[lane]} to {out[lane + 1]} at example {lane}; expected non-decreasing"
-        )
+        raise ShapeError(f"offsets decrease, from {out[lane]} to {out[lane + 1]}, at example {lane}")
     if out[-1] != count:
         raise ShapeError(
             f"the last offset is {out[-1]}, but there are {count} values; expected equal "
