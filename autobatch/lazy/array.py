@@ -21,7 +21,8 @@ class LazyArray(ArrayFace):
     holds them and `row` the row (-1: all of it). A look-up that was put off has neither, but `pending`.
     """
 
-    __slots__ = ("_ab_rank", "trace", "aval", "wave", "ref", "source", "row", "pending", "__weakref__")
+    __slots__ = ("_ab_rank", "trace", "aval", "wave", "ref", "source", "row", "pending", "_view", "_views",
+                 "__weakref__")  # fmt: skip
 
     def __init__(self, trace: Any, aval: Aval, wave: Any, ref: int) -> None:
         self._ab_rank = trace.level
@@ -84,7 +85,16 @@ class LazyArray(ArrayFace):
             raise TypeError("iteration over a 0-d array")
         if self.source is not None and type(self.source) is np.ndarray and not self.aval.shared:
             return map(self.trace.wrap, self.trace.value(self))
+        if self.wave is None and self.source is None:
+            return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
         return (self[i] for i in range(self.aval.shape[0]))
+
+    def __getitem__(self, index: Any) -> Any:
+        if self.aval.shared:
+            return self.trace.read_shared(self, index)
+        if self.wave is None and self.source is None and type(index) is int:
+            return self.trace.read_row(self, index)
+        return super().__getitem__(index)  # type: ignore[misc]
 
     def _value(self) -> Any:
         return self.trace.value(self)

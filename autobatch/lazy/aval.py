@@ -41,7 +41,7 @@ class Aval:
     def dummy(self) -> Any:
         """A value of this kind that takes no memory: zeros for ids, ones elsewhere."""
         if self.weak is not None:
-            return self.weak(1)
+            return WEAK[self.weak].dummy()
         one = self.dtype.type(1 if self.dtype.kind in "fc" else 0)
         if self.scalar:
             return one
@@ -62,6 +62,9 @@ class Weak:
     def __init__(self, kind: type) -> None:
         self.kind = kind
         self.key = self
+
+    def dummy(self) -> Any:
+        return 0 if self.kind is int else self.kind(1)
 
     def __repr__(self) -> str:
         return self.kind.__name__
@@ -122,7 +125,7 @@ def foresee(op: Op, params: dict[str, Any], token: Any, avals: Sequence[Any]) ->
     key = (op, token, *[aval.key for aval in avals])
     if key in _foreseen:
         return _foreseen[key]
-    dummies = [aval.kind(1) if type(aval) is Weak else aval.dummy() for aval in avals]
+    dummies = [aval.dummy() for aval in avals]
     out: Aval | None = None
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -13,6 +13,7 @@ from autobatch.core.config import config
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import map_tree
+from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, Aval, Weak, aval_of, foresee, freeze, shared_aval
 from autobatch.lazy.execute import Signature, Wave, launch_wave
@@ -93,7 +94,10 @@ class Trace:
     def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for arg in args:
             if type(arg) is LazyArray and arg.wave is None and arg.source is None and arg.trace is self:
-                self.settle(arg)  # records a deferred look-up, which may itself start a new wave
+                bag = lookups.reduced(self, op, args, params)
+                if bag is not None:
+                    return bag
+                self.settle(arg)  # records the look-up, which may itself start a new wave
         wave = self.wave
         key: list[Any] = [op]
         refs: list[int] = []
@@ -200,6 +204,14 @@ class Trace:
         handle = self.shared(arg)
         return handle.aval, handle.ref if handle.wave is wave else self._external(handle)
 
+    def read_shared(self, table: LazyArray, index: Any) -> Any:
+        """`table[index]` of a shared array."""
+        return lookups.read(self, table, index)
+
+    def read_row(self, rows: LazyArray, index: int) -> Any:
+        """`rows[index]` of a look-up that was put off."""
+        return lookups.read_row(self, rows, index)
+
     def shared(self, value: Any) -> LazyArray:
         """The handle of a value that is one object for all examples."""
         handle = self._shared.get(id(value))
@@ -242,7 +254,7 @@ class Trace:
 
     def settle(self, handle: LazyArray) -> None:
         """Record a look-up that was put off."""
-        handle._ab_rebind(self._record_any(*handle.pending))
+        handle._ab_rebind(lookups.now(handle))
 
     def value(self, handle: LazyArray) -> Any:
         """The value behind a handle: waits until it has been launched."""
@@ -284,6 +296,21 @@ class Trace:
         result = function(*values, **keywords)
         fell_back(why)
         return self.wrap(result)
+
+    def to_networkx(self) -> Any:
+        """The recorded graph, for a person to look at."""
+        import networkx
+
+        graph = networkx.DiGraph()
+        at = 0
+        for node, number in enumerate(self.wave.sigs):
+            sig = self._table[number]
+            graph.add_node(node, op=sig.op.name, signature=sig.text, shape=sig.out.shape, dtype=str(sig.out.dtype))
+            for ref in self.wave.refs[at : at + len(sig.avals)]:
+                if ref >= 0:
+                    graph.add_edge(ref, node)
+            at += len(sig.avals)
+        return graph
 
     def launch(self) -> None:
         """Launch what was recorded, and start afresh."""

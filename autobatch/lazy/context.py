@@ -1,0 +1,83 @@
+"""`ab.lazy`: recording by hand."""
+
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.op import is_boxed
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.stats import Stats
+from autobatch.lazy.trace import Trace
+from autobatch.lazy.values import finish, rebuild
+
+__all__ = ["Lazy", "lazy"]
+
+
+class Lazy:
+    """A recorder: call it on arrays, compute with what it returns, and read the results with `np.asarray`.
+
+    Everything recorded since the last launch is launched together when a value is first needed, at `flush()`, and when
+    the `with` block ends. Values may be read after that.
+
+    >>> w = np.ones((3, 2))
+    >>> with lazy() as lz:
+    ...     rows = [lz(np.full(3, float(i))) for i in range(4)]
+    ...     sums = [row * 2.0 for row in rows]
+    >>> np.asarray(sums[3])
+    array([6., 6., 6.])
+    >>> lz.stats.launches
+    1
+    """
+
+    __slots__ = ("_trace",)
+
+    def __init__(self) -> None:
+        self._trace = Trace()
+
+    def __enter__(self) -> "Lazy":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.flush()
+
+    def __call__(self, tree: Any) -> Any:
+        """A nested dict, list, tuple or dataclass with its arrays as recorded arrays; an array with its own."""
+
+        def leaf(x: Any) -> Any:
+            if isinstance(x, LazyArray) and x.trace is self._trace:
+                return x
+            if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biufc":
+                return self._trace.known(np.asarray(x))
+            return self._trace.known(x) if is_boxed(x) and hasattr(x, "dtype") else x
+
+        return rebuild(tree, leaf)
+
+    def flush(self) -> None:
+        """Launch everything recorded so far."""
+        self._trace.launch()
+
+    def results(self, tree: Any) -> Any:
+        """A nested structure with plain arrays (arrays on a tape, under a gradient) in place of recorded ones."""
+        return finish(self._trace, tree)
+
+    @property
+    def stats(self) -> Stats:
+        """What was launched so far."""
+        return self._trace.stats
+
+    def to_networkx(self) -> Any:
+        """What is recorded and not launched yet, as a `networkx.DiGraph`: to look at, not to schedule by.
+
+        Nodes are numbers with the attributes `op`, `signature`, `shape` and `dtype`; an edge leads from an operand to
+        its user.
+        """
+        return self._trace.to_networkx()
+
+
+def lazy() -> Lazy:
+    """A recorder for a `with` block; see `Lazy`."""
+    return Lazy()

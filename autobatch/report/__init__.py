@@ -1,0 +1,1 @@
+"""What a batched run did, as a table for a person."""
