@@ -160,5 +160,6 @@ for _name, _function in {**_ARITHMETIC, "divmod": divmod}.items():
 for _name in _ARITHMETIC:
     setattr(ObjectBatch, f"__i{_name}__", _binary(getattr(operator, f"i{_name}")))
 _UNARY: dict[str, Callable[..., Any]] = {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert}
-for _name, _function in {**_UNARY, "abs": abs, "round": round}.items():
+_UNARY |= {"abs": abs, "round": round}
+for _name, _function in _UNARY.items():
     setattr(ObjectBatch, f"__{_name}__", _unary(_function))

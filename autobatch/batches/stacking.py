@@ -108,7 +108,8 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
         data[sizes[0].mask(padded[0])] = np.concatenate(arrays)  # type: ignore[union-attr]
     else:
         for i, x in enumerate(arrays):
-            data[(i, *(slice(n) for n in x.shape))] = x
+            corner: tuple[Any, ...] = (i, *(slice(n) for n in x.shape))
+            data[corner] = x
     return data, tuple(sizes)
 
 
