@@ -32,10 +32,7 @@ __all__ = [
 
 def has_lengths(sizes: Sequence[Size]) -> bool:
     """Whether some dimension varies between the examples."""
-    for size in sizes:
-        if type(size) is Lengths:
-            return True
-    return False
+    return Lengths in map(type, sizes)
 
 
 def per_lane(size: Size) -> np.ndarray:
@@ -160,10 +157,8 @@ def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: tu
         target = sizes[axis + missing]
         at = axis + lead
         width = shape_of(data)[at]
-        if size is target or width == 1 or (isinstance(target, int) and isinstance(size, int)):
-            if width > extents[axis + missing]:
-                data = _crop(data, at, extents[axis + missing])
-        elif same_size(size, target):
+        natural = size is target or width == 1 or (isinstance(target, int) and isinstance(size, int))
+        if natural or same_size(size, target):
             if width > extents[axis + missing]:
                 data = _crop(data, at, extents[axis + missing])
         elif bool((per_lane(size) == 1).all()):

@@ -32,7 +32,8 @@ def _safe(denominator: Any, ct: Any) -> Any:
 def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
     if type(y) in (int, float):
         return ct * (y * x ** (y - 1)) if y else ct * 0
-    return ct * np.where(y == 0, np.zeros((), dtype_of(out)), y * x ** np.where(y == 0, np.ones((), dtype_of(y)), y - 1))
+    flat = y == 0
+    return ct * np.where(flat, np.zeros((), dtype_of(out)), y * x ** np.where(flat, np.ones((), dtype_of(y)), y - 1))
 
 
 def _power_y(ct: Any, out: Any, x: Any, y: Any) -> Any:
@@ -166,7 +167,7 @@ str_len_p       = elementwise(np.strings.str_len)
 ones_p          = elementwise(np._core.umath._ones_like)
 # fmt: on
 
-ufunc_table(*(value for value in list(globals().values()) if isinstance(value, Op) and isinstance(value.impl, np.ufunc)))
+ufunc_table(*(op for op in list(globals().values()) if isinstance(op, Op) and isinstance(op.impl, np.ufunc)))
 
 
 def _quotient(x: Any, y: Any, **kwargs: Any) -> Any:

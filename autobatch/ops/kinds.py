@@ -115,7 +115,8 @@ def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
 
     def cleaned() -> Any:
         mask = padding_mask(sizes, extents)
-        return op(*(_fill_all(x, mask, 1 if pad is None else pad) for x, pad in zip(arrays, pads, strict=True)), **params)
+        harmless = [_fill_all(x, mask, 1 if pad is None else pad) for x, pad in zip(arrays, pads, strict=True)]
+        return op(*harmless, **params)
 
     return Batched(quietly(lambda: op(*arrays, **params), cleaned), sizes)
 

@@ -270,7 +270,8 @@ def _np_prod(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO,
     where: Any = _NO,
 ) -> Any:  # fmt: skip
-    return prod_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(dtype, initial, where, out))
+    options = _options(dtype, initial, where, out)
+    return prod_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **options)
 
 
 @implements(np.max, np.amax)

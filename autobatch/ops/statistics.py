@@ -197,9 +197,7 @@ def _np_ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO) -> A
 
 
 @implements(np.average)
-def _np_average(
-    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = _NO
-) -> Any:
+def _np_average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = _NO) -> Any:
     if weights is not None or returned:
         raise Declined("np.average with weights= or returned=True")
     return np.mean(a, axis=axis, keepdims=keepdims)

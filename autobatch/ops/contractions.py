@@ -1,0 +1,236 @@
+"""Products that contract a dimension: matmul and its family.
+
+A product with a shared matrix is one tall product over all lanes and positions, forward and backward. Where the
+contracted dimension is ragged, zero is selected at the padding of both operands.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.op import Op
+from autobatch.errors import ShapeError
+from autobatch.ops.broadcasting import has_lengths, per_lane, unbroadcast
+from autobatch.ops.einsum import einsum_p
+from autobatch.ops.table import UFUNCS, Declined, implements
+
+__all__ = ["matmul_p"]
+
+
+def _matmul(x: Any, y: Any, **options: Any) -> Any:
+    if not options and np.ndim(y) == 2 and np.ndim(x) > 2:
+        x = np.asarray(x)
+        if x.shape[-1] == y.shape[0]:
+            return np.matmul(x.reshape(-1, y.shape[0]) if y.shape[0] else x, y).reshape(*x.shape[:-1], y.shape[1])
+    return np.matmul(x, y, **options)
+
+
+def _t(x: Any) -> Any:
+    return np.swapaxes(x, -1, -2)
+
+
+def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, y = args
+    x_rank, y_rank = ndim_of(x), ndim_of(y)
+    if x_rank == 1 and y_rank == 1:
+        return unbroadcast(ct * (x if position else y), args[position])
+    if x_rank == 1:
+        if position:
+            return unbroadcast(np.expand_dims(x, -1) * np.expand_dims(ct, -2), y)
+        return unbroadcast(matmul_p(y, np.expand_dims(ct, -1))[..., 0], x)
+    if y_rank == 1:
+        if position:
+            width = shape_of(y)[0]
+            return unbroadcast(matmul_p(np.reshape(ct, (-1,)), np.reshape(x, (_size(ct), width))), y)
+        return unbroadcast(np.expand_dims(ct, -1) * y, x)
+    if position == 0:
+        return unbroadcast(matmul_p(ct, _t(y)), x)
+    if y_rank == 2 and x_rank > 2:
+        rows = _size(ct) // max(shape_of(y)[1], 1) if shape_of(y)[1] else int(np.prod(shape_of(x)[:-1]))
+        flat = np.reshape(x, (rows, shape_of(y)[0]))
+        return unbroadcast(matmul_p(_t(flat), np.reshape(ct, (rows, shape_of(y)[1]))), y)
+    return unbroadcast(matmul_p(_t(x), ct), y)
+
+
+def _size(x: Any) -> int:
+    return int(np.prod(shape_of(x), dtype=np.int64))
+
+
+def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, y = operands
+    if isinstance(x, Batched):
+        if not isinstance(y, Batched):
+            shape = shape_of(y)
+            if len(shape) == 2 and x.sizes and x.sizes[-1] == shape[0] and not has_lengths(x.sizes):
+                return Batched(op(x.data, y, **params), (*x.sizes[:-1], shape[1]))
+        elif len(x.sizes) == len(y.sizes) > 1 and _plain_stack(x.sizes, y.sizes):
+            return Batched(op(x.data, y.data, **params), (*x.sizes[:-1], y.sizes[-1]))
+    if params:
+        raise Declined("np.matmul with dtype= on a batch of these shapes")
+    own = [x.sizes if isinstance(x, Batched) else shape_of(x) for x in operands]
+    check_matmul(own[0], own[1])
+    dtype = np.result_type(*(dtype_of(x.data if isinstance(x, Batched) else x) for x in operands))
+    operands = [_as(x, dtype) for x in operands]
+    return einsum_p.rule(einsum_p, operands, {"spec": matmul_spec(len(own[0]), len(own[1]))})  # type: ignore[misc]
+
+
+def _plain_stack(x: tuple[Size, ...], y: tuple[Size, ...]) -> bool:
+    return x[:-2] == y[:-2] and x[-1] == y[-2] and not has_lengths(x) and not has_lengths(y)
+
+
+def _as(x: Any, dtype: np.dtype) -> Any:
+    if isinstance(x, Batched):
+        return x if dtype_of(x.data) == dtype and x.scalar is None else Batched(x.data.astype(dtype), x.sizes)
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    return x if dtype_of(x) == dtype else x.astype(dtype)
+
+
+def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul") -> None:
+    """Raise where the contracted dimensions of some example differ (they never broadcast)."""
+    if not x or not y:
+        which = 0 if not x else 1
+        raise ValueError(
+            f"{name}: Input operand {which} does not have enough dimensions (has 0, gufunc core with signature "
+            "(n?,k),(k,m?)->(n?,m?) requires 1)"
+        )
+    check_same(x[-1], y[-2] if len(y) > 1 else y[-1], name)
+
+
+def check_same(a: Size, b: Size, name: str) -> None:
+    if same_size(a, b):
+        return
+    left, right = np.broadcast_arrays(per_lane(a), per_lane(b))
+    lane = int(np.argmax(left != right))
+    raise ShapeError(f"{name}: the contracted dimensions are {left[lane]} and {right[lane]} in example {lane}")
+
+
+def matmul_spec(x_rank: int, y_rank: int) -> str:
+    """matmul of these ranks as subscripts.
+
+    >>> matmul_spec(3, 2)
+    'Smk,kn->Smn'
+    """
+    stack = "STUVWXYZQRP"
+    x_stack, y_stack = max(x_rank - 2, 0), max(y_rank - 2, 0)
+    both = stack[: max(x_stack, y_stack)]
+    left = both[len(both) - x_stack :] + ("mk" if x_rank > 1 else "k")
+    right = both[len(both) - y_stack :] + ("kn" if y_rank > 1 else "k")
+    return f"{left},{right}->{both}{'m' if x_rank > 1 else ''}{'n' if y_rank > 1 else ''}"
+
+
+matmul_p = Op("matmul", _matmul, rule=_rule, vjp=_vjp, kind="contraction")
+UFUNCS[np.matmul] = matmul_p
+
+
+def _common(*arrays: Any) -> list[Any]:
+    arrays_ = [x if hasattr(x, "shape") else np.asarray(x) for x in arrays]
+    dtype = np.result_type(*(dtype_of(x) for x in arrays_))
+    return [x if dtype_of(x) == dtype else x.astype(dtype) for x in arrays_]
+
+
+def _example_sizes(x: Any) -> Any:
+    """What the dimensions of an operand are called in a check: its shape (per-lane sizes stay opaque)."""
+    return x.sizes if isinstance(x, Batched) else shape_of(x)
+
+
+def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, int]]) -> Any:
+    """An einsum whose contracted dimensions must be equal: NumPy broadcasts them in einsum only."""
+    a, b = _common(a, b)
+    left, right = _example_sizes(a), _example_sizes(b)
+    for i, j in pairs:
+        if isinstance(left[i], int | Lengths) and isinstance(right[j], int | Lengths):
+            check_same(left[i], right[j], name)
+    return einsum_p(a, b, spec=spec)
+
+
+def _vecdot(a: Any, b: Any, **options: Any) -> Any:
+    if options:
+        raise Declined("np.vecdot with dtype=")
+    stack = "STUVWXYZ"
+    a, b = _common(a, b)
+    a = np.conjugate(a) if dtype_of(a).kind == "c" else a
+    x, y = ndim_of(a) - 1, ndim_of(b) - 1
+    both = stack[: max(x, y)]
+    return _contract("vecdot", a, b, f"{both[len(both) - x :]}k,{both[len(both) - y :]}k->{both}", [(-1, -1)])
+
+
+def _matvec(a: Any, b: Any, **options: Any) -> Any:
+    if options:
+        raise Declined("np.matvec with dtype=")
+    return np.matmul(a, np.expand_dims(b, -1))[..., 0]
+
+
+def _vecmat(a: Any, b: Any, **options: Any) -> Any:
+    if options:
+        raise Declined("np.vecmat with dtype=")
+    a = np.conjugate(a) if dtype_of(a).kind == "c" else a
+    return np.matmul(np.expand_dims(a, -2), b)[..., 0, :]
+
+
+UFUNCS[np.vecdot] = _vecdot
+UFUNCS[np.matvec] = _matvec
+UFUNCS[np.vecmat] = _vecmat
+
+
+@implements(np.dot)
+def _np_dot(a: Any, b: Any, out: Any = None) -> Any:
+    if out is not None:
+        raise Declined("np.dot with out=")
+    if ndim_of(a) == 0 or ndim_of(b) == 0:
+        return np.multiply(a, b)
+    if ndim_of(b) <= 2:
+        return np.matmul(a, b)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    left, right = letters[: ndim_of(a) - 1], letters[ndim_of(a) - 1 : ndim_of(a) + ndim_of(b) - 3]
+    spec = f"{left}K,{right}KN->{left}{right}N"
+    return _contract("dot", a, b, spec, [(-1, -2)])
+
+
+@implements(np.vdot)
+def _np_vdot(a: Any, b: Any) -> Any:
+    a = np.conjugate(a) if dtype_of(a).kind == "c" else a
+    return np.matmul(_flat(a), _flat(b))
+
+
+def _flat(x: Any) -> Any:
+    return x if ndim_of(x) == 1 else np.ravel(x)
+
+
+@implements(np.inner)
+def _np_inner(a: Any, b: Any) -> Any:
+    if ndim_of(a) == 0 or ndim_of(b) == 0:
+        return np.multiply(a, b)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    left, right = letters[: ndim_of(a) - 1], letters[ndim_of(a) - 1 : ndim_of(a) + ndim_of(b) - 2]
+    return _contract("inner", a, b, f"{left}K,{right}K->{left}{right}", [(-1, -1)])
+
+
+@implements(np.outer)
+def _np_outer(a: Any, b: Any, out: Any = None) -> Any:
+    if out is not None:
+        raise Declined("np.outer with out=")
+    return np.multiply(np.expand_dims(_flat(a), 1), np.expand_dims(_flat(b), 0))
+
+
+@implements(np.tensordot)
+def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    a_rank, b_rank = ndim_of(a), ndim_of(b)
+    if isinstance(axes, int | np.integer):
+        a_axes, b_axes = list(range(a_rank - int(axes), a_rank)), list(range(int(axes)))
+    else:
+        a_axes, b_axes = ([axis] if isinstance(axis, int | np.integer) else list(axis) for axis in axes)
+    if len(a_axes) != len(b_axes):
+        raise ValueError("shape-mismatch for sum")
+    a_axes = [int(np.lib.array_utils.normalize_axis_index(axis, a_rank)) for axis in a_axes]
+    b_axes = [int(np.lib.array_utils.normalize_axis_index(axis, b_rank)) for axis in b_axes]
+    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    left = list(letters[:a_rank])
+    right = list(letters[a_rank : a_rank + b_rank])
+    for i, j in zip(a_axes, b_axes, strict=True):
+        right[j] = left[i]
+    out = [c for at, c in enumerate(left) if at not in a_axes] + [c for at, c in enumerate(right) if at not in b_axes]
+    spec = f"{''.join(left)},{''.join(right)}->{''.join(out)}"
+    return _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
