@@ -1,17 +1,38 @@
 """Falling back to a loop over the examples: one warning per source line, an error where `strict` forbids it."""
 
+import contextlib
+import contextvars
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from types import FrameType
 
 from autobatch.core.config import config
 from autobatch.errors import FallbackWarning, UnsupportedError
 
-__all__ = ["fell_back", "forget_warnings", "user_line"]
+__all__ = ["fell_back", "forget_warnings", "noted_fallbacks", "user_line"]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _warned: set[tuple[str, int, str]] = set()
+_noted: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
+
+
+@contextlib.contextmanager
+def noted_fallbacks() -> Iterator[list[str]]:
+    """Collect what falls back in this block, as "file:line: reason", instead of warning.
+
+    >>> with noted_fallbacks() as found:
+    ...     fell_back("np.median has no rule", where=("model.py", 3))
+    >>> found
+    ['model.py:3: np.median has no rule']
+    """
+    found: list[str] = []
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
 
 
 def user_line() -> tuple[str, int]:
@@ -34,6 +55,10 @@ def fell_back(reason: str, where: tuple[str, int] | None = None) -> None:
     filename, line = where or user_line()
     if config.strict:
         raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows no loop over the examples")
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(f"{filename}:{line}: {reason}")
+        return
     if not config.warn or (filename, line, reason) in _warned:
         return
     _warned.add((filename, line, reason))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.config import options
+from autobatch.core.fallback import noted_fallbacks
 from autobatch.errors import ShapeError
 from autobatch.testing.compare import Difference, compare, largest_error
 from autobatch.testing.gradients import fresh, gradients
@@ -26,6 +26,7 @@ class Report:
     Attributes:
         ways: the ways that ran.
         skipped: the ways (and "gradients") that did not, and why.
+        fallbacks: by way, what ran as a loop over the examples, and why: right, but no proof of the batched code.
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
         max_error: the largest difference of two floats, relative to the largest value of its array.
@@ -33,6 +34,7 @@ class Report:
 
     ways: list[str] = dataclasses.field(default_factory=list)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    fallbacks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     examples: int = 0
     failing: int = 0
     runs: int = 0
@@ -43,6 +45,9 @@ class Report:
             f"{self.examples} examples ({self.failing} raise), {self.runs} runs, largest error {self.max_error:.1e}"
         ]
         lines += [f"  {way}: equal" for way in self.ways]
+        lines += [
+            f"  {way} fell back to the loop: {reason}" for way in self.fallbacks for reason in self.fallbacks[way]
+        ]
         lines += [f"  {what}: not compared ({why})" for what, why in self.skipped.items()]
         return "\n".join(lines)
 
@@ -74,15 +79,17 @@ def check_equivalence(
         report.skipped["gradients"] = skip
     batches = [_Batches(everyone, range(len(examples)), gradients=False)] if failing else []
     batches += [_Batches(kept, sound, gradients=not skip)] if sound else []
-    with options(warn=False):
-        for way in ways:
-            try:
+    for way in ways:
+        try:
+            with noted_fallbacks() as fallbacks:
                 for each in batches:
                     _check_way(way, f, shared, each, report)
-            except Unfit as reason:
-                report.skipped[way.name] = str(reason)
-            else:
-                report.ways.append(way.name)
+        except Unfit as reason:
+            report.skipped[way.name] = str(reason)
+        else:
+            report.ways.append(way.name)
+        if fallbacks:
+            report.fallbacks[way.name] = sorted(set(fallbacks))
     return report
 
 

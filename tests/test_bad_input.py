@@ -1,0 +1,342 @@
+"""Bad input gets a clear error, and leaves everything usable: after each test the library still works."""
+
+import gc
+import signal
+import threading
+import weakref
+
+import greenlet
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.core.lanes import current_example, current_region
+
+LENGTHS = [3, 1, 0, 4]
+EXAMPLES = [np.arange(n, dtype=np.float32) for n in LENGTHS]
+ROWS = np.arange(20, dtype=np.float32).reshape(5, 4)
+
+
+@ab.batch
+def total(x, w):
+    out = np.float32(0)
+    for value in x:
+        out = out + value * w
+    return out
+
+
+def forcing(x, w):
+    """Needs its value, so that under `ab.map` the example parks."""
+    y = (x * w).sum()
+    return y + 1 if float(y) > 2 else y
+
+
+def live_fibers():
+    gc.collect()
+    current = greenlet.getcurrent()
+    return [x for x in gc.get_objects() if isinstance(x, greenlet.greenlet) and x is not current and x and not x.dead]
+
+
+@pytest.fixture(autouse=True)
+def still_works():
+    yield
+    assert current_region() is None
+    assert (current_example().index, current_example().calls) == (0, 0)
+    assert live_fibers() == []
+    w = np.float32(2)
+    expected = [total.__wrapped__(x, w) for x in EXAMPLES]
+    lockstep = ab.examples(total(ab.MaskedBatch.from_examples(EXAMPLES), w))
+    np.testing.assert_array_equal(lockstep, expected)
+    np.testing.assert_array_equal(ab.map(forcing, EXAMPLES, w=w), [forcing(x, w) for x in EXAMPLES])
+
+
+def notes(caught):
+    return list(getattr(caught.value, "__notes__", ()))
+
+
+# Ragged examples, and lengths.
+
+
+def test_examples_of_different_rank():
+    with pytest.raises(ValueError, match=r"rank|dimension"):
+        ab.MaskedBatch.from_examples([np.ones(2), np.ones((2, 2))])
+    with pytest.raises(ValueError, match=r"rank|dimension"):
+        ab.PackedBatch.from_examples([np.ones(2), np.ones((2, 2))])
+
+
+def test_batches_of_different_size():
+    @ab.batch
+    def add(x, y):
+        return x.sum() + y.sum()
+
+    x, y = ab.MaskedBatch.from_examples(EXAMPLES), ab.MaskedBatch.from_examples(EXAMPLES[:2])
+    with pytest.raises(ValueError, match=r"4.*2|2.*4"):
+        add(x, y)
+    with pytest.raises(ValueError, match=r"4.*2|2.*4"):
+        x + y
+
+
+def test_sequences_of_different_length():
+    with pytest.raises(ValueError, match=r"\[4, 2\]"):
+        ab.map(lambda x, y: x, EXAMPLES, EXAMPLES[:2])
+
+
+@pytest.mark.parametrize("way", ["lock-step", "map"])
+def test_lengths_that_differ_in_one_example(way):
+    def add(x, y):
+        return x + y
+
+    ys = [np.ones(n, np.float32) for n in (3, 1, 2, 3)]
+    with pytest.raises(ValueError, match=r"shapes \(0,\) \(2,\)") as caught:
+        run(way, add, EXAMPLES, ys)
+    assert notes(caught) == ["raised for example 2"]
+
+
+def run(way, f, *columns, **shared):
+    if way == "map":
+        return ab.map(f, *columns, **shared)
+    return ab.batch(f)(*(ab.MaskedBatch.from_examples(column) for column in columns), **shared)
+
+
+# Ids.
+
+
+@pytest.mark.parametrize("bad", [5, -1, 2**40])
+@pytest.mark.parametrize("way", ["lock-step", "map"])
+def test_an_id_out_of_range_in_a_model(way, bad):
+    def bag(ids, table):
+        return table[ids].sum(0)
+
+    ids = [np.array([1, 2]), np.array([], np.int64), np.array([0, 3, bad]), np.array([bad])]
+    with pytest.raises(IndexError, match=rf"{bad}") as caught:
+        run(way, bag, ids, table=ab.EmbeddingTable(ROWS))
+    assert notes(caught) == ["raised for example 2"]
+    assert "position 2" in str(caught.value)
+    assert "5" in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [5, -1])
+def test_an_id_out_of_range_in_a_look_up(bad):
+    with pytest.raises(IndexError, match=rf"{bad}.*position 1.*5|position 1.*{bad}.*5"):
+        ab.lookup(ROWS, np.array([0, bad]))
+    with pytest.raises(IndexError, match=rf"{bad}.*position 2"):
+        ab.embedding_bag(np.array([0, 1, bad]), ROWS, offsets=np.array([0, 2]))
+
+
+def test_wrong_offsets():
+    with pytest.raises(IndexError, match="offsets"):
+        ab.embedding_bag(np.array([0, 1]), ROWS, offsets=np.array([1, 2]))
+    with pytest.raises(IndexError, match="offsets"):
+        ab.PackedBatch(np.ones(3), np.array([0, 2, 1, 3]))
+
+
+# Dtypes.
+
+
+def test_ids_that_are_no_integers():
+    with pytest.raises(TypeError, match="float64"):
+        ab.lookup(ROWS, np.array([0.0, 1.0]))
+    with pytest.raises(TypeError, match="float64"):
+        ab.embedding_bag(np.array([0.0, 1.0]), ROWS, offsets=np.array([0]))
+
+
+def test_examples_of_different_dtype():
+    with pytest.raises(TypeError, match=r"float32.*int64|int64.*float32"):
+        ab.MaskedBatch.from_examples([np.ones(2, np.float32), np.ones(2, np.int64)])
+
+
+def test_lengths_that_are_no_integers():
+    with pytest.raises(TypeError, match="float64"):
+        ab.MaskedBatch(np.ones((2, 3)), lengths=[1.0, 2.0])
+
+
+def test_the_gradient_of_an_integer():
+    with pytest.raises(TypeError, match="int64"):
+        ab.grad(lambda x: (x * 2).sum())(np.arange(3))
+
+
+# Empty and unmeasured.
+
+
+def test_an_empty_sequence_of_examples():
+    with pytest.raises(ValueError, match="no examples"):
+        ab.MaskedBatch.from_examples([])
+    with pytest.raises(ValueError, match="no examples"):
+        ab.testing.assert_equivalent(total, [], w=1)
+    assert ab.map(total, [], w=1) == []
+
+
+def test_the_length_of_a_batch():
+    batch = ab.MaskedBatch.from_examples(EXAMPLES)
+    with pytest.raises(TypeError, match="batch_size"):
+        len(batch)
+    assert batch.batch_size == 4
+
+
+# Gradients.
+
+
+def force_float(x):
+    return x.sum() * float(x[0])
+
+
+def force_array(x):
+    return x.sum() * np.asarray(x)[0]
+
+
+def force_list(x):
+    return x.sum() * x.tolist()[0]
+
+
+def force_int(x):
+    return x.sum() * int(x[0])
+
+
+@pytest.mark.parametrize("f", [force_float, force_array, force_list, force_int])
+def test_a_value_forced_under_grad(f):
+    with pytest.raises(TypeError, match="gradient"):
+        ab.grad(f)(np.ones(3))
+    with pytest.raises(TypeError, match="gradient"):
+        ab.grad(lambda x: sum(ab.map(f, [np.ones(2), np.ones(1)]) + ab.map(f, [x])))(np.ones(3))
+
+
+def test_the_gradient_of_what_is_no_scalar():
+    with pytest.raises(ValueError, match=r"scalar|\(3,\)"):
+        ab.grad(lambda x: x * 2)(np.ones(3))
+
+
+# Functions.
+
+
+def test_a_function_with_no_source_runs_as_a_loop():
+    namespace = {"np": np}
+    exec("def f(x):\n    return np.float32(sum(v * 2 for v in x))", namespace)
+    with pytest.warns(ab.FallbackWarning, match="source"):
+        result = ab.batch(namespace["f"])(ab.MaskedBatch.from_examples(EXAMPLES))
+    assert ab.examples(result) == [namespace["f"](x) for x in EXAMPLES]
+
+
+def test_a_function_with_no_source_is_an_error_where_no_loop_is_allowed():
+    namespace = {}
+    exec("def f(x):\n    return sum(v * 2 for v in x)", namespace)
+    with pytest.raises(TypeError, match="source"):
+        ab.batch(namespace["f"], strict=True)(ab.MaskedBatch.from_examples(EXAMPLES))
+
+
+def test_what_is_no_function():
+    with pytest.raises(TypeError, match="int"):
+        ab.batch(3)
+
+
+# Examples that raise.
+
+
+@pytest.mark.parametrize("way", ["lock-step", "map"])
+def test_an_example_that_raises_is_named(way):
+    def picky(x):
+        if x.sum() > 2:
+            raise RuntimeError("too large")
+        return x * 2
+
+    with pytest.raises(RuntimeError, match="too large") as caught, ab.options(warn=False):
+        run(way, picky, EXAMPLES[::-1])
+    assert notes(caught) == ["raised for example 0"]
+
+
+class Scratch(np.ndarray):
+    """An array that can be followed by a weak reference."""
+
+
+def test_parked_fibers_end_and_nothing_leaks():
+    entered, left, followed = [], [], []
+
+    def parks(i, w):
+        entered.append(i)
+        scratch = np.zeros(10).view(Scratch)
+        followed.append(weakref.ref(scratch))
+        try:
+            value = float((w * i).sum())
+            if i == 2:
+                raise RuntimeError(f"after {value}")
+            return value, float((w + scratch[0]).sum())
+        finally:
+            left.append(i)
+
+    with pytest.raises(RuntimeError, match="after 4") as caught:
+        ab.map(parks, [0, 1, 2, 3], w=np.ones(2))
+    assert notes(caught) == ["raised for example 2"]
+    assert sorted(entered) == sorted(left)
+    assert live_fibers() == []
+    del caught
+    gc.collect()
+    assert [ref() for ref in followed if ref() is not None] == []
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["raised", "signal"])
+def test_keyboard_interrupt_in_the_middle_of_a_map(sent):
+    left = []
+
+    def interrupted(i, w):
+        try:
+            value = float((w * i).sum())
+            if i == 2:
+                if sent:
+                    signal.raise_signal(signal.SIGINT)
+                else:
+                    raise KeyboardInterrupt
+            return value + float((w * value).sum())
+        finally:
+            left.append(i)
+
+    with pytest.raises(KeyboardInterrupt):
+        ab.map(interrupted, range(5), w=np.ones(2))
+    assert set(left) == set(range(5))
+    assert live_fibers() == []
+
+
+def test_keyboard_interrupt_in_lock_step():
+    @ab.batch
+    def interrupted(x):
+        for value in x:
+            if value.ndim == 0:
+                raise KeyboardInterrupt
+        return x
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(ab.MaskedBatch.from_examples(EXAMPLES))
+
+
+# Threads.
+
+
+def test_two_threads_at_once():
+    failures = []
+    start = threading.Barrier(4)
+
+    def work(seed):
+        try:
+            rng = np.random.default_rng(seed)
+            start.wait(timeout=60)
+            for _ in range(10):
+                xs = [rng.random(n, np.float32) for n in rng.integers(0, 6, 8)]
+                w = np.float32(rng.random())
+                expected = [total.__wrapped__(x, w) for x in xs]
+                np.testing.assert_allclose(ab.map(forcing, xs, w=w), [forcing(x, w) for x in xs], rtol=1e-5)
+                batch = ab.MaskedBatch.from_examples(xs)
+                np.testing.assert_allclose(ab.examples(total(batch, w)), expected, rtol=1e-5)
+                gradient = ab.grad(lambda w, b=batch: total(b, w).data.sum())(w)
+                np.testing.assert_allclose(gradient, sum(x.sum() for x in xs), rtol=1e-4)
+                table = ab.EmbeddingTable(ROWS)
+                ids = [rng.integers(0, 5, n) for n in rng.integers(0, 6, 8)]
+                bags = ab.map(lambda ids, table: table[ids].sum(0), ids, table=table)
+                np.testing.assert_allclose(bags, [ROWS[i].sum(0) for i in ids], rtol=1e-5)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+    assert not any(thread.is_alive() for thread in threads)
+    assert failures == []

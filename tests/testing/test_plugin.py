@@ -1,0 +1,74 @@
+"""The pytest plugin: a user's test is one line, and a project that does not use it does not pay for it."""
+
+import pathlib
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def run_pytest(folder, *args):
+    """pytest with the plugin loaded, in another process, in a project of its own; whether it is installed or not."""
+    program = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+        "from importlib.metadata import entry_points; "
+        "installed = any(e.name == 'autobatch' for e in entry_points(group='pytest11')); "
+        "import pytest; sys.exit(pytest.main(sys.argv[1:] + ([] if installed else ['-p', '_autobatch_pytest'])))"
+    )
+    command = [sys.executable, "-c", program, str(ROOT), "-q", "-p", "no:cacheprovider", *args]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    return tmp_path
+
+
+def test_one_line_proves_a_model(project):
+    (project / "test_model.py").write_text(
+        "import numpy as np\n"
+        "def model(x, w):\n"
+        "    return (x * w).sum()\n"
+        "def test_model(equivalent):\n"
+        "    equivalent(model, [np.ones(2), np.ones(3)], w=np.float64(2))\n"
+    )
+    run = run_pytest(project, "--junit-xml=report.xml")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "1 passed" in run.stdout
+    assert "lock-step on MaskedBatch: equal" in (project / "report.xml").read_text()
+
+
+def test_a_wrong_model_fails_with_its_message(project):
+    (project / "test_model.py").write_text(
+        "import numpy as np\n"
+        "calls = []\n"
+        "def model(x):\n"
+        "    calls.append(0)\n"
+        "    return x + len(calls)\n"
+        "def test_model(equivalent):\n"
+        "    equivalent(model, [np.ones(2), np.ones(3)])\n"
+    )
+    run = run_pytest(project)
+    assert run.returncode == 1
+    assert "differs from the loop over the examples" in run.stdout
+
+
+def test_a_project_that_does_not_use_it_imports_nothing(project):
+    (project / "test_other.py").write_text(
+        "import sys\n"
+        "def test_nothing_was_imported():\n"
+        "    assert '_autobatch_pytest' in sys.modules\n"
+        "    assert not {'autobatch', 'numpy', 'numba'} & set(sys.modules)\n"
+    )
+    run = run_pytest(project)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_plugin_is_an_entry_point():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["project"]["entry-points"]["pytest11"] == {"autobatch": "_autobatch_pytest"}
+    assert "_autobatch_pytest" in settings["tool"]["setuptools"]["py-modules"]
