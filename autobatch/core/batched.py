@@ -71,7 +71,7 @@ class Batched:
     Attributes:
         data: (B, *padded) array, plain or of an interpreter below (a tape).
         sizes: one `Size` per example dimension; padded[i] is that int, or at least the longest of the lengths.
-        scalar: int, float, bool or complex where each example is a Python scalar (weak in NumPy's promotion), else None.
+        scalar: int, float, bool or complex where each example is a Python scalar (weak in promotion), else None.
     """
 
     __slots__ = ("data", "scalar", "sizes")
