@@ -5,19 +5,42 @@ Every ufunc is in `UFUNCS`; every other overridable function is in exactly one o
 - `FUNCTIONS`: ours, with NumPy's signature, written in ops;
 - `NUMPY_OWN`: NumPy's own Python code works on our arrays unchanged;
 - `UNSUPPORTED`: no batching rule, with the reason; a batch runs it as a loop over the examples.
+
+A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover; the interpreter of the
+arguments then decides (`_ab_unsupported`): a batch loops over its examples, a lazy array is computed and NumPy runs.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.core.op import Op
+from autobatch.core.op import Op, rank_of
+from autobatch.errors import UnsupportedError
 
-__all__ = ["FUNCTIONS", "NUMPY_OWN", "UFUNCS", "UNSUPPORTED", "implements", "ufunc_table"]
+__all__ = [
+    "FUNCTIONS",
+    "NUMPY_OWN",
+    "UFUNCS",
+    "UNSUPPORTED",
+    "Declined",
+    "implements",
+    "refuse",
+    "top_box",
+    "ufunc_table",
+]
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: set[Callable[..., Any]] = set()
 UNSUPPORTED: dict[Callable[..., Any], str] = {}
+
+
+class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `implements` adds, never seen by a user)
+    """This combination of arguments has no batched form; the message says which."""
+
+    @property
+    def reason(self) -> str:
+        return str(self.args[0]) if self.args else "no batched form"
 
 
 def ufunc_table(*ops: Op) -> dict[Any, Op]:
@@ -28,11 +51,57 @@ def ufunc_table(*ops: Op) -> dict[Any, Op]:
 
 
 def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register what runs when one of these NumPy functions is called with an array of ours."""
+    """Register what runs when one of these NumPy functions is called with an array of ours.
+
+    Returns the function guarded against `Declined`, under the name of the first NumPy function.
+    """
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
-        for function in functions:
-            FUNCTIONS[function] = implementation
-        return implementation
+        guarded = [_guarded(implementation, function) for function in functions]
+        FUNCTIONS.update(zip(functions, guarded, strict=True))
+        return guarded[0]
 
     return register
+
+
+def _guarded(implementation: Callable[..., Any], function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(implementation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return implementation(*args, **kwargs)
+        except Declined as declined:
+            reason = declined.reason
+        return refuse(function, args, kwargs, reason)
+
+    return call
+
+
+def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
+    """Let the innermost interpreter among the arguments decide about a call that has no op; plain arguments: NumPy."""
+    box = top_box((args, kwargs))
+    if box is None:
+        return function(*args, **kwargs)
+    unsupported = getattr(box, "_ab_unsupported", None)
+    if unsupported is None:
+        raise UnsupportedError(f"{getattr(function, '__name__', function)}: {reason}")
+    return unsupported(function, args, kwargs, reason)
+
+
+def top_box(tree: Any) -> Any:
+    """The array of ours of the highest rank in nested lists, tuples and dicts; None if there is none.
+
+    >>> top_box(([1, 2], {"axis": 0})) is None
+    True
+    """
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif isinstance(tree, slice):
+        tree = (tree.start, tree.stop, tree.step)
+    elif not isinstance(tree, list | tuple):
+        return tree if rank_of(tree) >= 0 else None
+    best, best_rank = None, -1
+    for item in tree:
+        box = top_box(item)
+        if box is not None and rank_of(box) > best_rank:
+            best, best_rank = box, rank_of(box)
+    return best

@@ -1,0 +1,75 @@
+"""Indexing for each example, with everything NumPy's indexing does: `getitem` and `setitem`.
+
+Python integers in an index are operands, so a call's signature does not depend on `t` in `x[t]`; slices are static
+unless their bounds differ between examples.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.op import is_boxed
+from autobatch.ops.indexing_get import getitem_op
+from autobatch.ops.indexing_set import setitem_p
+from autobatch.ops.indexing_spec import FULL, Spec, is_basic, parse
+from autobatch.ops.inplace import view, write
+
+__all__ = ["getitem", "setitem"]
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """`x[index]`; a view of `x` where NumPy gives one.
+
+    Raises:
+        IndexError: an index out of bounds, with the example; too many indices; a mask that does not fit.
+    """
+    spec, operands = parse(x, index)
+    out = getitem_op(spec)(x, *operands, spec=spec)
+    if is_basic(spec) and (spec or not hasattr(x, "_ab_rebind")) and is_boxed(out):
+        return view(out, x, _derive, _restore, (spec, tuple(operands)), _leads(spec))
+    return out
+
+
+def _derive(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+    return getitem_op(spec)(base, *operands, spec=spec)
+
+
+def _restore(base: Any, new: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+    return setitem_p(base, new, *operands, spec=spec)
+
+
+def _leads(spec: Spec) -> bool:
+    """Whether the view is one contiguous run: integers, then at most one slice of step 1, then whole axes."""
+    rest = [entry for entry in spec if entry[0] != "n"]
+    while rest and rest[0][0] == "i":
+        rest.pop(0)
+    if rest and rest[0][0] == "s" and rest[0][3] in (None, 1):
+        rest.pop(0)
+    return all(entry == FULL for entry in rest)
+
+
+def setitem(x: Any, index: Any, value: Any) -> None:
+    """`x[index] = value` for an array of ours: the object, its base and its views take the new value.
+
+    The value is cast to the dtype of `x`, as NumPy does.
+    """
+    spec, operands = parse(x, index)
+    if not is_boxed(value):
+        value = np.asarray(value, dtype_of(x))
+    write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))
+
+
+def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
+    """Drop leading axes of one that the target does not have."""
+    rank = sum(entry[0] in "snd" for entry in spec)
+    if any(entry[0] in "ab" for entry in spec):
+        ranks = [1 if entry[0] == "b" else 0 for entry in spec if entry[0] in "ab"]
+        rank += max([*ranks, *(ndim_of(x) for x in operands if dtype_of(x).kind != "b")])
+    extra = ndim_of(value) - rank
+    if extra <= 0:
+        return value
+    if any(size != 1 for size in shape_of(value)[:extra] if not is_boxed(size)):
+        raise ValueError(f"could not broadcast input array from shape {shape_of(value)} into {rank} dimensions")
+    return value[(0,) * extra]

@@ -1,0 +1,57 @@
+"""Reading by index, as ops: `getitem_p`, and its transpose `scatter_p`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.cotangent import Scatter
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.indexing_rows import RowScatter
+from autobatch.ops.indexing_rules import getitem_rule, scatter_rule
+from autobatch.ops.indexing_spec import FULL, Spec, build, is_static
+
+__all__ = ["getitem_op", "getitem_p", "scatter_p"]
+
+
+def _getitem(x: Any, *operands: Any, spec: Spec) -> Any:
+    return np.asarray(x)[build(spec, operands)] if not isinstance(x, np.ndarray) else x[build(spec, operands)]
+
+
+def _getitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position != 0:
+        return None
+    x, *operands = args
+    spec, shape = params["spec"], tuple(shape_of(x))
+    if is_boxed(ct) or any(is_boxed(operand) for operand in operands):
+        return scatter_p(ct, *operands, spec=spec, shape=shape)
+    kinds = {entry[0] for entry in spec}
+    if spec and spec[0][0] == "a" and all(entry == FULL for entry in spec[1:]):
+        ids = np.asarray(operands[0]).reshape(-1).astype(np.int64)
+        ids = np.where(ids < 0, ids + shape[0], ids) if ids.size and ids.min() < 0 else ids
+        return RowScatter(ids, ct.reshape((ids.size, *shape[1:])), shape, dtype_of(x), False)
+    return Scatter(build(spec, operands), ct, shape, dtype_of(x), unique="a" not in kinds)
+
+
+def _scatter(values: Any, *operands: Any, spec: Spec, shape: tuple[int, ...]) -> Any:
+    out = np.zeros(shape, dtype_of(values))
+    np.add.at(out, build(spec, operands), values)
+    return out
+
+
+def _scatter_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    spec = params["spec"]
+    return getitem_op(spec)(ct, *args[1:], spec=spec) if position == 0 else None
+
+
+getitem_p = Op("getitem", _getitem, rule=getitem_rule, vjp=_getitem_vjp, kind="index")
+getitem_dynamic_p = Op(
+    "getitem_dynamic", _getitem, rule=getitem_rule, vjp=_getitem_vjp, data_dependent=True, kind="index"
+)
+scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="index")
+
+
+def getitem_op(spec: Spec) -> Op:
+    """The op of a read: one of its own where operand values decide the result's shape."""
+    return getitem_p if is_static(spec) else getitem_dynamic_p

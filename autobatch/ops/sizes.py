@@ -1,0 +1,80 @@
+"""Sizes of examples: arithmetic on them, and padded widths made to agree."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.op import is_boxed
+from autobatch.ops.kinds import fill
+
+__all__ = ["as_batched", "lanes_of", "per_lane", "slice_lengths", "to_width", "width_of", "without_padding"]
+
+
+def lanes_of(operands: Sequence[Any]) -> int:
+    """The number of examples of a call with at least one batched operand."""
+    return next(x.batch_size for x in operands if isinstance(x, Batched))
+
+
+def per_lane(size: Size) -> np.ndarray:
+    """A size as (B,) or, where every example has it, (1,) int64."""
+    return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
+
+
+def width_of(size: Size) -> int:
+    """The least padded width that holds a size."""
+    return size.max() if isinstance(size, Lengths) else size
+
+
+def to_width(data: Any, axis: int, width: int) -> Any:
+    """Crop or pad one axis of padded data to `width`."""
+    shape = shape_of(data)
+    have = shape[axis]
+    if have == width:
+        return data
+    if have > width:
+        return data[(slice(None),) * axis + (slice(0, width),)]
+    more = np.zeros((*shape[:axis], width - have, *shape[axis + 1 :]), dtype_of(data))
+    return np.concatenate([data, more], axis=axis)
+
+
+def as_batched(x: Any, lanes: int) -> Batched:
+    """A shared operand as a batch of equal examples (a broadcast view)."""
+    if isinstance(x, Batched):
+        return x
+    if not is_boxed(x):
+        x = np.asarray(x)
+    shape = tuple(shape_of(x))
+    return Batched(np.broadcast_to(x, (lanes, *shape)), shape)
+
+
+def without_padding(x: Batched) -> Any:
+    """The data of `x`; where it is boxed, with zeros selected at the padding, so that no cotangent comes back from there."""
+    if is_boxed(x.data) and padding_mask(x.sizes, shape_of(x.data)[1:]) is not None:
+        return fill(x, 0)
+    return x.data
+
+
+def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any, triple: bool = False) -> Any:
+    """`slice(start, stop, step).indices(n)` elementwise: (first position, length), and the step with `triple`."""
+    step = np.asarray(1 if step is None else step)
+    if (step == 0).any():
+        raise ValueError("slice step cannot be zero")
+    back = step < 0
+    low, high = np.where(back, -1, 0), np.where(back, n - 1, n)
+    first = _bound(start, n, low, high) if start is not None else np.where(back, high, low)
+    last = _bound(stop, n, low, high) if stop is not None else np.where(back, low, high)
+    lengths = np.where(back, (first - last - step - 1) // -step, (last - first + step - 1) // step)
+    lengths = np.maximum(lengths, 0)
+    return (first, lengths, step) if triple else (first, lengths)
+
+
+def _bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    value = np.asarray(value)
+    return np.clip(np.where(value < 0, value + n, value), low, high)
+
+
+def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
