@@ -11,7 +11,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, padding_mask
 from autobatch.core.op import Op, is_boxed
-from autobatch.embedding.ids import as_ids, check_ids
+from autobatch.embedding.ids import as_ids, bad_id_message, check_ids
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import lookup_p, rows_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, ShapeError, UnsupportedError, note_example
@@ -252,11 +252,8 @@ def _check_bags(ids: np.ndarray, num_rows: int, offsets: np.ndarray) -> None:
     except BadIdError:
         at = int(np.flatnonzero((ids < 0) | (ids >= num_rows))[0])
         lane = int(np.searchsorted(offsets, at, side="right")) - 1
-        hint = "; a table has no negative ids" if ids[at] < 0 else ""
-        error = BadIdError(
-            f"id {ids[at]} at position {at - offsets[lane]} of example {lane} is outside a table of {num_rows} rows{hint}"
-        )
-        raise note_example(error, lane) from None
+        place = f"position {at - offsets[lane]} of example {lane}"
+        raise note_example(BadIdError(bad_id_message(int(ids[at]), place, num_rows)), lane) from None
 
 
 def _empties(table: Any, lengths: np.ndarray, mode: str) -> np.ndarray:

@@ -83,9 +83,7 @@ def _check_options(weight: Any, by_freq: bool, mode: str, sparse: bool, per_samp
     if ndim_of(weight) != 2:
         raise ShapeError(f"a table of shape {shape_of(weight)}; expected (num_rows, dim): is it the second argument?")
     if by_freq:
-        raise UnsupportedError(
-            "scale_grad_by_freq=True is not supported; divide the rows of the gradient by their counts"
-        )
+        raise UnsupportedError("scale_grad_by_freq=True is not supported; divide the gradient's rows by their counts")
     if bad_ids != "raise":
         raise UnsupportedError(f"bad_ids={bad_ids!r} is not supported; drop the ids outside the table before the call")
     if sparse and _inner(weight) is None:
@@ -128,9 +126,7 @@ def _flat(ids: Any, offsets: Any, weights: Any, closed: bool) -> tuple[Any, Any,
     starts = as_ids(offsets, "offsets")
     total = shape_of(ids)[0]
     if is_boxed(total):
-        raise UnsupportedError(
-            "ids of a different length in each example with offsets; make one PackedBatch of all bags"
-        )
+        raise UnsupportedError("ids whose number differs from example to example; make one PackedBatch of all bags")
     check_offsets(starts, total, closed=closed)
     return _checked(ids, starts if closed else np.append(starts, total), weights)
 
@@ -168,9 +164,7 @@ def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float
     table = _inner(weight)
     rows = weight if isinstance(weight, np.ndarray) else None if table is None else table.weights
     if rows is None:
-        raise UnsupportedError(
-            "max_norm= writes into the table; pass an EmbeddingTable instead of a differentiated array"
-        )
+        raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")
     unique, _ = first_seen(ids)
     read = rows[unique]
     norms = np.linalg.norm(read.astype(np.float64), ord=norm_type, axis=1)

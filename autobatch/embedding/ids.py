@@ -7,7 +7,7 @@ import numpy as np
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 from autobatch.kernels.rows import first_bad_id, first_bad_offset
 
-__all__ = ["as_ids", "check_ids", "check_offsets", "is_integer_index"]
+__all__ = ["as_ids", "bad_id_message", "check_ids", "check_offsets", "is_integer_index"]
 
 _INT64 = np.dtype(np.int64)
 
@@ -53,8 +53,12 @@ def check_ids(ids: np.ndarray, num_rows: int, offsets: np.ndarray | None = None,
     else:
         place = f"position {at}" if ids.ndim == 1 else f"position {tuple(map(int, np.unravel_index(at, ids.shape)))}"
     bad = int(flat[at])
+    raise BadIdError(bad_id_message(bad, place, num_rows, what))
+
+
+def bad_id_message(bad: int, place: str, num_rows: int, what: str = "id") -> str:
     hint = "; a table has no negative ids" if bad < 0 else ""
-    raise BadIdError(f"{what} {bad} at {place} is outside a table of {num_rows} rows{hint}")
+    return f"{what} {bad} at {place} is outside a table of {num_rows} rows{hint}"
 
 
 def check_offsets(offsets: np.ndarray, total: int, *, closed: bool, what: str = "offsets") -> None:
@@ -74,11 +78,8 @@ def check_offsets(offsets: np.ndarray, total: int, *, closed: bool, what: str = 
         raise BadIdError(f"{what}[0] is {offsets[0]}; expected 0, where the first bag starts")
     at = first_bad_offset(offsets, total)
     if at >= 0:
-        why = (
-            f"above the number of ids, {total}"
-            if offsets[at] > total
-            else f"below {what}[{at - 1}] = {offsets[at - 1]}"
-        )
+        above = offsets[at] > total
+        why = f"above the number of ids, {total}" if above else f"below {what}[{at - 1}] = {offsets[at - 1]}"
         raise BadIdError(f"{what}[{at}] is {offsets[at]}, {why}")
     if closed and offsets[-1] != total:
         raise BadIdError(f"the last of the {what} is {offsets[-1]}; with it included it is the number of ids, {total}")

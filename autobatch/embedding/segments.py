@@ -77,9 +77,8 @@ def _num_segments(ids: np.ndarray, num_segments: int | None) -> int:
     wrong = ids < 0 if num_segments is None else (ids < 0) | (ids >= num_segments)
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise BadIdError(
-            f"segment id {ids[at]} at position {at} is outside {num_segments or ''} segments".replace("  ", " ")
-        )
+        why = "negative" if ids[at] < 0 else f"outside {num_segments} segments"
+        raise BadIdError(f"segment id {ids[at]} at position {at} is {why}")
     return int(ids.max(initial=-1)) + 1 if num_segments is None else int(num_segments)
 
 

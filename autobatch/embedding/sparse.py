@@ -14,7 +14,7 @@ from autobatch.kernels import rows as kernels
 
 __all__ = ["SparseRows", "first_seen"]
 
-_KERNEL_KINDS = "fiu"
+_ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
 class SparseRows(SparseCotangent):
@@ -144,7 +144,7 @@ def first_seen(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _add_rows(dense: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
     """dense[ids] += rows, repeated ids counted, in the order of the ids."""
-    if dense.dtype.kind in _KERNEL_KINDS and dense.dtype.itemsize >= 4 and dense.flags.c_contiguous:
+    if dense.dtype in _ADDED and dense.flags.c_contiguous:
         rows = np.ascontiguousarray(rows, dense.dtype)
         width = int(np.prod(dense.shape[1:], dtype=np.int64))
         kernels.scatter_add(rows.reshape(len(ids), width), ids, dense.reshape(len(dense), width))

@@ -9,14 +9,14 @@ from autobatch.core.aval import shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import Op, is_boxed
-from autobatch.embedding.ids import as_ids, check_ids, is_integer_index
+from autobatch.embedding.ids import as_ids, bad_id_message, check_ids, is_integer_index
 from autobatch.embedding.sparse import SparseRows
 from autobatch.errors import BadIdError, DTypeError, ShapeError, note_example
 from autobatch.kernels import rows as kernels
 
 __all__ = ["EmbeddingTable", "lookup_p", "lookup_where_p", "rows_of"]
 
-_GATHER_KINDS = "fiu"
+_GATHERED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
 class EmbeddingTable:
@@ -123,10 +123,14 @@ def rows_of(table: Any) -> np.ndarray:
     return table.weights if isinstance(table, EmbeddingTable) else np.asarray(table)
 
 
+def _for_kernel(weights: np.ndarray) -> bool:
+    """Whether the compiled gather takes the rows; NumPy moves rarer dtypes and layouts as fast as it can."""
+    return weights.flags.c_contiguous and weights.ndim == 2 and weights.dtype in _GATHERED
+
+
 def gather(weights: np.ndarray, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """weights[ids] for checked int64 ids."""
-    kernel = weights.dtype.kind in _GATHER_KINDS and weights.dtype.itemsize >= 4 and weights.flags.c_contiguous
-    if not kernel or weights.ndim != 2:
+    if not _for_kernel(weights):
         if out is None:
             return weights[ids]
         out[...] = weights[ids]
@@ -149,12 +153,7 @@ def _lookup_where(table: Any, ids: Any, mask: np.ndarray) -> np.ndarray:
     valid = ids.reshape(-1)[places]
     _check_lanes(valid, weights.shape[0], places, ids.shape)
     out = np.zeros((ids.size, *weights.shape[1:]), weights.dtype)
-    if (
-        weights.dtype.kind in _GATHER_KINDS
-        and weights.dtype.itemsize >= 4
-        and weights.flags.c_contiguous
-        and out.ndim == 2
-    ):
+    if _for_kernel(weights):
         kernels.gather_where(weights, np.ascontiguousarray(ids).reshape(-1), np.ravel(mask), out)
     else:
         out[places] = weights[valid]
@@ -167,12 +166,8 @@ def _check_lanes(valid: np.ndarray, num_rows: int, places: np.ndarray, shape: tu
     if at < 0:
         return
     lane, *position = map(int, np.unravel_index(places[at], shape))
-    place = position[0] if len(position) == 1 else tuple(position)
-    hint = "; a table has no negative ids" if valid[at] < 0 else ""
-    error = BadIdError(
-        f"id {valid[at]} at position {place} of example {lane} is outside a table of {num_rows} rows{hint}"
-    )
-    raise note_example(error, lane)
+    place = f"position {position[0] if len(position) == 1 else tuple(position)} of example {lane}"
+    raise note_example(BadIdError(bad_id_message(int(valid[at]), place, num_rows)), lane)
 
 
 def _lookup_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

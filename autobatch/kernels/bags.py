@@ -64,7 +64,7 @@ def bag_min(table, ids, offsets, out):
 
 @jit
 def first_equal(table, ids, offsets, values, out):
-    """out[b, j]: the first position of bag b whose row has values[b, j] in column j (NaN equals NaN); else as it was."""
+    """out[b, j]: the first position of bag b whose row has values[b, j] in column j (NaN is NaN); else as it was."""
     for b in range(values.shape[0]):
         for k in range(offsets[b + 1] - offsets[b]):
             i = offsets[b + 1] - 1 - k
