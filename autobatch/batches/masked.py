@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches import scalars
+from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.building import sizes_from_lengths, sizes_from_mask, sizes_static
 from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
 from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import name_lane
+from autobatch.batches.results import broadcast, per_lane, stack_results
 from autobatch.batches.stacking import as_arrays, pad_stack, read_dims
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import ShapeError, UnsupportedError
-from autobatch.ops.face import ArrayFace
 
 __all__ = ["MaskedBatch"]
 
 
 @form("masked")
-class MaskedBatch(Batched, ArrayFace, Batch):
+class MaskedBatch(Batched, ArrayBatch):
     """A batch of examples of one rank and dtype, padded to a common shape.
 
     Args:
@@ -214,24 +214,32 @@ class MaskedBatch(Batched, ArrayFace, Batch):
                 return arg._ab_apply(op, args, params)  # type: ignore[attr-defined]
         return MaskedBatch.of(op.rule(op, args, params))
 
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        name = getattr(function, "__name__", repr(function))
-        return loop_over_examples(function, args, kwargs, reason or f"{name} has no batching rule")
-
     def _ab_rebind(self, new: Any) -> None:
-        """Take over the value of `new`: what a write into this batch gives."""
-        self.data, self.sizes, self.scalar, self.region = new.data, new.sizes, new.scalar, new.region
+        """Take over the value of `new` (a batch, or an array that all lanes share): what a write into this batch gives.
 
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if ObjectBatch in types:
-            return loop_over_examples(func, args, kwargs, "the examples differ in structure, rank or dtype")
-        return super().__array_function__(func, types, args, kwargs)
+        Raises:
+            NeedsLoop: `new` is of other lanes than this batch, as a write under a branch gives it, and its region does
+                not say how they merge.
+        """
+        new = broadcast(new, self.batch_size) if not isinstance(new, Batch) else new
+        new = new.to_masked() if isinstance(new, Packed) else new  # type: ignore[attr-defined]
+        if new.region is not self.region:
+            merge = getattr(new.region, "merged", None)
+            if merge is None:
+                raise refuse("an array that more examples have is written for some of them")
+            new = merge(self, new)
+        self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise refuse(
-            "a batch is not one array; .data is the padded array, .examples() gives one array per example, "
-            "and NumPy functions take the batch as it is"
-        )
+    def __getattr__(self, name: str) -> Any:
+        """What a Python scalar has beside an array's attributes (`n.bit_length()`), per lane."""
+        if name[0] == "_":
+            raise AttributeError(name)
+        if self.scalar is None:
+            raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
+        attribute = getattr(self.scalar, name)  # raises as Python does
+        if callable(attribute):
+            return lambda *args, **kwargs: stack_results(per_lane(attribute, (self, *args), kwargs))
+        return stack_results(per_lane(getattr, (self, name), {}))
 
     def __len__(self) -> int:
         if current_region() is None:
@@ -251,50 +259,6 @@ class MaskedBatch(Batched, ArrayFace, Batch):
                 ".examples() lists the examples"
             )
         return (self[i] for i in range(self.sizes[0]))
-
-    def __bool__(self) -> bool:
-        return self._unanimous(bool)
-
-    def __int__(self) -> int:
-        return self._unanimous(int)
-
-    def __float__(self) -> float:
-        return self._unanimous(float)
-
-    def __complex__(self) -> complex:
-        return self._unanimous(complex)
-
-    def __index__(self) -> int:
-        return self._unanimous(lambda x: x.__index__())
-
-    def _unanimous(self, function: Callable[[Any], Any]) -> Any:
-        """One Python value for all lanes, where they agree."""
-        values = self._converted(function)
-        if not values or any(value != values[0] for value in values[1:]):
-            name = getattr(function, "__name__", "index")
-            raise refuse(
-                f"{'an index' if name == '<lambda>' else name + '()'} of a batch whose examples differ; "
-                "in converted code (@ab.batch) it is one value per example"
-            )
-        return values[0]
-
-    def _converted(self, function: Callable[[Any], Any]) -> list[Any]:
-        out = []
-        for i, value in enumerate(narrowed(self).examples()):
-            try:
-                out.append(function(value))
-            except Exception as error:
-                name_lane(error, i)
-                raise
-        return out
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        raise refuse("a batch is not hashable: its examples may differ")
-
-    def __format__(self, spec: str) -> str:
-        if current_region() is not None:
-            raise refuse("formatting a value that differs by example")
-        return format(repr(self), spec)
 
     def __reduce__(self) -> Any:
         return _restore, (self.data, tuple(n.values if isinstance(n, Lengths) else n for n in self.sizes), self.scalar)
@@ -330,7 +294,7 @@ def _restore(data: Any, sizes: Sequence[Any], scalar: type | None) -> MaskedBatc
 
 def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """An array operator that is Python's own where the lanes are Python scalars and NumPy has no part in it."""
-    array = getattr(ArrayFace, name)
+    array = getattr(ArrayBatch, name)
 
     def method(self: MaskedBatch, other: Any) -> Any:
         if self.scalar is not None and scalars.is_python(other):
@@ -342,7 +306,7 @@ def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
 
 
 def _unary(name: str, weak: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    array = getattr(ArrayFace, name)
+    array = getattr(ArrayBatch, name)
 
     def method(self: MaskedBatch) -> Any:
         return array(self) if self.scalar is None else weak(self)
@@ -352,10 +316,12 @@ def _unary(name: str, weak: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 for _name, _weak in scalars.BINARY.items():
-    if hasattr(ArrayFace, f"__{_name}__"):
+    if hasattr(ArrayBatch, f"__{_name}__"):
         setattr(MaskedBatch, f"__{_name}__", _operator(f"__{_name}__", _weak))
-    if hasattr(ArrayFace, f"__r{_name}__"):
+    if hasattr(ArrayBatch, f"__i{_name}__"):
+        setattr(MaskedBatch, f"__i{_name}__", _operator(f"__i{_name}__", _weak))
+    if hasattr(ArrayBatch, f"__r{_name}__"):
         setattr(MaskedBatch, f"__r{_name}__", _operator(f"__r{_name}__", scalars.reflected(_weak)))
 for _name, _weak_unary in scalars.UNARY.items():
-    if hasattr(ArrayFace, f"__{_name}__"):
+    if hasattr(ArrayBatch, f"__{_name}__"):
         setattr(MaskedBatch, f"__{_name}__", _unary(f"__{_name}__", _weak_unary))

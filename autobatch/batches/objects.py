@@ -74,7 +74,9 @@ class ObjectBatch(Batch):
         return loop_over_examples(function, args, kwargs, reason or _WHY)
 
     def _ab_rebind(self, new: Any) -> None:
-        self.values, self.region = new.examples(), new.region
+        if new.region is not self.region:
+            raise refuse("a batch of objects that more examples have is written for some of them")
+        self.values = new.examples()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return loop_over_examples(getattr(ufunc, method), inputs, kwargs, _WHY)

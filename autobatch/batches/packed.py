@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
 from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.masked import MaskedBatch
@@ -27,13 +28,12 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.face import ArrayFace
 
 __all__ = ["PackedBatch"]
 
 
 @form("packed")
-class PackedBatch(Packed, ArrayFace, Batch):
+class PackedBatch(Packed, ArrayBatch):
     """A batch of examples whose first dimension varies, without padding.
 
     Args:
@@ -294,22 +294,14 @@ class PackedBatch(Packed, ArrayFace, Batch):
         out = op.rule(op, args, params)
         return PackedBatch.of(out.values, out.offsets) if isinstance(out, Packed) else MaskedBatch.of(out)
 
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        name = getattr(function, "__name__", repr(function))
-        return loop_over_examples(function, args, kwargs, reason or f"{name} has no batching rule")
-
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new`, packed or padded: what a write into this batch gives."""
+        if not isinstance(new, Batch):
+            new = MaskedBatch.of(Batched(np.broadcast_to(new, (self.batch_size, *new.shape)), new.shape))
+        if new.region is not self.region:
+            raise refuse("a packed batch that more examples have is written for some of them")
         packed = new if isinstance(new, PackedBatch) else PackedBatch.from_masked(new)
-        self.values, self.offsets, self._size, self.region = packed.values, packed.offsets, packed._size, new.region
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if ObjectBatch in types:
-            return loop_over_examples(func, args, kwargs, "the examples differ in structure, rank or dtype")
-        return super().__array_function__(func, types, args, kwargs)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise refuse("a batch is not one array; .values holds the values of all examples, .examples() one array each")
+        self.values, self.offsets, self._size = packed.values, packed.offsets, packed._size
 
     def __len__(self) -> int:
         raise refuse("len() of a batch: write .batch_size for the number of examples")
@@ -319,12 +311,6 @@ class PackedBatch(Packed, ArrayFace, Batch):
             "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
             ".examples() lists the examples"
         )
-
-    def __bool__(self) -> bool:
-        return bool(self.to_masked())
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        raise refuse("a batch is not hashable: its examples may differ")
 
     def __reduce__(self) -> Any:
         return PackedBatch, (self.values, np.array(self.offsets))
