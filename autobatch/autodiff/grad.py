@@ -3,7 +3,7 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -177,7 +177,9 @@ def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[
 
 
 def _refuse_leaf(f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[_Input]) -> NoReturn:
-    path, error = next((path, slot.error) for path, slot in zip(_paths(structure), slots, strict=True) if slot.error)
+    path, error = next(
+        (path, slot.error) for path, slot in zip(pytree.paths(structure), slots, strict=True) if slot.error
+    )
     where = _argument(f, position) + path
     raise DTypeError(
         f"{where} is {error}, which has no gradient; make it a float ({where}.astype(np.float32), or 3.0 for 3), or "
@@ -195,24 +197,6 @@ def _argument(f: Callable[..., Any], position: int) -> str:
     except (TypeError, ValueError):  # a C function without a signature
         names = []
     return names[position] if position < len(names) else f"argument {position}"
-
-
-def _paths(structure: pytree.TreeDef) -> Iterator[str]:
-    """How the source would name each leaf: `['w']`, `[0]`, `.weight`."""
-    kind = structure.kind
-    if kind is None:
-        yield ""
-        return
-    fields = getattr(kind, "_fields", None)
-    for key, child in zip(structure.keys, structure.children, strict=True):
-        if issubclass(kind, dict):
-            step = f"[{key!r}]"
-        elif issubclass(kind, list | tuple):
-            step = f".{fields[key]}" if fields else f"[{key}]"
-        else:
-            step = f".{key}"
-        for rest in _paths(child):
-            yield step + rest
 
 
 def _split_aux(result: Any) -> tuple[Any, Any]:

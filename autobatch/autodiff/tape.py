@@ -180,7 +180,7 @@ class TapeArray(ArrayFace):
 
     def __getitem__(self, index: Any) -> Any:
         lookup = getattr(self.value, "_ab_lookup", None)
-        return super().__getitem__(index) if lookup is None else lookup(self, index, super().__getitem__)  # type: ignore[misc]
+        return super().__getitem__(index) if lookup is None else lookup(self, index, super().__getitem__)
 
     @property
     def _ab_lookup(self) -> Any:

@@ -5,12 +5,12 @@ because an example-level function may return it as a value.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from autobatch.errors import StructureError
 
-__all__ = ["TreeDef", "flatten", "is_node", "leaves", "map_tree", "unflatten"]
+__all__ = ["TreeDef", "flatten", "is_node", "leaves", "map_tree", "paths", "unflatten"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,6 +110,28 @@ def leaves(tree: Any) -> list[Any]:
     out: list[Any] = []
     _flatten_into(tree, out)
     return out
+
+
+def paths(structure: TreeDef) -> Iterator[str]:
+    """How the source would name each leaf, left to right.
+
+    >>> list(paths(flatten({"w": [1, 2]})[1]))
+    ["['w'][0]", "['w'][1]"]
+    """
+    kind = structure.kind
+    if kind is None:
+        yield ""
+        return
+    fields = getattr(kind, "_fields", None)
+    for key, child in zip(structure.keys, structure.children, strict=True):
+        if issubclass(kind, dict):
+            step = f"[{key!r}]"
+        elif issubclass(kind, list | tuple):
+            step = f".{fields[key]}" if fields else f"[{key}]"
+        else:
+            step = f".{key}"
+        for rest in paths(child):
+            yield step + rest
 
 
 def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Packed, padding_mask
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.ids import as_ids, bad_id_message, check_ids
 from autobatch.embedding.sparse import SparseRows
@@ -37,7 +37,7 @@ def _bag(table: Any, ids: Any, weights: Any = None, *, mode: str = "sum", empty:
 def _numpy_empty(weights: np.ndarray, mode: str) -> np.ndarray:
     """What NumPy gives for the reduction of no rows, with its warnings and exceptions."""
     rows = np.empty((0, *weights.shape[1:]), weights.dtype)
-    reduce = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}[mode]
+    reduce: Any = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min}[mode]
     return np.asarray(reduce(rows, axis=0), weights.dtype)
 
 
@@ -213,9 +213,8 @@ def _packed(x: Any, lanes: int) -> Packed:
     size, shape = x.sizes[0], x.data.shape
     if not isinstance(size, Lengths):
         return Packed(np.reshape(x.data, (shape[0] * shape[1],)), np.arange(shape[0] + 1) * shape[1])
-    mask = padding_mask(x.sizes, shape[1:])
     flat = np.reshape(x.data, (shape[0] * shape[1],))
-    return Packed(flat[np.flatnonzero(mask)], np.concatenate([[0], np.cumsum(size.values)]))
+    return Packed(flat[np.flatnonzero(size.mask(shape[1]))], np.concatenate([[0], np.cumsum(size.values)]))
 
 
 def _bag_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

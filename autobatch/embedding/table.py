@@ -58,7 +58,7 @@ class EmbeddingTable:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.weights.shape  # type: ignore[return-value]
+        return self.weights.shape
 
     @property
     def dtype(self) -> np.dtype:

@@ -20,8 +20,9 @@ def jit(function: F) -> F:
 
     A package directory and a user cache directory that are both read-only leave the kernel uncached.
     """
-    options = {"nogil": True, "error_model": "numpy"}
+    compiled: Any
     try:
-        return numba.njit(cache=True, **options)(function)
+        compiled = numba.njit(nogil=True, error_model="numpy", cache=True)(function)
     except RuntimeError:  # Numba found no directory that it may write its cache to
-        return numba.njit(**options)(function)
+        compiled = numba.njit(nogil=True, error_model="numpy")(function)
+    return compiled

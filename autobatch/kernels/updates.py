@@ -44,14 +44,14 @@ def adagrad_rows(weights, sums, ids, rows, lr, decay, eps):
 
 
 @jit
-def adam_rows(weights, mean, square, ids, rows, step, decay, beta1, beta2, scale, eps, one):
-    """`step` is lr / (1 - beta1**t), `scale` is 1 / sqrt(1 - beta2**t); `one` is 1 in the dtype of the weights."""
+def adam_rows(weights, mean, square, ids, rows, step, decay, beta1, beta2, rest1, rest2, scale, eps):
+    """`step` is lr / (1 - beta1**t), `scale` is 1 / sqrt(1 - beta2**t), `rest1` is 1 - beta1, `rest2` 1 - beta2."""
     for i in range(ids.shape[0]):
         row = ids[i]
         for j in range(rows.shape[1]):
             g = rows[i, j] + decay * weights[row, j]
-            m = beta1 * mean[row, j] + (one - beta1) * g
-            v = beta2 * square[row, j] + (one - beta2) * g * g
+            m = beta1 * mean[row, j] + rest1 * g
+            v = beta2 * square[row, j] + rest2 * g * g
             mean[row, j] = m
             square[row, j] = v
             weights[row, j] -= step * m / (math.sqrt(v) * scale + eps)

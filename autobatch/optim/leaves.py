@@ -1,0 +1,178 @@
+"""Pairing parameters with their gradients, checked before anything is written; and a step on one leaf."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core import pytree
+from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.op import is_boxed
+from autobatch.embedding.sparse import SparseRows
+from autobatch.embedding.table import EmbeddingTable
+from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+
+__all__ = ["Leaf", "apply_step", "is_parameter", "like_leaves", "paired", "state_like"]
+
+_FAST = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+@dataclasses.dataclass(slots=True)
+class Leaf:
+    """A parameter, its gradient (None: leave it as it is) and its state, one array for each slot."""
+
+    path: str
+    value: Any
+    grad: Any
+    state: list[Any]
+
+
+def is_parameter(value: Any) -> bool:
+    """A float array, table or float number; anything else in a tree of parameters is left alone."""
+    if isinstance(value, np.ndarray | np.generic | EmbeddingTable):
+        return value.dtype.kind == "f"
+    return isinstance(value, float)
+
+
+def state_like(value: Any, fill: float = 0.0) -> np.ndarray | None:
+    """The state of one parameter: an array of its shape and dtype (float32 for float16); None for other leaves."""
+    if not is_parameter(value):
+        return None
+    dtype = np.dtype(np.float32) if dtype_of(value) == np.float16 else dtype_of(value)
+    return np.full(shape_of(value), fill, dtype)
+
+
+def like_leaves(structure: pytree.TreeDef, tree: Any, what: str, path: str = "") -> Iterator[Any]:
+    """The parts of `tree` that stand where `structure` has leaves; a part may itself be a container.
+
+    Raises:
+        StructureError: names the first place where the two differ.
+    """
+    kind = structure.kind
+    if kind is None:
+        yield tree
+        return
+    if issubclass(kind, dict):
+        ok = isinstance(tree, dict) and tree.keys() == set(structure.keys)
+        parts = [tree[key] for key in structure.keys] if ok else []
+    elif issubclass(kind, list | tuple):
+        ok = isinstance(tree, list | tuple) and len(tree) == len(structure.keys)
+        parts = list(tree) if ok else []
+    else:
+        ok = all(hasattr(tree, key) for key in structure.keys)
+        parts = [getattr(tree, key) for key in structure.keys] if ok else []
+    if not ok:
+        keys = (
+            f" with {list(tree)}" if isinstance(tree, dict) else f" of {len(tree)}" if hasattr(tree, "__len__") else ""
+        )
+        raise StructureError(
+            f"{what}{path} is a {type(tree).__name__}{keys}; expected what the parameters have there, "
+            f"a {kind.__name__} with {list(structure.keys)}"
+        )
+    for key, child, part in zip(structure.keys, structure.children, parts, strict=True):
+        yield from like_leaves(child, part, what, f"{path}[{key!r}]")
+
+
+def paired(params: Any, grads: Any, slots: Sequence[Any]) -> tuple[list[Leaf], pytree.TreeDef]:
+    """Each leaf of the parameters with its gradient and state.
+
+    Raises:
+        StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that does not fit.
+    """
+    values, structure = pytree.flatten(params)
+    columns = [list(like_leaves(structure, slot, "state")) for slot in slots]
+    found = like_leaves(structure, grads, "grads")
+    out = []
+    for path, value, grad, *state in zip(pytree.paths(structure), values, found, *columns, strict=True):
+        leaf = Leaf(path, value, grad, state)
+        _check(leaf)
+        out.append(leaf)
+    return out, structure
+
+
+def _check(leaf: Leaf) -> None:
+    value, grad, path = leaf.value, leaf.grad, leaf.path
+    if is_boxed(value) or is_boxed(grad) or (isinstance(grad, SparseRows) and grad.boxed):
+        raise UnsupportedError(
+            f"params{path} or its gradient is on a tape or recorded; call update outside of ab.grad and ab.lazy"
+        )
+    if grad is None:
+        return
+    if not is_parameter(value):
+        raise DTypeError(f"grads{path} is given, but params{path} is {_described(value)}; only floats are updated")
+    if shape_of(grad) != shape_of(value):
+        raise ShapeError(f"grads{path} has shape {shape_of(grad)}; expected that of the parameter, {shape_of(value)}")
+    if dtype_of(grad) != dtype_of(value):
+        raise DTypeError(
+            f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's: write .astype(np.{dtype_of(value)})"
+        )
+    for state in leaf.state:
+        if shape_of(state) != shape_of(value):
+            raise ShapeError(
+                f"the state of params{path} has shape {shape_of(state)}; expected {shape_of(value)}: call init(params)"
+            )
+    array = value.weights if isinstance(value, EmbeddingTable) else value
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
+
+
+def _described(value: Any) -> str:
+    return f"of dtype {value.dtype}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
+
+
+def apply_step(kernel: Callable[..., None], leaf: Leaf, numbers: Callable[[Any], Sequence[Any]]) -> Any:
+    """Run `kernel(weights, *state, ids, rows, *numbers(dtype.type))` on one leaf; returns the updated leaf.
+
+    Arrays and tables are written in place; a number is returned anew.
+    """
+    value, state = leaf.value, leaf.state
+    weights = value.weights if isinstance(value, EmbeddingTable) else value
+    if not isinstance(weights, np.ndarray):
+        dtype = dtype_of(value)
+        cell = np.array(value, dtype)
+        apply_step(kernel, Leaf(leaf.path, cell, np.asarray(leaf.grad, dtype), state), numbers)
+        return float(cell) if isinstance(value, float) and not isinstance(value, np.generic) else dtype.type(cell)
+    if isinstance(leaf.grad, SparseRows):
+        grad = leaf.grad.coalesce()
+        _step_rows(kernel, weights, state, grad.ids, grad.rows, numbers)
+    else:
+        _step_whole(kernel, weights, state, leaf.grad, numbers)
+    return value
+
+
+def _step_rows(
+    kernel: Callable[..., None], weights: np.ndarray, state: Sequence[Any], ids: np.ndarray, rows: Any, numbers: Any
+) -> None:
+    dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
+    rows = np.ascontiguousarray(rows, dtype).reshape(len(ids), -1) if rows.size else np.zeros((len(ids), 0), dtype)
+    if not rows.size:
+        return
+    arrays = [weights, *state]
+    if all(x.dtype in _FAST and x.flags.c_contiguous for x in arrays):
+        kernel(*(x.reshape(len(x), -1) for x in arrays), ids, rows, *numbers(dtype.type))
+        return
+    named = [np.ascontiguousarray(x[ids], dtype).reshape(rows.shape) for x in arrays]
+    kernel(*named, np.arange(len(ids)), rows, *numbers(dtype.type))
+    for x, new in zip(arrays, named, strict=True):
+        x[ids] = new.reshape(len(ids), *x.shape[1:])
+
+
+def _step_whole(
+    kernel: Callable[..., None], weights: np.ndarray, state: Sequence[Any], grad: np.ndarray, numbers: Any
+) -> None:
+    dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
+    arrays = [weights, *state]
+    if all(x.dtype in _FAST and x.flags.c_contiguous for x in arrays):
+        forms = arrays
+    else:
+        forms = [np.ascontiguousarray(x, dtype) for x in arrays]
+    rows = np.ascontiguousarray(grad, dtype).reshape(1, -1)
+    kernel(*(x.reshape(1, -1) for x in forms), _ONE_ROW, rows, *numbers(dtype.type))
+    for x, new in zip(arrays, forms, strict=True):
+        if new is not x and not np.shares_memory(x, new):
+            x[...] = new
+
+
+_ONE_ROW = np.zeros(1, np.int64)
+_ONE_ROW.flags.writeable = False
