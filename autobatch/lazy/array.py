@@ -9,12 +9,12 @@ import numpy as np
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.aval import Aval
-from autobatch.ops.face import ArrayFace
+from autobatch.lazy.operators import FastOperators
 
 __all__ = ["LazyArray"]
 
 
-class LazyArray(ArrayFace):
+class LazyArray(FastOperators):
     """A recorded array. Every op on it is recorded too; a use that needs its values waits for them.
 
     Where the values are: `ref` names a node of `wave`, until it has been launched; `source` is then the array that
@@ -31,6 +31,7 @@ class LazyArray(ArrayFace):
         self.wave = wave
         self.ref = ref
         self.source = None
+        self._view = None
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         return self.trace.record(op, args, params)
@@ -94,7 +95,7 @@ class LazyArray(ArrayFace):
             return self.trace.read_shared(self, index)
         if self.wave is None and self.source is None and type(index) is int:
             return self.trace.read_row(self, index)
-        return super().__getitem__(index)  # type: ignore[misc]
+        return self._ab_getitem(index)
 
     def _value(self) -> Any:
         return self.trace.value(self)

@@ -18,6 +18,8 @@ from autobatch.lazy.stats import Stats
 
 __all__ = ["Signature", "Wave", "launch_wave"]
 
+_LARGE = 8192  # bytes
+
 
 class Signature:
     """What two calls must share to run together, and what is known of the result.
@@ -41,6 +43,8 @@ class Signature:
         self.where = where
         self.nbytes = out.nbytes
         self.shared = all(aval.shared for aval in avals)
+        if op.kind == "index" and out.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
+            self.shared = False  # which row is read depends on the example; one large enough is rather an operand of its own
         shown = [repr(aval) for aval in avals] + [f"{name}={value!r}" for name, value in params.items()]
         self.text = ", ".join(shown)
 

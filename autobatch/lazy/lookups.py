@@ -38,13 +38,13 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
     if aval.ndim == 2 and aval.dtype.kind == "f":
         if kind is np.ndarray:
             if index.ndim == 1 and index.dtype.kind in "iu" and (len(index) == 0 or int(index.min()) >= 0):
-                return _put_off(trace, table, index.copy(), None)
+                return _put_off(trace, table, index.astype(np.int64), None)
         elif (kind is int or kind is np.int64) and 0 <= index < aval.shape[0]:
-            return _row(table, int(index))
+            return _row(table, np.int64(index))
     return _read_now(table, index)
 
 
-def _row(table: LazyArray, index: int) -> Any:
+def _row(table: LazyArray, index: np.int64) -> Any:
     """One row of a shared table; the id is an operand, so all such reads go together."""
     out = lookup_p(table, index)
     if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
@@ -60,7 +60,7 @@ def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
         return rows[index]
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")
-    return lookup_p(table, int(ids[index]))
+    return lookup_p(table, ids[index])
 
 
 def _put_off(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:

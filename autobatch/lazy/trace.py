@@ -37,7 +37,7 @@ class Trace:
     """
 
     __slots__ = ("level", "wave", "example", "park", "stats", "_sigs", "_table", "_room", "_budget", "_consts", "_memo",
-                 "_shared", "failed")  # fmt: skip
+                 "_shared", "failed", "fast", "views")  # fmt: skip
 
     def __init__(self) -> None:
         self.level = next_level()
@@ -47,6 +47,8 @@ class Trace:
         self.stats = Stats()
         self._sigs: dict[tuple[Any, ...], Signature | None] = {}
         self._table: list[Signature] = []
+        self.fast: dict[tuple[Any, ...], Signature] = {}
+        self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._memo: dict[Any, LazyArray] = {}
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
@@ -59,37 +61,35 @@ class Trace:
 
     def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Record one call; the result's shape and dtype are known at once."""
-        wave = self.wave
         if not params:
+            wave = self.wave
             if len(args) == 2:
                 a, b = args
                 if type(a) is LazyArray and type(b) is LazyArray and a.wave is wave and b.wave is wave:
-                    sig = self._sigs.get((op, a.aval, b.aval))
-                    if sig is not None and not sig.shared:
-                        refs = wave.refs
-                        refs.append(a.ref)
-                        refs.append(b.ref)
-                        index = len(wave.sigs)
-                        wave.sigs.append(sig.index)
-                        self._room -= sig.nbytes
-                        out = LazyArray(self, sig.out, wave, index)
-                        if self._room < 0:
-                            self._overflow()
-                        return out
-            elif len(args) == 1:
+                    sig = self.fast.get((op, a.aval, b.aval))
+                    if sig is not None:
+                        return self.append(wave, sig, a.ref, b.ref)
+            elif len(args) == 1 and args[0].wave is wave:
                 a = args[0]
-                if a.wave is wave:
-                    sig = self._sigs.get((op, a.aval))
-                    if sig is not None and not sig.shared:
-                        wave.refs.append(a.ref)
-                        index = len(wave.sigs)
-                        wave.sigs.append(sig.index)
-                        self._room -= sig.nbytes
-                        out = LazyArray(self, sig.out, wave, index)
-                        if self._room < 0:
-                            self._overflow()
-                        return out
+                sig = self.fast.get((op, a.aval))
+                if sig is not None:
+                    return self.append(wave, sig, a.ref)
         return self._record_any(op, args, params)
+
+    def append(self, wave: Wave, sig: Signature, *refs: int) -> LazyArray:
+        """Record a call of a known signature."""
+        wave.refs.extend(refs)
+        sigs = wave.sigs
+        out = LazyArray(self, sig.out, wave, len(sigs))
+        sigs.append(sig.index)
+        self._room -= sig.nbytes
+        if self._room < 0:
+            self._overflow()
+        return out
+
+    def signature_of(self, handle: LazyArray) -> Signature:
+        """The signature of a node of the current wave."""
+        return self._table[self.wave.sigs[handle.ref]]
 
     def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for arg in args:
@@ -121,7 +121,10 @@ class Trace:
                     key[position + 1] = _without_length(key[position + 1])
         if params:
             try:
-                key.append(freeze(tuple(params.items())))
+                if op.kind == "index":  # specs and shapes: integers only
+                    key.append(tuple(params.values()))
+                else:
+                    key.append(freeze(tuple(params.items())))
             except TypeError:  # an attribute that cannot be compared
                 return self.run_now(op, args, params)
         interned = tuple(key)
@@ -133,14 +136,7 @@ class Trace:
             return self.run_now(op, args, params)
         if sig.shared:
             return self._run_shared(sig, interned, args)
-        wave.refs.extend(refs)
-        index = len(wave.sigs)
-        wave.sigs.append(sig.index)
-        self._room -= sig.nbytes
-        out = LazyArray(self, sig.out, wave, index)
-        if self._room < 0:
-            self._overflow()
-        return out
+        return self.append(wave, sig, *refs)
 
     def _new_signature(
         self, key: tuple[Any, ...], op: Op, args: Sequence[Any], params: dict[str, Any]
@@ -155,6 +151,8 @@ class Trace:
             sig = Signature(op, dict(params), avals, out, len(self._table), user_line())
             self._table.append(sig)
         self._sigs[key] = sig
+        if sig is not None and not sig.shared and not params and not op.ragged:
+            self.fast[key] = sig
         return sig
 
     def _external(self, arg: LazyArray) -> int:

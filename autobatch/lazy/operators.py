@@ -1,0 +1,134 @@
+"""The hot path of recording: operators, ufuncs and plain indices whose signature has been met before.
+
+A first meeting, and everything unusual, goes the general way through `ArrayFace`, which the results of this path equal.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.lazy.aval import WEAK
+from autobatch.ops.elementwise import UFUNCS
+from autobatch.ops.face import ArrayFace
+from autobatch.ops.inplace import _View
+
+__all__ = ["FastOperators"]
+
+_BOUND = (int, type(None))
+
+
+def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    op = UFUNCS[ufunc]
+
+    def operator(self: Any, other: Any) -> Any:
+        trace = self.trace
+        wave = trace.wave
+        if self.wave is wave:
+            kind = type(other)
+            if kind is type(self):
+                if other.wave is wave:
+                    sig = trace.fast.get((op, self.aval, other.aval))
+                    if sig is not None:
+                        return trace.append(wave, sig, self.ref, other.ref)
+            elif kind in WEAK:
+                sig = trace.fast.get((op, self.aval, WEAK[kind]))
+                if sig is not None:
+                    return trace.append(wave, sig, self.ref, wave.external(other, -1))
+        return slow(self, other)
+
+    return operator
+
+
+def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    op = UFUNCS[ufunc]
+
+    def operator(self: Any, other: Any) -> Any:
+        trace = self.trace
+        wave = trace.wave
+        kind = type(other)
+        if kind in WEAK and self.wave is wave:
+            sig = trace.fast.get((op, WEAK[kind], self.aval))
+            if sig is not None:
+                return trace.append(wave, sig, wave.external(other, -1), self.ref)
+        return slow(self, other)
+
+    return operator
+
+
+class FastOperators(ArrayFace):
+    """Short cuts for a class that has `trace`, `wave`, `aval` and `ref` (`LazyArray`)."""
+
+    __slots__ = ()
+
+    trace: Any
+    wave: Any
+    aval: Any
+    ref: int
+    _view: Any
+    _views: Any
+
+    __add__ = _forward(np.add, ArrayFace.__add__)
+    __radd__ = _reflected(np.add, ArrayFace.__radd__)
+    __sub__ = _forward(np.subtract, ArrayFace.__sub__)
+    __rsub__ = _reflected(np.subtract, ArrayFace.__rsub__)
+    __mul__ = _forward(np.multiply, ArrayFace.__mul__)
+    __rmul__ = _reflected(np.multiply, ArrayFace.__rmul__)
+    __truediv__ = _forward(np.divide, ArrayFace.__truediv__)
+    __rtruediv__ = _reflected(np.divide, ArrayFace.__rtruediv__)
+    __matmul__ = _forward(np.matmul, ArrayFace.__matmul__)
+
+    def __neg__(self) -> Any:
+        return self.__array_ufunc__(np.negative, "__call__", self)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if len(inputs) == 1 and not kwargs and method == "__call__":
+            trace = self.trace
+            wave = trace.wave
+            if self.wave is wave:
+                sig = trace.fast.get((UFUNCS.get(ufunc), self.aval))
+                if sig is not None:
+                    return trace.append(wave, sig, self.ref)
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+    def _ab_getitem(self, index: Any) -> Any:
+        """`self[index]`, the view that it is in NumPy."""
+        kind = type(index)
+        trace = self.trace
+        wave = trace.wave
+        if self.wave is not wave:
+            return super().__getitem__(index)
+        if kind is int:
+            n = self.aval.shape[0] if self.aval.shape else 0
+            if not -n <= index < n:
+                return super().__getitem__(index)
+            key: Any = (self.aval, int)
+        elif kind is slice:
+            start, stop, step = index.start, index.stop, index.step
+            if type(start) not in _BOUND or type(stop) not in _BOUND or type(step) not in _BOUND:
+                return super().__getitem__(index)
+            key = (self.aval, start, stop, step)
+        else:
+            return super().__getitem__(index)
+        known = trace.views.get(key)
+        if known is None:
+            out = super().__getitem__(index)
+            record = out._view if type(out) is type(self) and out.wave is wave and trace.wave is wave else None
+            if record is not None and record.base is self and (self._view is None or not record.contiguous):
+                trace.views[key] = trace.signature_of(out), record.derive, record.restore, record.args, record.contiguous
+            return out
+        sig, derive, restore, args, contiguous = known
+        if kind is int:
+            position = np.int64(index)
+            args = (args[0], (position,))
+            out = trace.append(wave, sig, self.ref, wave.external(position, -1))
+        else:
+            out = trace.append(wave, sig, self.ref)
+        above = self._view
+        out._view = _View(self, derive, restore, args, contiguous and (above is None or above.contiguous))
+        try:
+            self._views.append(weakref.ref(out))
+        except AttributeError:
+            self._views = [weakref.ref(out)]
+        return out
