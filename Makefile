@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: test lint demo bench clean
+.PHONY: test lint demo clean
 .DELETE_ON_ERROR:
 
 test: lint $(VENV)/.test
@@ -20,9 +20,6 @@ lint: $(VENV)/.test
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
-
-bench: $(VENV)/.bench
-	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV)

@@ -135,8 +135,7 @@ def _orders(count: int) -> Iterator[tuple[str, list[int]]]:
 
 
 def _check_way(way: Way, f: Callable[..., Any], shared: dict[str, Any], batches: _Batches, report: Report) -> None:
-    """Run one way on every order; raise `AssertionError` at the first that differs, `Unfit` if it never could run."""
-    fitted = False
+    """Run one way on every order; raise `AssertionError` at the first that differs, `Unfit` if not all fit together."""
     reason: Unfit | None = None
     for name, order in _orders(len(batches.reference)):
         run = _Run(way, f, shared, batches, order, name)
@@ -145,11 +144,10 @@ def _check_way(way: Way, f: Callable[..., Any], shared: dict[str, Any], batches:
             if batches.gradients:
                 run.compare_gradients(report)
         except Unfit as unfit:
-            reason = unfit
-            continue
-        fitted = True
-        report.runs += 1
-    if not fitted and reason is not None:
+            reason = unfit if len(order) == len(batches.reference) else reason
+        else:
+            report.runs += 1
+    if reason is not None:
         raise reason
 
 
