@@ -31,11 +31,11 @@ def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
                 if other.wave is wave:
                     sig = trace.fast.get((op, self.aval, other.aval))
                     if sig is not None:
-                        return trace.append(wave, sig, self.ref, other.ref)
+                        return trace.append_two(wave, sig, self.ref, other.ref)
             elif kind in WEAK:
                 sig = trace.fast.get((op, self.aval, WEAK[kind]))
                 if sig is not None:
-                    return trace.append(wave, sig, self.ref, wave.external(other, -1))
+                    return trace.append_two(wave, sig, self.ref, wave.external(other, -1))
         return slow(self, other)
 
     return operator
@@ -51,7 +51,7 @@ def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, An
         if kind in WEAK and self.wave is wave:
             sig = trace.fast.get((op, WEAK[kind], self.aval))
             if sig is not None:
-                return trace.append(wave, sig, wave.external(other, -1), self.ref)
+                return trace.append_two(wave, sig, wave.external(other, -1), self.ref)
         return slow(self, other)
 
     return operator
@@ -122,7 +122,7 @@ class FastOperators(ArrayFace):
         if kind is int:
             position = np.int64(index)
             args = (args[0], (position,))
-            out = trace.append(wave, sig, self.ref, wave.external(position, -1))
+            out = trace.append_two(wave, sig, self.ref, wave.external(position, -1))
         else:
             out = trace.append(wave, sig, self.ref)
         above = self._view

@@ -68,7 +68,7 @@ class Trace:
                 if type(a) is LazyArray and type(b) is LazyArray and a.wave is wave and b.wave is wave:
                     sig = self.fast.get((op, a.aval, b.aval))
                     if sig is not None:
-                        return self.append(wave, sig, a.ref, b.ref)
+                        return self.append_two(wave, sig, a.ref, b.ref)
             elif len(args) == 1 and args[0].wave is wave:
                 a = args[0]
                 sig = self.fast.get((op, a.aval))
@@ -76,9 +76,22 @@ class Trace:
                     return self.append(wave, sig, a.ref)
         return self._record_any(op, args, params)
 
-    def append(self, wave: Wave, sig: Signature, *refs: int) -> LazyArray:
-        """Record a call of a known signature."""
-        wave.refs.extend(refs)
+    def append(self, wave: Wave, sig: Signature, first: int) -> LazyArray:
+        """Record a call of a known signature and one operand."""
+        wave.refs.append(first)
+        sigs = wave.sigs
+        out = LazyArray(self, sig.out, wave, len(sigs))
+        sigs.append(sig.index)
+        self._room -= sig.nbytes
+        if self._room < 0:
+            self._overflow()
+        return out
+
+    def append_two(self, wave: Wave, sig: Signature, first: int, second: int) -> LazyArray:
+        """Record a call of a known signature and two operands."""
+        refs = wave.refs
+        refs.append(first)
+        refs.append(second)
         sigs = wave.sigs
         out = LazyArray(self, sig.out, wave, len(sigs))
         sigs.append(sig.index)
@@ -136,7 +149,8 @@ class Trace:
             return self.run_now(op, args, params)
         if sig.shared:
             return self._run_shared(sig, interned, args)
-        return self.append(wave, sig, *refs)
+        wave.refs.extend(refs[:-1])
+        return self.append(wave, sig, refs[-1])
 
     def _new_signature(
         self, key: tuple[Any, ...], op: Op, args: Sequence[Any], params: dict[str, Any]
