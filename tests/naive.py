@@ -1,5 +1,7 @@
 """Slow oracles: each says what a kernel, a table function or an optimiser computes in the plainest Python there is."""
 
+import itertools
+
 import numpy as np
 
 __all__ = [
@@ -35,7 +37,7 @@ def bags(table, ids, offsets, mode, weights=None):
     """Each bag ids[offsets[b]:offsets[b + 1]], one after the other."""
     out = [
         bag(table[ids[a:b]], mode, None if weights is None else weights[a:b])
-        for a, b in zip(offsets[:-1], offsets[1:], strict=True)
+        for a, b in itertools.pairwise(offsets)
     ]
     return np.stack(out) if out else np.zeros((0, table.shape[1]), table.dtype)
 
