@@ -11,6 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.lanes import current_example, current_region
+from autobatch.errors import FallbackWarning
 
 LENGTHS = [3, 1, 0, 4]
 EXAMPLES = [np.arange(n, dtype=np.float32) for n in LENGTHS]
@@ -126,7 +127,7 @@ def test_an_id_out_of_range_in_a_look_up(bad):
 def test_wrong_offsets():
     with pytest.raises(IndexError, match="offsets"):
         ab.embedding_bag(np.array([0, 1]), ROWS, offsets=np.array([1, 2]))
-    with pytest.raises(IndexError, match="offsets"):
+    with pytest.raises(ValueError, match=r"offsets decrease, from 2 to 1, at example 1"):
         ab.PackedBatch(np.ones(3), np.array([0, 2, 1, 3]))
 
 
@@ -159,7 +160,7 @@ def test_the_gradient_of_an_integer():
 
 
 def test_an_empty_sequence_of_examples():
-    with pytest.raises(ValueError, match="no examples"):
+    with pytest.raises(ValueError, match="empty sequence of examples"):
         ab.MaskedBatch.from_examples([])
     with pytest.raises(ValueError, match="no examples"):
         ab.testing.assert_equivalent(total, [], w=1)
@@ -211,7 +212,7 @@ def test_the_gradient_of_what_is_no_scalar():
 def test_a_function_with_no_source_runs_as_a_loop():
     namespace = {"np": np}
     exec("def f(x):\n    return np.float32(sum(v * 2 for v in x))", namespace)
-    with pytest.warns(ab.FallbackWarning, match="source"):
+    with pytest.warns(FallbackWarning, match="source"):
         result = ab.batch(namespace["f"])(ab.MaskedBatch.from_examples(EXAMPLES))
     assert ab.examples(result) == [namespace["f"](x) for x in EXAMPLES]
 
@@ -274,9 +275,10 @@ def test_parked_fibers_end_and_nothing_leaks():
 
 @pytest.mark.parametrize("sent", [False, True], ids=["raised", "signal"])
 def test_keyboard_interrupt_in_the_middle_of_a_map(sent):
-    left = []
+    entered, left = [], []
 
     def interrupted(i, w):
+        entered.append(i)
         try:
             value = float((w * i).sum())
             if i == 2:
@@ -290,7 +292,8 @@ def test_keyboard_interrupt_in_the_middle_of_a_map(sent):
 
     with pytest.raises(KeyboardInterrupt):
         ab.map(interrupted, range(5), w=np.ones(2))
-    assert set(left) == set(range(5))
+    assert sorted(entered) == sorted(left)
+    assert 2 in left
     assert live_fibers() == []
 
 

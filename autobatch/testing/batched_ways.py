@@ -55,6 +55,7 @@ class LockStep(Way):
     def __init__(self, *, packed: bool = False, poison: str | None = None) -> None:
         self.packed = packed
         self.poison = poison
+        self._varied: set[tuple[int, int]] = set()
         layout = "PackedBatch" if packed else "MaskedBatch"
         self.name = f"lock-step on {layout}" + (f", padding poisoned ({poison})" if poison else "")
 
@@ -63,7 +64,7 @@ class LockStep(Way):
         structure = flat[0][1]
         if any(other != structure for _, other in flat):
             raise Unfit("the examples differ in structure")
-        layouts = [self._layout([values[i] for values, _ in flat]) for i in range(len(flat[0][0]))]
+        layouts = [self._layout([values[i] for values, _ in flat], i) for i in range(len(flat[0][0]))]
         if self.packed and not any(isinstance(layout, _PackedLayout) for layout in layouts):
             raise Unfit("no argument has a varying first length and fixed others")
         differentiable = [i for i, layout in enumerate(layouts) if layout.data.dtype.kind == "f"]
@@ -81,7 +82,7 @@ class LockStep(Way):
         floats = [layouts[i].data for i in differentiable]
         return Packed(rebuild(floats), floats, rebuild, split)
 
-    def _layout(self, column: list[Any]) -> Any:
+    def _layout(self, column: list[Any], leaf: int) -> Any:
         scalar = _python_number(column)
         arrays = [np.asarray(x) for x in column]
         first = arrays[0]
@@ -93,7 +94,11 @@ class LockStep(Way):
             raise Unfit("the examples differ in dtype or rank")
         if self.packed and first.ndim and all(x.shape[1:] == first.shape[1:] for x in arrays):
             return _PackedLayout(arrays)
-        return _MaskedLayout(arrays, scalar, self.poison)
+        lengths = list(zip(*(x.shape for x in arrays), strict=True))
+        varying = {(leaf, axis) for axis, sizes in enumerate(lengths) if len(set(sizes)) > 1}
+        if self.poison:
+            varying = self._varied = self._varied | varying
+        return _MaskedLayout(arrays, scalar, [(leaf, axis) in varying for axis in range(first.ndim)], self.poison)
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         decorated = f if hasattr(f, "__wrapped__") else batch(f)
@@ -103,13 +108,14 @@ class LockStep(Way):
 class _MaskedLayout:
     """One leaf of every example, padded."""
 
-    def __init__(self, arrays: list[np.ndarray], scalar: type | None, poison: str | None) -> None:
+    def __init__(
+        self, arrays: list[np.ndarray], scalar: type | None, varying: Sequence[bool], poison: str | None
+    ) -> None:
         self.scalar = scalar
         self.shapes = [x.shape for x in arrays]
         sizes: list[int | Lengths] = []
         padded = []
-        for lengths in zip(*self.shapes, strict=True):
-            ragged = len(set(lengths)) > 1
+        for ragged, lengths in zip(varying, zip(*self.shapes, strict=True), strict=True):
             sizes.append(Lengths(lengths) if ragged else lengths[0])
             padded.append(max(lengths) + (2 if poison and ragged else 0))
         self.sizes = tuple(sizes)
@@ -117,13 +123,18 @@ class _MaskedLayout:
         filler = _POISON[poison][dtype.kind](dtype) if poison else 0
         self.data = np.full((len(arrays), *padded), filler, dtype)
         for i, x in enumerate(arrays):
-            self.data[(i, *map(slice, x.shape))] = x
+            self.data[_corner(i, x.shape)] = x
 
     def box(self, data: Any) -> MaskedBatch:
         return MaskedBatch.of(Batched(data, self.sizes, self.scalar))
 
     def unbox(self, data: Any) -> list[np.ndarray]:
-        return [data[(i, *map(slice, shape))] for i, shape in enumerate(self.shapes)]
+        return [data[_corner(i, shape)] for i, shape in enumerate(self.shapes)]
+
+
+def _corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Where an example of this shape stands in padded data."""
+    return (index, *map(slice, shape))
 
 
 class _PackedLayout:

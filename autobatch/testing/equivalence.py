@@ -3,7 +3,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -179,11 +179,12 @@ class _Run:
         except Exception as error:
             if first_failing is None:
                 self._fail_with(error, "raises, where the loop over the examples does not")
-            self._compare_errors(expected[first_failing].error, error, first_failing)
+            else:
+                self._compare_errors(expected[first_failing].error, error, first_failing)
             return
         if first_failing is not None:
-            error = expected[first_failing].error
-            self._fail(first_failing, [f"nothing is raised; the loop raises {_shown(error)}"])
+            missing = expected[first_failing].error
+            self._fail(first_failing, [f"nothing is raised; the loop raises {_shown(missing)}"])
         if len(actual) != len(expected):
             raise AssertionError(f"{self.title}: {len(actual)} results for {len(expected)} examples")
         for place, (outcome, found) in enumerate(zip(expected, actual, strict=True)):
@@ -224,7 +225,7 @@ class _Run:
         if wrong:
             self._fail(place, wrong, actual)
 
-    def _fail(self, place: int | None, wrong: Sequence[Difference | str], cause: Exception | None = None) -> None:
+    def _fail(self, place: int | None, wrong: Sequence[Difference | str], cause: Exception | None = None) -> NoReturn:
         where = (
             "all examples together"
             if place is None
@@ -236,7 +237,7 @@ class _Run:
             lines.append(f"    and {len(wrong) - _SHOWN} more")
         raise AssertionError("\n".join(lines)) from cause
 
-    def _fail_with(self, error: Exception, what: str) -> None:
+    def _fail_with(self, error: Exception, what: str) -> NoReturn:
         notes = "; ".join(getattr(error, "__notes__", ()))
         raise AssertionError(f"{self.title} {what}: {_shown(error)}" + (f" ({notes})" if notes else "")) from error
 
