@@ -1,0 +1,196 @@
+"""Trees with batches in them: `examples` and `stack_results` are inverse, and lanes are taken without a trace."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+
+from autobatch.autodiff.tape import Tape
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.batches.results import (
+    batch_size_of,
+    broadcast,
+    examples,
+    is_batched,
+    lane,
+    lanes_of,
+    prefix_lanes,
+    stack_results,
+    take_lanes,
+)
+from autobatch.errors import ShapeError, UnsupportedError
+
+Pair = collections.namedtuple("Pair", "x y")
+
+
+@dataclasses.dataclass
+class Model:
+    weights: object
+    name: object
+
+
+def alike(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            alike(a[key], b[key])
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            alike(x, y)
+    elif dataclasses.is_dataclass(a):
+        alike(vars(a), vars(b))
+    elif isinstance(a, np.ndarray | np.generic):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b, strict=True)
+    else:
+        assert a == b
+
+
+RESULTS = [
+    [np.arange(3), np.arange(1)],
+    [np.float32(1), np.float32(2)],
+    [1, 2, 3],
+    [1.5, 2.5],
+    [True, False],
+    [1, 2.0],
+    [1, True],
+    [2**70, 1],
+    [1 + 2j, 0j],
+    [(1, np.ones(2)), (2, np.ones(3))],
+    [{"a": 1, "b": [np.zeros((0, 2))]}, {"a": 2, "b": [np.ones((1, 2))]}],
+    [{"a": 1, "b": 2}, {"b": 2, "a": 1}],
+    [Pair(1, "u"), Pair(2, "v")],
+    [Model(np.ones(2), "m"), Model(np.zeros(2), "m")],
+    [[1], [1, 2]],
+    [None, 3],
+    ["a", "b"],
+    [np.ones(2), np.ones((2, 2))],
+    [np.ones(2, np.float32), np.ones(2)],
+    [np.ones(2), 1.0],
+    [np.array(["a", "bc"]), np.array(["d"])],
+    [np.array([1, None], object), np.array([2, 3], object)],
+    [(), ()],
+]
+
+
+@pytest.mark.parametrize("results", RESULTS)
+def test_stacked_results_come_apart_again(results):
+    tree = stack_results(results)
+    got = lanes_of(tree, len(results))
+    assert len(got) == len(results)
+    for a, b in zip(got, results, strict=True):
+        alike(a, b)
+
+
+def test_what_stacks_to_what():
+    assert isinstance(stack_results([np.ones(2), np.ones(3)]), MaskedBatch)
+    assert stack_results([1, 2]).scalar is int
+    assert stack_results([1.0, 2.0]).scalar is float
+    assert stack_results([True, False]).scalar is bool
+    assert isinstance(stack_results([1, 2.0]), ObjectBatch)
+    assert isinstance(stack_results([2**70, 1]), ObjectBatch)
+    assert isinstance(stack_results([[1], [1, 2]]), ObjectBatch)
+    assert isinstance(stack_results([]), ObjectBatch)
+    shared = object()
+    assert stack_results([shared, shared]) is shared
+    assert stack_results([None, None]) is None
+    assert stack_results([("a", 1), ("a", 2)])[0] == "a"
+
+
+def test_examples_of_a_tree():
+    tree = {
+        "m": MaskedBatch.from_examples([[1, 2], [3]]),
+        "p": (PackedBatch([5, 6], [0, 0, 2]), "shared"),
+        "o": ObjectBatch(["x", None]),
+    }
+    first, second = examples(tree)
+    alike(first, {"m": np.array([1, 2]), "p": (np.array([], np.int64), "shared"), "o": "x"})
+    alike(second, {"m": np.array([3]), "p": (np.array([5, 6]), "shared"), "o": None})
+    alike(lane(tree, 1), second)
+    assert batch_size_of(tree) == 2
+    assert examples(MaskedBatch(np.zeros((0, 2)))) == []
+
+
+def test_examples_needs_a_batch_and_one_size():
+    with pytest.raises(UnsupportedError, match=r"no batch in \{'a': 1\}"):
+        examples({"a": 1})
+    with pytest.raises(ShapeError, match="batches of 1 and 2 examples"):
+        examples((MaskedBatch([1]), MaskedBatch([1, 2])))
+    assert lanes_of({"a": 1}, 2) == [{"a": 1}, {"a": 1}]
+    assert batch_size_of((1, [2])) is None
+
+
+def test_a_lane_of_a_slice_and_of_an_ordinary_value():
+    n = stack_results([1, 2])
+    assert lane(slice(None, n), 1) == slice(None, 2)
+    assert lane([n, {"k": n}], 0) == [1, {"k": 1}]
+    assert lane("s", 0) == "s"
+    assert is_batched(n)
+    assert not is_batched(np.ones(2))
+
+
+BATCHES = {
+    "ragged": MaskedBatch(np.array([[1.0, 2, 3], [4, np.nan, np.nan], [np.nan] * 3, [7, 8, np.nan]]), lengths=[3, 1, 0, 2]),
+    "both": MaskedBatch(np.arange(36).reshape(4, 3, 3), lengths=[[1, 2], [3, 0], [2, 2], [0, 1]]),
+    "static": MaskedBatch(np.arange(8).reshape(4, 2)),
+    "weak": stack_results([4, 3, 2, 1]),
+    "packed": PackedBatch([1, 2, 3, 4], [0, 0, 3, 3, 4]),
+    "nested": PackedBatch(PackedBatch([1, 2, 3, 4], [0, 1, 3, 3, 4]), [0, 2, 2, 3, 4]),
+    "objects": ObjectBatch(["a", [1], None, 2]),
+}
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("index", [[2, 0], [3, 3, 1], [], [0, 1, 2, 3]])
+def test_taken_lanes(batch, index):
+    taken = take_lanes(batch, np.array(index, np.int64))
+    alike(taken.examples(), [batch.examples()[i] for i in index])
+    assert taken.batch_size == len(index)
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("count", [0, 1, 3, 4])
+def test_a_prefix_of_the_lanes(batch, count):
+    alike(prefix_lanes(batch, count).examples(), batch.examples()[:count])
+
+
+def test_narrowing_shares_lengths_and_views_prefixes():
+    x = BATCHES["ragged"]
+    y = x + 1
+    memo = {}
+    assert take_lanes(x, [1, 3], memo).sizes[0] is take_lanes(y, [1, 3], memo).sizes[0]
+    assert take_lanes(x, [1, 3]).data.shape == (2, 2)
+    assert np.shares_memory(prefix_lanes(x, 2).data, x.data)
+
+
+def test_broadcast_repeats_a_shared_value():
+    tree = broadcast({"n": 3, "f": 0.5, "w": np.arange(2), "s": "a", "big": 2**80}, 3)
+    alike(examples(tree), [{"n": 3, "f": 0.5, "w": np.arange(2), "s": "a", "big": 2**80}] * 3)
+    x = MaskedBatch([1, 2])
+    assert broadcast(x, 2) is x
+
+
+@pytest.mark.parametrize("lengths", [(3, 1, 0), (2, 2, 2), (0, 0, 0), (1,)])
+def test_gradients_reach_the_examples_that_were_stacked(lengths):
+    tape = Tape()
+    leaves = [tape.leaf(np.arange(float(n))) for n in lengths]
+    batch = MaskedBatch.from_examples(leaves)
+    out = [x * x for x in batch.examples()]
+    assert [x.shape for x in out] == [(n,) for n in lengths]
+    loss = sum(np.sum(x) for x in out)
+    for ct, n in zip(tape.backward(loss, np.float64(1), leaves), lengths, strict=True):
+        np.testing.assert_array_equal(np.zeros(n) if ct is None else ct, 2 * np.arange(float(n)))
+
+
+def test_gradients_reach_examples_that_vary_in_several_dimensions():
+    tape = Tape()
+    leaves = [tape.leaf(np.full(shape, 3.0)) for shape in [(2, 1), (1, 3)]]
+    batch = stack_results(leaves)
+    loss = sum(np.sum(x * x) for x in examples(batch))
+    for ct, leaf in zip(tape.backward(loss, np.float64(1), leaves), leaves, strict=True):
+        np.testing.assert_array_equal(ct, np.full(leaf.shape, 6.0))
