@@ -120,15 +120,15 @@ class _Input:
             return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
         if rank_of(value) == BATCH_RANK:
             leaf = tape.leaf(_batch_data(value))
-            return cls(value, leaf, _with_data(value, leaf))
+            return cls(value, leaf, _with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
-        return cls(value, leaf, leaf)
+        return cls(value, leaf, leaf.alias())
 
     def finish(self, ct: Any, taken: set[int]) -> Any:
         """The gradient as the caller gets it: the leaf's kind, shape and dtype, in memory of its own."""
         value = self.value
         if hasattr(value, "_ab_gradient"):
-            return value._ab_gradient(ct)
+            return value._ab_gradient(ct, taken)
         if rank_of(value) == BATCH_RANK:
             out = _owned(ct, _batch_data(value), taken)
             if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:

@@ -62,6 +62,7 @@ class Tape:
         self.nodes.clear()
         self.closed = True
 
+    @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"], *, free: bool = False) -> list[Any]:
         """The cotangent of each leaf, given that of `output`; None for a leaf that does not influence it.
 
@@ -115,6 +116,10 @@ class TapeArray(ArrayFace):
         self.index = index
         self.value = value
         self._ab_rank = tape.level
+
+    def alias(self) -> "TapeArray":
+        """The same value as another object: an in-place write to one does not reach the other."""
+        return TapeArray(self.tape, self.index, self.value)
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         tape = self.tape

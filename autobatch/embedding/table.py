@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.core.aval import shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
-from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.ids import as_ids, bad_id_message, check_ids, is_integer_index
 from autobatch.embedding.sparse import SparseRows
@@ -92,17 +92,20 @@ class EmbeddingTable:
             return otherwise(index)
         return lookup_p(table, index if is_boxed(index) else as_ids(index))
 
-    def _ab_gradient(self, ct: Any) -> SparseRows:
-        """A cotangent of the table as `SparseRows`."""
+    def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
+        """A cotangent of the table as `SparseRows`, its rows in memory that is not among `taken` yet."""
         if ct is None:
             return SparseRows.trusted(np.empty(0, np.int64), np.empty((0, self.shape[1]), self.dtype), len(self))
         if isinstance(ct, SparseRows):
-            return ct
-        if isinstance(ct, Scatter) and isinstance(ct.index, int | slice):
-            ids = np.atleast_1d(np.arange(len(self))[ct.index])
-            return SparseRows.trusted(ids, np.reshape(ct.values, (len(ids), self.shape[1])), len(self))
-        dense = ct.to_dense() if isinstance(ct, SparseCotangent) else ct
-        return SparseRows.trusted(np.arange(len(self)), dense, len(self))
+            ids, rows = ct.ids, ct.rows
+        else:
+            ids, rows = np.arange(len(self)), ct.to_dense() if isinstance(ct, SparseCotangent) else ct
+        if isinstance(rows, np.ndarray):
+            owner = rows if rows.base is None else rows.base
+            if not rows.flags.writeable or id(owner) in taken:
+                owner = rows = rows.copy()
+            taken.add(id(owner))
+        return SparseRows.trusted(ids, rows, len(self))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
