@@ -57,7 +57,10 @@ def test_mask_marks_exactly_the_examples(arrays):
     batch = MaskedBatch.from_examples(arrays)
     counted = np.broadcast_to(batch.mask, batch.data.shape).reshape(len(arrays), -1).sum(axis=1)
     assert counted.tolist() == [x.size for x in arrays]
-    assert batch.mask.shape == (len(arrays), *(n if v else 1 for n, v in zip(batch.data.shape[1:], batch.dims, strict=True)))
+    assert batch.mask.shape == (
+        len(arrays),
+        *(n if v else 1 for n, v in zip(batch.data.shape[1:], batch.dims, strict=True)),
+    )
 
 
 @pytest.mark.parametrize("padding", [np.nan, -1e18])
@@ -90,7 +93,9 @@ def test_dims_given_to_from_examples():
 
 
 def test_no_examples():
-    with pytest.raises(ShapeError, match=r"an empty sequence of examples .* give MaskedBatch\(data of shape \(0, \.\.\.\)\)"):
+    with pytest.raises(
+        ShapeError, match=r"an empty sequence of examples .* give MaskedBatch\(data of shape \(0, \.\.\.\)\)"
+    ):
         MaskedBatch.from_examples([])
     batch = MaskedBatch(np.zeros((0, 3, 2)), lengths=[])
     assert (batch.batch_size, batch.examples(), batch.mask.shape) == (0, [], (0, 3, 1))
@@ -130,7 +135,11 @@ def test_examples_that_do_not_fit(examples, error, match):
         ({"lengths": [1, 2], "mask": [[True]]}, ShapeError, "both lengths and mask"),
         ({"mask": [[1, 0, 0]] * 2}, DTypeError, "the mask is int64; expected bool"),
         ({"mask": [[True, False]] * 2}, ShapeError, r"a mask of shape \(2, 2\) for data of shape \(2, 3, 2\)"),
-        ({"mask": [[True, True, True], [True, False, True]]}, ShapeError, "mask of example 1 is not True on one leading"),
+        (
+            {"mask": [[True, True, True], [True, False, True]]},
+            ShapeError,
+            "mask of example 1 is not True on one leading",
+        ),
         ({"mask": [[True, False, False]] * 2, "dims": (False, True)}, ShapeError, "varies along dimension 0"),
     ],
 )

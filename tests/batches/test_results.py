@@ -135,7 +135,9 @@ def test_a_lane_of_a_slice_and_of_an_ordinary_value():
 
 
 BATCHES = {
-    "ragged": MaskedBatch(np.array([[1.0, 2, 3], [4, np.nan, np.nan], [np.nan] * 3, [7, 8, np.nan]]), lengths=[3, 1, 0, 2]),
+    "ragged": MaskedBatch(
+        np.array([[1.0, 2, 3], [4, np.nan, np.nan], [np.nan] * 3, [7, 8, np.nan]]), lengths=[3, 1, 0, 2]
+    ),
     "both": MaskedBatch(np.arange(36).reshape(4, 3, 3), lengths=[[1, 2], [3, 0], [2, 2], [0, 1]]),
     "static": MaskedBatch(np.arange(8).reshape(4, 2)),
     "weak": stack_results([4, 3, 2, 1]),
