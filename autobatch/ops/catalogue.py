@@ -1,6 +1,12 @@
 """Every module that declares ops or functions, imported so that the tables are complete."""
 
 from autobatch.ops import (
+    composite_lanes,
+    composite_layout,
+    composite_linalg,
+    composite_math,
+    composite_repeat,
+    composite_sets,
     contractions,
     creation,
     einsum,
@@ -13,11 +19,18 @@ from autobatch.ops import (
     selecting,
     shaping,
     statistics,
+    table_rest,
 )
 
 __all__ = ["MODULES"]
 
 MODULES = (
+    composite_lanes,
+    composite_layout,
+    composite_linalg,
+    composite_math,
+    composite_repeat,
+    composite_sets,
     contractions,
     creation,
     einsum,
@@ -30,4 +43,5 @@ MODULES = (
     selecting,
     shaping,
     statistics,
+    table_rest,
 )

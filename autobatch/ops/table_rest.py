@@ -1,0 +1,196 @@
+"""The NumPy functions that no op stands for: those that NumPy's own code serves, and those that run as a loop.
+
+Also the twins that NumPy keeps of functions with a `like=` argument.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.lib.recfunctions
+import numpy.testing.overrides
+
+from autobatch.core.aval import dtype_of
+from autobatch.core.op import is_boxed
+from autobatch.ops.creation import CREATION
+from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements
+
+__all__ = ["UNSUPPORTED_REASONS"]
+
+
+def _typed(x: Any) -> Any:
+    return dtype_of(x) if is_boxed(x) and getattr(x, "scalar", None) is None else _weak(x)
+
+
+def _weak(x: Any) -> Any:
+    kind = getattr(x, "scalar", None)
+    return x if kind is None else kind(0)
+
+
+@implements(np.result_type)
+def result_type(*arrays_and_dtypes: Any) -> np.dtype:
+    return np.result_type(*(_typed(x) for x in arrays_and_dtypes))
+
+
+@implements(np.can_cast)
+def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
+    return np.can_cast(_typed(from_), to, casting)
+
+
+@implements(np.common_type)
+def common_type(*arrays: Any) -> Any:
+    return np.common_type(*(np.empty(0, dtype_of(x)) for x in arrays))
+
+
+@implements(np.may_share_memory, np.shares_memory)
+def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+    return a is b
+
+
+NUMPY_OWN.update(
+    (
+        np.dsplit,
+        np.hsplit,
+        np.iscomplexobj,
+        np.isrealobj,
+        np.linalg.matmul,
+        np.linalg.tensordot,
+        np.linalg.vecdot,
+        np.ndim,
+        np.shape,
+        np.size,
+        np.vsplit,
+    )
+)
+
+_TEXT = "text has a dtype that depends on its length"
+_RECORDS = "structured arrays are records, not arrays of numbers"
+_FILES = "it reads or writes a file or a buffer"
+_FACTOR = "a factorisation whose rank or order depends on the values"
+_DTYPE = "the dtype of its result depends on the values"
+_DATES = "dates have no batched form"
+_SHOW = "it makes text of one array"
+_CALLS = "it calls a Python function for each slice"
+_ORDER = "order statistics of this kind are computed one example at a time"
+_POLY = "polynomials whose degree depends on the values"
+_PACK = "it packs bits of one array"
+_BINS = "bins follow from the values"
+
+UNSUPPORTED_REASONS: dict[str, str] = {
+    "apply_along_axis": _CALLS,
+    "apply_over_axes": _CALLS,
+    "argpartition": _ORDER,
+    "array2string": _SHOW,
+    "array_equiv": "it compares shapes that broadcast against each other",
+    "array_repr": _SHOW,
+    "array_str": _SHOW,
+    "asfortranarray": "arrays of ours have no memory order",
+    "busday_count": _DATES,
+    "busday_offset": _DATES,
+    "cumulative_prod": "it is np.cumprod of the array API",
+    "cumulative_sum": "it is np.cumsum of the array API",
+    "datetime_as_string": _DATES,
+    "diag_indices_from": "it needs the shape of one example",
+    "einsum_path": "it needs the shapes of one example",
+    "frombuffer": _FILES,
+    "fromfile": _FILES,
+    "fromfunction": _CALLS,
+    "fromiter": _FILES,
+    "fromstring": _FILES,
+    "genfromtxt": _FILES,
+    "geomspace": "its checks depend on the values",
+    "histogram2d": _BINS,
+    "histogram_bin_edges": _BINS,
+    "histogramdd": _BINS,
+    "i0": "the Bessel function has no op",
+    "is_busday": _DATES,
+    "linalg.cholesky": _FACTOR,
+    "linalg.cond": _FACTOR,
+    "linalg.eig": _FACTOR,
+    "linalg.eigh": _FACTOR,
+    "linalg.eigvals": _FACTOR,
+    "linalg.eigvalsh": _FACTOR,
+    "linalg.lstsq": _FACTOR,
+    "linalg.matrix_rank": _FACTOR,
+    "linalg.outer": "it is np.outer of the array API",
+    "linalg.pinv": _FACTOR,
+    "linalg.qr": _FACTOR,
+    "linalg.svd": _FACTOR,
+    "linalg.svdvals": _FACTOR,
+    "linalg.tensorinv": _FACTOR,
+    "linalg.tensorsolve": _FACTOR,
+    "loadtxt": _FILES,
+    "logspace": "it is a power of np.linspace",
+    "median": _ORDER,
+    "min_scalar_type": _DTYPE,
+    "nanargmax": _ORDER,
+    "nanargmin": _ORDER,
+    "nancumprod": _ORDER,
+    "nancumsum": _ORDER,
+    "nanmax": _ORDER,
+    "nanmean": _ORDER,
+    "nanmedian": _ORDER,
+    "nanmin": _ORDER,
+    "nanpercentile": _ORDER,
+    "nanquantile": _ORDER,
+    "nanstd": _ORDER,
+    "nanvar": _ORDER,
+    "packbits": _PACK,
+    "partition": _ORDER,
+    "percentile": _ORDER,
+    "place": "it cycles through values as often as the mask asks",
+    "poly": _POLY,
+    "polyadd": _POLY,
+    "polyder": _POLY,
+    "polydiv": _POLY,
+    "polyfit": _POLY,
+    "polyint": _POLY,
+    "polymul": _POLY,
+    "polysub": _POLY,
+    "quantile": _ORDER,
+    "ravel_multi_index": "its checks depend on the values",
+    "real_if_close": _DTYPE,
+    "require": "arrays of ours have no memory layout",
+    "roots": _POLY,
+    "save": _FILES,
+    "savetxt": _FILES,
+    "savez": _FILES,
+    "savez_compressed": _FILES,
+    "setxor1d": "sets of this kind are computed one example at a time",
+    "sort_complex": _DTYPE,
+    "tril_indices_from": "it needs the shape of one example",
+    "trim_zeros": "what is trimmed depends on the values",
+    "triu_indices_from": "it needs the shape of one example",
+    "unique_all": "sets of this kind are computed one example at a time",
+    "unique_counts": "sets of this kind are computed one example at a time",
+    "unique_inverse": "sets of this kind are computed one example at a time",
+    "unpackbits": _PACK,
+    "unravel_index": "its checks depend on the values",
+    "unwrap": "each correction depends on the ones before it",
+}
+
+# Whole modules, where no function has an op.
+_MODULES = {
+    "numpy.lib.recfunctions": _RECORDS,
+    "numpy.strings": _TEXT,
+    "numpy.char": _TEXT,
+    "numpy.lib.scimath": _DTYPE,
+    "numpy.polynomial": _POLY,
+}
+
+
+def _classify() -> None:
+    by_name: dict[str, Any] = {f"numpy.{function.__name__}": ours for function, ours in CREATION.items()}
+    for function in numpy.testing.overrides.get_overridable_numpy_array_functions():
+        name = f"{function.__module__}.{function.__name__}"
+        if function in FUNCTIONS or function in NUMPY_OWN:
+            continue
+        module = next((reason for module, reason in _MODULES.items() if function.__module__.startswith(module)), None)
+        if name in by_name:
+            FUNCTIONS[function] = by_name[name]
+        elif name.removeprefix("numpy.") in UNSUPPORTED_REASONS:
+            UNSUPPORTED[function] = UNSUPPORTED_REASONS[name.removeprefix("numpy.")]
+        elif module is not None:
+            UNSUPPORTED[function] = module
+
+
+_classify()
