@@ -28,9 +28,10 @@ class Signature:
         avals: for each operand its `Aval`, or `Weak` for a Python number.
         shared: no operand belongs to one example, so one call serves all.
         where: the user's line that first recorded it.
+        errors: NumPy's handling of floating-point errors there (`np.errstate`), which its launches follow.
     """
 
-    __slots__ = ("op", "params", "avals", "out", "index", "where", "nbytes", "shared", "text")
+    __slots__ = ("op", "params", "avals", "out", "index", "where", "nbytes", "shared", "text", "errors")
 
     def __init__(
         self, op: Op, params: dict[str, Any], avals: Sequence[Any], out: Aval, index: int, where: tuple[str, int]
@@ -41,6 +42,7 @@ class Signature:
         self.out = out
         self.index = index
         self.where = where
+        self.errors = np.geterr()
         self.nbytes = out.nbytes
         self.shared = all(aval.shared for aval in avals)
         if op.kind == "index" and out.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
@@ -123,12 +125,17 @@ def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
     order, starts = schedule(kinds, offsets, refs, len(table) if kind_of is None else len(kind_of), config.scheduler)
     run = _Run(wave, refs, offsets)
     bounds = starts.tolist()
+    errors = np.geterr()
     clock = time.perf_counter
     before = clock()
     for k in range(len(bounds) - 1):
         nodes = order[bounds[k] : bounds[k + 1]]
         sig = table[sigs[nodes[0]]]
-        run.group(sig, nodes, stats)
+        if sig.errors == errors:
+            run.group(sig, nodes, stats)
+        else:
+            with np.errstate(**sig.errors):
+                run.group(sig, nodes, stats)
         now = clock()
         stats.launched(sig.op.name, sig.text, len(nodes), now - before)
         before = now
