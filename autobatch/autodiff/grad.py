@@ -1,5 +1,6 @@
 """`grad` and `value_and_grad`: reverse-mode gradients of a scalar function over pytrees of parameters."""
 
+import contextlib
 import copy
 import functools
 import inspect
@@ -12,6 +13,7 @@ from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core import pytree
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
+from autobatch.core.collector import collector_paused
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
@@ -71,7 +73,9 @@ def value_and_grad(
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _check_call(f, positions, args)
         tape = Tape()
-        try:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(collector_paused())
+            stack.callback(tape.close)
             boxed = list(args)
             inputs: list[_Input] = []
             structures = []
@@ -94,8 +98,6 @@ def value_and_grad(
             value = _unbox(result, tape)
             out = (value, pytree.map_tree(lambda leaf: _unbox(_settled(leaf, tape), tape), aux)) if has_aux else value
             return out, trees[0] if single else tuple(trees)
-        finally:
-            tape.close()
 
     return wrapper
 

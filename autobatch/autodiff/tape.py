@@ -31,6 +31,10 @@ _PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
     np.absolute: operator.abs,
 }
 
+_FLOAT = np.dtype(np.float64)
+_ndarray = np.ndarray
+_PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never boxed: skip the dispatch
+
 # A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf.
 _Node = tuple[Op, Any, list[Any], dict[str, Any], list[tuple[int, int]]]
 
@@ -125,14 +129,19 @@ class TapeArray(ArrayFace):
         tape = self.tape
         values: list[Any] = []
         parents: list[tuple[int, int]] = []
+        plain = True
         for position, arg in enumerate(args):
-            if type(arg) is TapeArray and arg.tape is tape:
+            kind = type(arg)
+            if kind is TapeArray and arg.tape is tape:
                 parents.append((position, arg.index))
                 arg = arg.value
+                kind = type(arg)
+            if kind is not _ndarray and kind not in _PLAIN:
+                plain = False
             values.append(arg)
         if tape.closed:
             _refuse_closed(op)
-        out = op(*values, **params)
+        out = op.impl(*values, **params) if plain else op(*values, **params)
         if type(self.value) is float and op.impl in _PYTHON_OPERATORS:
             out = _as_python(op, values, out)
             if op.vjp is None or type(out) is not float:
@@ -228,7 +237,6 @@ class TapeArray(ArrayFace):
         return f"TapeArray({self.value!r})"
 
 
-_FLOAT = np.dtype(np.float64)
 
 
 def _refuse_closed(op: Op) -> NoReturn:

@@ -35,6 +35,8 @@ def _t(x: Any) -> Any:
 def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     x, y = args
     x_rank, y_rank = ndim_of(x), ndim_of(y)
+    if x_rank == y_rank == 2 and type(ct) is type(x) is type(y) is np.ndarray:
+        return unbroadcast(np.matmul(x.T, ct) if position else np.matmul(ct, y.T), args[position])
     if x_rank == 1 and y_rank == 1:
         return unbroadcast(ct * (x if position else y), args[position])
     if x_rank == 1:
