@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy._core import umath
 
 from autobatch.core.aval import dtype_of
 from autobatch.core.op import Op
@@ -112,7 +113,7 @@ fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: _where((x >= y) 
                                           lambda ct, out, x, y: _where(~((x >= y) | (y != y)), ct))
 fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: _where((x <= y) | (y != y), ct),
                                           lambda ct, out, x, y: _where(~((x <= y) | (y != y)), ct))
-clip_p    = elementwise(np._core.umath.clip,
+clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
                                           lambda ct, out, x, low, high: _where(~((x < low) | (x > high)), ct),
                                           lambda ct, out, x, low, high: _where((x < low) & ~(low > high), ct),
                                           lambda ct, out, x, low, high: _where((x > high) | (low > high), ct))
@@ -163,7 +164,7 @@ isspace_p       = elementwise(np.strings.isspace)
 istitle_p       = elementwise(np.strings.istitle)
 isupper_p       = elementwise(np.strings.isupper)
 str_len_p       = elementwise(np.strings.str_len)
-ones_p          = elementwise(np._core.umath._ones_like)
+ones_p          = elementwise(umath._ones_like)  # type: ignore[attr-defined]
 # fmt: on
 
 ufunc_table(*(op for op in list(globals().values()) if isinstance(op, Op) and isinstance(op.impl, np.ufunc)))
@@ -200,8 +201,8 @@ divmod_rest_p   = elementwise(_remainder, lambda ct, out, x, y: ct,
                                           lambda ct, out, x, y: -ct * np.floor(x / y), name="divmod[1]", pad=(None, 1))
 fraction_p      = elementwise(_fraction,  lambda ct, out, x: ct, name="modf[0]")
 whole_p         = elementwise(_whole, name="modf[1]")
-mantissa_p      = elementwise(_mantissa,  lambda ct, out, x: np.ldexp(ct, -exponent_p(x)), name="frexp[0]")
 exponent_p      = elementwise(_exponent, name="frexp[1]")
+mantissa_p      = elementwise(_mantissa,  lambda ct, out, x: np.ldexp(ct, -exponent_p(x)), name="frexp[0]")
 # fmt: on
 
 
@@ -217,6 +218,6 @@ UFUNCS[np.modf] = _pair(fraction_p, whole_p)
 UFUNCS[np.frexp] = _pair(mantissa_p, exponent_p)
 
 _CONTRACTIONS = (np.matmul, np.vecdot, np.matvec, np.vecmat)
-for _ufunc in vars(np._core.umath).values():  # as numpy.testing.overrides, whose import takes 30 ms, lists them
+for _ufunc in vars(umath).values():  # as numpy.testing.overrides, whose import takes 30 ms, lists them
     if isinstance(_ufunc, np.ufunc) and _ufunc not in UFUNCS and _ufunc not in _CONTRACTIONS:
         UNSUPPORTED[_ufunc] = "it works on strings, whose dtype depends on their length"
