@@ -49,7 +49,8 @@ class LockStep(Way):
     Args:
         packed: `PackedBatch` for what has a varying first length, instead of `MaskedBatch`.
         poison: None, or what the padding (some of it beyond the longest example) is filled with: "high" is NaN and the
-            largest integers, "low" is -inf and the smallest.
+            largest integers, "low" is -inf and the smallest. A dimension that varied in one batch stays a varying one
+            in later ones, so that a batch of one example has padding too.
     """
 
     def __init__(self, *, packed: bool = False, poison: str | None = None) -> None:
