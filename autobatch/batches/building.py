@@ -98,7 +98,7 @@ def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size,
             rebuilt = rebuilt & along.reshape(shape[0], *(1,) * axis, length, *(1,) * (len(padded) - axis - 1))
         elif of_mask > 1 and not (mask == mask.take([0], axis=axis + 1)).all():
             raise ShapeError(f"the mask varies along dimension {axis}, which dims={tuple(varies)} says is static")
-    wrong = (rebuilt != mask).reshape(shape[0], -1).any(axis=1) if mask.size or rebuilt.size else np.zeros(0, bool)
+    wrong = (rebuilt != mask).any(axis=tuple(range(1, len(shape))))
     if wrong.any():
         raise ShapeError(
             f"the mask of example {int(np.argmax(wrong))} is not True on one leading corner and False elsewhere "

@@ -153,7 +153,7 @@ def valid_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
         ShapeError: a filler before a value: padding must come last.
     """
     is_filler = padded != padded if filler != filler else padded == filler
-    valid = ~is_filler.reshape(*padded.shape[:2], -1).all(axis=2) if padded.ndim > 2 else ~is_filler
+    valid = ~is_filler.all(axis=tuple(range(2, padded.ndim)))
     lengths = valid.sum(axis=1)
     wrong = (valid != (np.arange(padded.shape[1]) < lengths[:, None])).any(axis=1)
     if wrong.any():

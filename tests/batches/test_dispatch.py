@@ -1,4 +1,4 @@
-"""NumPy on batches is NumPy on each example, in every layout, with any padding; what has no rule is a loop that says so."""
+"""NumPy on batches is NumPy on each example, in every layout and with any padding; the rest is a loop."""
 
 import numpy as np
 import pytest

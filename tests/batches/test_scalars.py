@@ -2,6 +2,7 @@
 
 import math
 import operator
+import re
 
 import hypothesis
 import hypothesis.strategies as st
@@ -61,17 +62,20 @@ def check(function, *columns):
     """`function` on lanes is `function` on each example: the results, or the first error with its example named."""
     size = next(len(column) for column in columns if isinstance(column, list))
     rows = [[column[i] if isinstance(column, list) else column for column in columns] for i in range(size)]
-    expected = []
-    for i, row in enumerate(rows):
+    batched = [lanes(column) if isinstance(column, list) else column for column in columns]
+    expected, failed = [], None
+    for row in rows:
         try:
             expected.append(function(*row))
         except Exception as error:
-            with pytest.raises(type(error)) as caught:
-                function(*(lanes(column) if isinstance(column, list) else column for column in columns))
-            assert str(caught.value) == str(error)
-            assert caught.value.__notes__ == [f"raised for example {i}"]
-            return
-    got = lanes_of(function(*(lanes(column) if isinstance(column, list) else column for column in columns)), size)
+            failed = error
+            break
+    if failed is not None:
+        with pytest.raises(type(failed), match=re.escape(str(failed))) as caught:
+            function(*batched)
+        assert caught.value.__notes__ == [f"raised for example {len(expected)}"]
+        return
+    got = lanes_of(function(*batched), size)
     assert all(map(identical, got, expected)), (got, expected)
 
 
@@ -187,7 +191,7 @@ def test_attributes_and_methods_of_python_numbers():
     assert n.bit_length().examples() == [3, 4]
     assert n.numerator.examples() == [5, 8]
     assert lanes([1.0, 1.5]).is_integer().examples() == [True, False]
-    with pytest.raises(AttributeError, match="'int' object has no attribute 'nothing'|type object 'int'"):
+    with pytest.raises(AttributeError, match="'int' has no attribute 'nothing'"):
         _ = n.nothing
 
 
@@ -244,7 +248,7 @@ def test_errors_of_builtins_name_the_example():
         (lambda: lane_divmod(lanes([1, 1]), lanes([1, 0])), ZeroDivisionError),
         (lambda: lane_float(ObjectBatch(["1", "x"])), ValueError),
     ]:
-        with pytest.raises(error, match=".") as caught:
+        with pytest.raises(error, match=r".") as caught:
             call()
         assert caught.value.__notes__ == ["raised for example 1"]
 
