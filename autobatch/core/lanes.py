@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Example", "Region", "current_example", "current_region", "example", "region"]
+__all__ = ["Example", "Region", "current_example", "current_region", "example", "random_key", "region", "set_region"]
 
 
 class Region(Protocol):
@@ -58,6 +58,7 @@ _region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobat
 _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
 
 current_region = _region.get
+set_region = _region.set
 
 
 def current_example() -> Example:

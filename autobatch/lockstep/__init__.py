@@ -1,0 +1,1 @@
+"""The runtime that rewritten code calls: regions of lanes, loops over ragged data, calls and items per lane."""

@@ -1,0 +1,219 @@
+"""Loops: what rewritten `for` statements and comprehensions run over, and how their variables follow the lanes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.forms import Batch
+from autobatch.batches.results import take_lanes
+from autobatch.core.lanes import current_region, set_region
+from autobatch.core.pytree import is_node, map_tree
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.merging import joined
+from autobatch.lockstep.ownership import is_made, remember
+from autobatch.lockstep.regions import Order, Prefix
+from autobatch.lockstep.sequences import LaneSequence, lane_sequence
+
+__all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "loop", "loop_over"]
+
+
+class SharedLoop:
+    """A loop that all lanes run alike over one iterable."""
+
+    __slots__ = ("exhausted", "iterable")
+    fewer = False
+
+    def __init__(self, iterable: Any) -> None:
+        self.iterable = iterable
+        self.exhausted = False
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.iterable
+        self.exhausted = True
+
+    def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
+        return kept + carried
+
+    def merge(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
+        return kept
+
+    def leave(self, value: Any) -> Any:
+        return value
+
+    def finished(self) -> bool:
+        return self.exhausted
+
+
+class UniformLoop(SharedLoop):
+    """A loop over per-lane items of which every lane has as many: it stays in its region."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        sequence: LaneSequence = self.iterable
+        sequence.open(None)
+        region = current_region()
+        for step in range(sequence.shortest()):
+            yield sequence.at(step, region)
+        self.exhausted = True
+
+
+class Loop:
+    """A loop over per-lane items of different number: the lanes in order of length, each step in a prefix of them.
+
+    Attributes:
+        fewer: lanes have left since the step before, so what the loop carries must be narrowed.
+    """
+
+    __slots__ = ("current", "exhausted", "fewer", "lengths", "order", "parent", "pieces", "previous", "sequence")
+
+    def __init__(self, sequence: LaneSequence, lengths: np.ndarray) -> None:
+        self.parent: Any = current_region()
+        self.sequence = sequence
+        descending = bool((lengths[1:] <= lengths[:-1]).all())
+        index = None if descending else np.argsort(-lengths, kind="stable")
+        self.lengths = lengths if index is None else lengths[index]
+        self.order = Order(self.parent, index, len(lengths))
+        self.fewer = False
+        self.exhausted = False
+        self.pieces: list[tuple[tuple[Any, ...], int]] = []
+        whole = Prefix(self.order, len(lengths))
+        self.previous: Any = whole
+        self.current: Any = whole
+
+    def __iter__(self) -> Iterator[Any]:
+        lengths, sequence = self.lengths, self.sequence
+        sequence.open(self.order)
+        total = len(lengths)
+        counts = (total - np.searchsorted(lengths[::-1], np.arange(lengths[0]), side="right")).tolist()
+        region = self.current
+        if counts and counts[0] == total:
+            set_region(region)
+            self.fewer = True
+        for step, count in enumerate(counts):
+            if count != region.count:
+                self.previous = region
+                self.current = region = Prefix(self.order, count)
+                set_region(region)
+                self.fewer = True
+            yield sequence.at(step, region)
+            self.fewer = False
+        self.exhausted = True
+
+    def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Values of the lanes that go on; of `kept`, what the others leave behind is put aside."""
+        self.fewer = False
+        memo: dict[int, Any] = {}
+        before = [self._within(value, self.previous, memo) for value in kept]
+        if self.current is self.previous:
+            return (*before, *(self._within(value, self.current, memo) for value in carried))
+        if kept:
+            self.pieces.append((tuple(map(self._leaving, before)), self.previous.count - self.current.count))
+        memo = {}
+        return tuple(self._within(value, self.current, memo) for value in (*before, *carried))
+
+    def _leaving(self, value: Any) -> Any:
+        lanes = np.arange(self.current.count, self.previous.count)
+        if isinstance(value, Batch):
+            return take_lanes(value, lanes)
+        if is_node(value):
+            return map_tree(lambda leaf: take_lanes(leaf, lanes) if isinstance(leaf, Batch) else leaf, value)
+        return value
+
+    def _within(self, value: Any, region: Prefix, memo: dict[int, Any]) -> Any:
+        """A value, containers included, restricted to a region; containers that are one object stay one."""
+        if isinstance(value, Batch):
+            return value if value.region is region else region.narrow(value)
+        if not is_node(value) or isinstance(value, tuple) and not value:
+            return value
+        known = memo.get(id(value))
+        if known is None:
+            known = map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
+            memo[id(value)] = known
+            if not isinstance(value, tuple) and is_made(value):
+                remember(known, region)
+        return known
+
+    def merge(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Values for all lanes again, in their own order; the loop's region ends."""
+        current, parent = self.current, self.parent
+        set_region(parent)
+        if not kept:
+            return kept
+        memo: dict[int, Any] = {}
+        values = [self._within(value, current, memo) for value in kept]
+        counts = [current.count]
+        columns = [[value] for value in values]
+        for piece, count in reversed(self.pieces):
+            counts.append(count)
+            for column, value in zip(columns, piece, strict=True):
+                column.append(value)
+        missing = self.order.size - sum(counts)
+        if missing:
+            raise NeedsLoop("lanes left a loop before its variables were known")
+        return tuple(self._unsorted(joined(column, counts), old) for column, old in zip(columns, kept, strict=True))
+
+    def _unsorted(self, value: Any, old: Any) -> Any:
+        """A value of all lanes, from the loop's order to the parent's."""
+
+        def put_back(leaf: Any) -> Any:
+            if not isinstance(leaf, Batch):
+                return leaf
+            if inverse is not None:
+                return take_lanes(leaf, inverse, memo)
+            leaf = leaf if leaf.region is not self.current else leaf._prefix(self.order.size, memo)
+            leaf.region = self.parent
+            return leaf
+
+        inverse = self.order.inverse
+        memo: dict[Any, Any] = {}
+        out = map_tree(put_back, value) if is_node(value) else put_back(value)
+        if is_node(out) and not isinstance(out, tuple) and is_made(old):
+            remember(out, self.parent)
+        return out
+
+    def leave(self, value: Any) -> Any:
+        """The value of a `return` inside the loop, for the lanes of the parent."""
+        if self.current.count < self.order.size:
+            raise NeedsLoop("a return inside a loop that some examples have left")
+        if isinstance(value, LaneList) and value.region is not self.parent and value.region.root is not value.region:
+            raise NeedsLoop("a list of one step of a loop is returned")
+        region = self.current
+        set_region(self.parent)
+        return self._unsorted(self._within(value, region, {}), value)
+
+    def finished(self) -> bool:
+        """Whether the loop came to its end, so that its `else` runs."""
+        if not self.exhausted and self.current.count < self.order.size:
+            raise NeedsLoop("a break in a loop with else that some examples have left")
+        return self.exhausted
+
+
+def loop(iterable: Any) -> Any:
+    """What a `for` statement runs over."""
+    kind = type(iterable)
+    if kind is range or kind is list or kind is tuple:
+        return SharedLoop(iterable)
+    sequence = lane_sequence(iterable)
+    if sequence is None:
+        if hasattr(iterable, "__next__") and not is_made(iterable) and current_region() is not None:
+            raise NeedsLoop("an iterator made outside the call is used up by the first example")
+        return SharedLoop(iterable)
+    return loop_over(sequence)
+
+
+def loop_over(sequence: LaneSequence) -> Any:
+    lengths = sequence.lengths()
+    if isinstance(lengths, int) or not len(lengths) or (lengths == lengths[0]).all():
+        return UniformLoop(sequence)
+    return Loop(sequence, lengths)
+
+
+def each(iterable: Any, step: Any) -> None:
+    """Call `step` with each item."""
+    running = loop(iterable)
+    for item in running:
+        step(item)
+    running.merge(())

@@ -1,0 +1,115 @@
+"""Values of different groups of lanes, joined to one value for all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import broadcast, lanes_of
+from autobatch.core.batched import Batched, Lengths, Packed, Size
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import flatten, is_node, unflatten
+from autobatch.errors import NeedsLoop
+
+__all__ = ["UNBOUND", "concatenated", "joined", "stackable"]
+
+
+class _Unbound:
+    """Stands for a name without a value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<unbound>"
+
+
+UNBOUND = _Unbound()
+_PLAIN = (str, bytes, type(None), type, np.dtype, type(Ellipsis), slice, frozenset, range)
+
+
+def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
+    """One value for sum(counts) lanes from one per group; a group's value is batched, or shared by its lanes.
+
+    Raises:
+        UnboundLocalError: some groups have no value.
+        NeedsLoop: objects that cannot be told apart by lane.
+    """
+    first = pieces[0]
+    if not hasattr(first, "_ab_rank") and all(piece is first for piece in pieces):
+        return first
+    if any(piece is UNBOUND for piece in pieces):
+        raise UnboundLocalError("a local variable is not bound in some examples")
+    if is_node(first):
+        values, structures = zip(*map(flatten, pieces), strict=True)
+        if all(structure == structures[0] for structure in structures):
+            return unflatten(structures[0], [joined(column, counts) for column in zip(*values, strict=True)])
+        return _objects(pieces, counts)
+    if type(first) in (str, bytes) and all(type(piece) is type(first) and piece == first for piece in pieces):
+        return first
+    batches = [
+        batch_of(piece, count) if _is_array_like(piece) else None for piece, count in zip(pieces, counts, strict=True)
+    ]
+    if stackable(batches):
+        return concatenated(batches)
+    return _objects(pieces, counts)
+
+
+def _is_array_like(value: Any) -> bool:
+    return isinstance(value, bool | int | float | complex | np.ndarray | np.generic) or is_boxed(value)
+
+
+def batch_of(value: Any, count: int) -> Any:
+    return value.to_masked() if isinstance(value, Packed) else broadcast(value, count)
+
+
+def stackable(batches: Sequence[Any]) -> bool:
+    """Whether all are padded batches of one rank, dtype and scalar type."""
+    first = batches[0]
+    return type(first) is MaskedBatch and all(
+        type(batch) is MaskedBatch
+        and batch.data.dtype == first.data.dtype
+        and len(batch.sizes) == len(first.sizes)
+        and batch.scalar is first.scalar
+        for batch in batches
+    )
+
+
+def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> ObjectBatch:
+    values: list[Any] = []
+    for piece, count in zip(pieces, counts, strict=True):
+        if not (_is_array_like(piece) or is_node(piece) or isinstance(piece, _PLAIN)):
+            raise NeedsLoop(f"{type(piece).__name__} objects that differ by example")
+        values += lanes_of(piece, count)
+    return ObjectBatch(values)
+
+
+def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
+    """The lanes of `stackable` batches one after the other."""
+    first = batches[0]
+    sizes: list[Size] = []
+    widths: list[int] = []
+    for axis in range(len(first.sizes)):
+        column = [batch.sizes[axis] for batch in batches]
+        size = column[0]
+        if not isinstance(size, int) or any(other is not size and other != size for other in column):
+            lengths = [
+                part.values if isinstance(part, Lengths) else np.full(batch.data.shape[0], part)
+                for part, batch in zip(column, batches, strict=True)
+            ]
+            size = Lengths(np.concatenate(lengths))
+        sizes.append(size)
+        widths.append(max(batch.data.shape[axis + 1] for batch in batches))
+    parts = [_padded(batch.data, widths) for batch in batches if batch.data.shape[0]]
+    data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else first.data
+    return MaskedBatch.of(Batched(data, sizes, first.scalar))
+
+
+def _padded(data: Any, widths: Sequence[int]) -> Any:
+    for axis, width in enumerate(widths, 1):
+        missing = width - data.shape[axis]
+        if missing:
+            shape = (*data.shape[:axis], missing, *data.shape[axis + 1 :])
+            data = np.concatenate([data, np.zeros(shape, data.dtype)], axis=axis)
+    return data

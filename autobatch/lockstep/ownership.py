@@ -1,0 +1,37 @@
+"""What a lock-step call made itself. Only that may change, and only in the region that it was made in: a change of
+anything else would be seen outside, where the loop over the examples makes it once per example and in another order.
+"""
+
+from typing import Any
+
+from autobatch.core.lanes import current_region
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.regions import current_root
+
+__all__ = ["is_made", "remember", "require_own"]
+
+
+def remember(value: Any, region: Any = None) -> Any:
+    """Note an object as made in this call, in this region. Returns it."""
+    root = current_root()
+    if root is not None:
+        root.made[id(value)] = (value, region or current_region())
+    return value
+
+
+def is_made(value: Any) -> bool:
+    """Whether this call made the object; outside of a call everything counts as its own."""
+    root = current_root()
+    return root is None or id(value) in root.made
+
+
+def require_own(value: Any, what: str) -> None:
+    """Raise NeedsLoop unless this call made the object, in the region that is current."""
+    root = current_root()
+    if root is None:
+        return
+    entry = root.made.get(id(value))
+    if entry is None:
+        raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
+    if entry[1] is not current_region():
+        raise NeedsLoop(f"{what} of a {type(value).__name__} by some of its examples")

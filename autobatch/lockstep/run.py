@@ -1,0 +1,180 @@
+"""A lock-step call from its arguments to its result, and the loop over the examples where there is none."""
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.forms import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import broadcast, lane, lanes_of, leaves, stack_results
+from autobatch.core.batched import Batched, padding_mask
+from autobatch.core.fallback import fell_back
+from autobatch.core.lanes import Example, example, region
+from autobatch.core.pytree import is_node, map_tree
+from autobatch.errors import NeedsLoop, ShapeError, note_example
+from autobatch.lockstep.calls import call, is_library
+from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.regions import LaneExample, Root
+
+__all__ = ["has_batch", "loop_over_examples", "run"]
+
+
+def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether any argument, or leaf of one, is per example."""
+    for arg in args:
+        if isinstance(arg, Batch) or (is_node(arg) and any(isinstance(leaf, Batch) for leaf in leaves(arg))):
+            return True
+    return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
+
+
+def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any) -> Any:
+    """Call a function of one example on batches, all lanes at once; where that is not possible, one by one.
+
+    Args:
+        function: the user's own function.
+        convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
+            where a function has no lock-step form.
+
+    Raises:
+        ShapeError: arguments of different batch sizes.
+        UnsupportedError: under `strict`, what has no lock-step form.
+    """
+    size = _batch_size(function, args, kwargs)
+    try:
+        return _in_lock_step(function, args, kwargs, convert, size)
+    except NeedsLoop as error:
+        reason, where, loop_first = str(error), _line_of(error, function), False
+    except Exception as error:
+        reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
+        where, loop_first = _line_of(error, function), True
+    if not size:
+        return ObjectBatch([])
+    if loop_first:
+        out = loop_over_examples(function, args, kwargs, size)
+        fell_back(reason, where)
+        return out
+    fell_back(reason, where)
+    return loop_over_examples(function, args, kwargs, size)
+
+
+def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    try:
+        named = inspect.signature(function).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):  # the call itself is wrong; each example will say so
+        named = {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
+    sizes = {
+        name: leaf.batch_size for name, arg in named.items() for leaf in leaves(arg) if isinstance(leaf, Batch)
+    }
+    if len(set(sizes.values())) > 1:
+        given = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+        raise ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
+    return next(iter(sizes.values()))
+
+
+def _in_lock_step(function: Any, args: Any, kwargs: Any, convert: Any, size: int) -> Any:
+    root = Root(size, call, convert)
+    ours = convert(function)
+    if ours is None:
+        raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
+    with region(root), example(LaneExample(size, lambda keys: MaskedBatch.of(Batched(keys, ())))):
+        args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
+        out = ours(*args, **kwargs)
+        out = _left(out, root)
+        prints = [(at.lanes(), values, named) for at, values, named in root.prints]
+    _show(prints, size)
+    return out
+
+
+def _entered(tree: Any, root: Root) -> Any:
+    """An argument inside the run: its batches are new objects of the root region, with zeros for padding."""
+
+    def enter(leaf: Any) -> Any:
+        if not isinstance(leaf, Batch):
+            return leaf
+        if not isinstance(leaf, MaskedBatch):
+            other = copy.copy(leaf)
+            other.region = root
+            return other
+        mask = padding_mask(leaf.sizes, leaf.data.shape[1:])
+        data = leaf.data
+        if mask is not None:
+            data = np.where(mask.reshape(mask.shape + (1,) * (data.ndim - mask.ndim)), data, np.zeros((), data.dtype))
+        return MaskedBatch.in_region(Batched(data, leaf.sizes, leaf.scalar), root)
+
+    return map_tree(enter, tree) if is_node(tree) else enter(tree)
+
+
+def _left(tree: Any, root: Root) -> Any:
+    """A result outside of the run: plain containers, batches of no region, one value per example."""
+
+    def settle(value: Any) -> Any:
+        if isinstance(value, LaneList):
+            if value.region is not root:
+                raise NeedsLoop("a list of one step of a loop is returned")
+            return root.narrow(value.per_lane()) if value.is_spread else settle(value.items)
+        if is_node(value):
+            return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
+        if isinstance(value, Batch) and value.region is not root:
+            raise NeedsLoop("a value of some examples is returned for all of them")
+        return value
+
+    def release(leaf: Any) -> Any:
+        if not isinstance(leaf, Batch):
+            return leaf
+        out = copy.copy(leaf)
+        out.region = None
+        return out
+
+    tree = settle(tree)
+    if not any(isinstance(leaf, Batch) for leaf in leaves(tree)):
+        tree = broadcast(tree, root.batch_size) if leaves(tree) else ObjectBatch([tree] * root.batch_size)
+    return map_tree(release, tree) if is_node(tree) else release(tree)
+
+
+def _show(prints: list[Any], size: int) -> None:
+    """What the lanes printed, in the order of the loop over the examples."""
+    if not prints:
+        return
+    places = [{int(owner): place for place, owner in enumerate(lanes)} for lanes, _, _ in prints]
+    for i in range(size):
+        for place, (_, values, named) in zip(places, prints, strict=True):
+            if i in place:
+                print(*(lane(value, place[i]) for value in values), **named)
+
+
+def loop_over_examples(function: Any, args: Any, kwargs: Any, size: int) -> Any:
+    """One call per example, in order, each as the example that it is; the results stacked.
+
+    Raises:
+        whatever the first failing example raises, with a note that names it.
+    """
+    columns = lanes_of((list(args), kwargs), size)
+    results = []
+    for i, (values, named) in enumerate(columns):
+        try:
+            with region(None), example(Example(i)):
+                results.append(function(*values, **named))
+        except Exception as error:
+            note_example(error, i)
+            raise
+    return stack_results(results)
+
+
+def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
+    """The user's innermost line in the traceback of an error; the function's first, if it did not come that far."""
+    code = getattr(function, "__code__", None)
+    where = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
+    inside = False
+    trace = error.__traceback__
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        inside = inside or filename == __file__
+        if inside and not is_library(filename):
+            where = (filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return where
+

@@ -1,0 +1,117 @@
+"""The names that rewritten code uses, and the checks that are too small for a module of their own."""
+
+import operator
+from typing import Any
+
+from autobatch.batches.forms import Batch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import per_lane, stack_results
+from autobatch.core.lanes import current_region
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep import items
+from autobatch.lockstep.calls import call, create
+from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
+from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.loops import each, loop
+from autobatch.lockstep.merging import UNBOUND
+from autobatch.lockstep.ownership import remember
+
+__all__ = ["NAMES"]
+
+
+def refuse(what: str) -> Any:
+    """Syntax that lanes cannot run together."""
+    raise NeedsLoop(what)
+
+
+def caught() -> Any:
+    """An exception inside a `try`: it may be that of one example only."""
+    raise NeedsLoop("an exception is caught")
+
+
+def is_same(a: Any, b: Any) -> Any:
+    """`a is b`."""
+    if isinstance(a, ObjectBatch) or isinstance(b, ObjectBatch):
+        return stack_results(per_lane(operator.is_, (a, b), {}))
+    return a is b
+
+
+def is_other(a: Any, b: Any) -> Any:
+    """`a is not b`."""
+    if isinstance(a, ObjectBatch) or isinstance(b, ObjectBatch):
+        return stack_results(per_lane(operator.is_not, (a, b), {}))
+    return a is not b
+
+
+def is_in(a: Any, b: Any) -> Any:
+    """`a in b`."""
+    if is_batched_tree(a) or is_batched_tree(b):
+        if isinstance(b, dict) and not is_batched_tree(a):
+            return a in b
+        return stack_results(per_lane(lambda x, y: x in y, (unwrapped(a), unwrapped(b)), {}))
+    return a in b
+
+
+def not_in(a: Any, b: Any) -> Any:
+    """`a not in b`."""
+    if is_batched_tree(a) or is_batched_tree(b):
+        return stack_results(per_lane(lambda x, y: x not in y, (unwrapped(a), unwrapped(b)), {})) if not (
+            isinstance(b, dict) and not is_batched_tree(a)
+        ) else a not in b
+    return a not in b
+
+
+def modulo(a: Any, b: Any) -> Any:
+    """`a % b`, which formats if `a` is a string."""
+    if isinstance(a, str | bytes) and is_batched_tree(b):
+        return stack_results(per_lane(operator.mod, (a, unwrapped(b)), {}))
+    return a % b
+
+
+def comprehension(kind: str, fill: Any) -> Any:
+    """A list, set or dict that `fill` fills."""
+    if current_region() is None:
+        out: Any = [] if kind == "list" else set() if kind == "set" else {}
+    else:
+        out = LaneList() if kind == "list" else remember(set() if kind == "set" else {})
+    fill(out)
+    return out
+
+
+def unpack(item: Any) -> Any:
+    """What a tuple target unpacks."""
+    if isinstance(item, Batch) and not hasattr(item, "shape"):
+        raise NeedsLoop("objects that differ by example are unpacked")
+    return item
+
+
+NAMES: dict[str, Any] = {
+    "_ab_Exception": Exception,
+    "_ab_call": call,
+    "_ab_caught": caught,
+    "_ab_comprehension": comprehension,
+    "_ab_create": create,
+    "_ab_delitem": items.delitem,
+    "_ab_each": each,
+    "_ab_getitem": items.getitem,
+    "_ab_in": is_in,
+    "_ab_is": is_same,
+    "_ab_is_not": is_other,
+    "_ab_locals": locals,
+    "_ab_loop": loop,
+    "_ab_made": items.made,
+    "_ab_mod": modulo,
+    "_ab_not_in": not_in,
+    "_ab_own": items.own,
+    "_ab_refuse": refuse,
+    "_ab_setattr": items.setattribute,
+    "_ab_setitem": items.setitem,
+    "_ab_setitem_in": items.setitem_in,
+    "_ab_setitem_shared": items.setitem_shared,
+    "_ab_shared": shared,
+    "_ab_slice": slice,
+    "_ab_unbound": UNBOUND,
+    "_ab_unpack": unpack,
+    "_ab_update": items.update,
+    "_ab_update_shared": items.update_shared,
+}

@@ -1,0 +1,305 @@
+"""What a loop can run over when its lanes have items of their own: rows, ranges, and zip, enumerate and reversed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import map_tree, per_lane, stack_results, weak_lanes
+from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.lists import LaneList
+
+__all__ = ["Enumerated", "LaneSequence", "Ranges", "Zipped", "in_reverse", "lane_sequence", "must_be_shared"]
+
+
+class LaneSequence:
+    """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.
+
+    `once`: it is an iterator in Python, which a second loop would find used up.
+    """
+
+    __slots__ = ("used",)
+    once = False
+
+    def __init__(self) -> None:
+        self.used = False
+
+    def lengths(self) -> Any:
+        """The number of items: an int, or one int64 per lane of the current region."""
+        raise TypeError(f"{type(self).__name__} does not say its lengths")
+
+    def shortest(self) -> int:
+        lengths = self.lengths()
+        return lengths if isinstance(lengths, int) else int(lengths.min(initial=0))
+
+    def open(self, order: Any) -> None:
+        """Arrange the lanes in a loop's order (None: as they are)."""
+        if self.once and self.used:
+            raise NeedsLoop("an iterator of items per example is read twice")
+        self.used = True
+
+    def at(self, step: int, region: Any) -> Any:
+        """The items of a step, for the lanes of a region."""
+        raise TypeError(f"{type(self).__name__} does not say its items")
+
+    def __iter__(self) -> Any:
+        raise NeedsLoop("items per example are iterated outside converted code")
+
+
+class Rows(LaneSequence):
+    """The rows of a padded batch along the example's first dimension."""
+
+    __slots__ = ("backwards", "data", "index", "order", "region", "rest", "sizes", "source")
+
+    def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
+        super().__init__()
+        if not source.sizes:
+            kind = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
+            raise TypeError(f"iteration over a {kind}")
+        self.source = source
+        self.backwards = backwards
+
+    @property
+    def once(self) -> bool:  # type: ignore[override]
+        return self.backwards
+
+    def lengths(self) -> Any:
+        size = self.source.sizes[0]
+        return size.values if isinstance(size, Lengths) else size
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        source, lengths = self.source, self.lengths()
+        self.order = None if order is None else order.index
+        self.rest: tuple[Any, ...] = source.sizes[1:]
+        self.region: Any = None
+        self.sizes: tuple[Any, ...] = ()
+        self.index: Any = None
+        if not self.backwards:
+            self.data = source.data if self.order is None else order.arranged(source).data
+            return
+        last = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])
+        if isinstance(lengths, int):
+            self.data = (source.data if self.order is None else order.arranged(source).data)[:, ::-1]
+            if source.data.shape[1] > lengths:
+                self.data = self.data[:, source.data.shape[1] - lengths :]
+            return
+        lanes = np.arange(len(last)) if self.order is None else self.order
+        self.data = source.data[lanes[:, None], np.maximum(last[lanes][:, None] - np.arange(source.data.shape[1]), 0)]
+
+    def at(self, step: int, region: Any) -> Any:
+        if region is not self.region:
+            self.region = region
+            self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
+        data = self.data
+        rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
+        return MaskedBatch.in_region(Batched(rows, self.sizes), region)
+
+    def _of_region(self, size: Any, count: int) -> Any:
+        if isinstance(size, int):
+            return size
+        values = size.values if self.order is None else size.values[self.order]
+        return Lengths(values[:count])
+
+
+class Trees(LaneSequence):
+    """Rows of several batches of the same lengths, in one structure."""
+
+    __slots__ = ("rows", "structure")
+
+    def __init__(self, tree: Any, backwards: bool = False) -> None:
+        super().__init__()
+        self.rows: list[Rows] = []
+        self.structure = map_tree(lambda leaf: self._add(leaf, backwards), tree)
+
+    def _add(self, leaf: Any, backwards: bool) -> int:
+        self.rows.append(Rows(narrowed(leaf), backwards))
+        return len(self.rows) - 1
+
+    def lengths(self) -> Any:
+        return self.rows[0].lengths()
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        for rows in self.rows:
+            rows.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return map_tree(lambda position: self.rows[position].at(step, region), self.structure)
+
+
+class Items(LaneSequence):
+    """The items of one Python sequence per lane."""
+
+    __slots__ = ("backwards", "lanes", "values")
+
+    def __init__(self, source: ObjectBatch, backwards: bool = False) -> None:
+        super().__init__()
+        if not all(isinstance(value, list | tuple | range | str | np.ndarray) for value in source.values):
+            raise NeedsLoop("a loop over objects that differ by example")
+        self.values = [value[::-1] for value in source.values] if backwards else source.values
+
+    def lengths(self) -> Any:
+        return np.array([len(value) for value in self.values], np.int64)
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        self.lanes = list(range(len(self.values))) if order is None or order.index is None else order.index.tolist()
+
+    def at(self, step: int, region: Any) -> Any:
+        return stack_results([self.values[lane][step] for lane in self.lanes[: region.count]])
+
+
+class Shared(LaneSequence):
+    """One Python sequence beside others that are per lane."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        super().__init__()
+        self.values = values
+
+    def lengths(self) -> Any:
+        return len(self.values)
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.values[step]
+
+
+class Ranges(LaneSequence):
+    """`range` of per-lane bounds."""
+
+    __slots__ = ("counts", "start", "step")
+
+    def __init__(self, *bounds: Any) -> None:
+        super().__init__()
+        ranges = per_lane(range, bounds, {})
+        self.counts = np.array([len(each) for each in ranges], np.int64)
+        self.start = _shared_or_lanes([each.start for each in ranges])
+        self.step = _shared_or_lanes([each.step for each in ranges])
+
+    def lengths(self) -> Any:
+        return self.counts
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.start + self.step * step
+
+    def backwards(self) -> "Ranges":
+        out = object.__new__(Ranges)
+        out.used, out.counts, out.step = False, self.counts, -self.step
+        out.start = self.start + self.step * (weak_lanes(self.counts, int) - 1)
+        return out
+
+
+def _shared_or_lanes(values: list[int]) -> Any:
+    return values[0] if values and all(value == values[0] for value in values) else weak_lanes(np.array(values, np.int64), int)
+
+
+class Zipped(LaneSequence):
+    """`zip`: as many items as the shortest of the lane has."""
+
+    __slots__ = ("parts", "strict")
+    once = True
+
+    def __init__(self, *iterables: Any, strict: bool = False) -> None:
+        super().__init__()
+        self.parts = [_sequence_or_shared(each) for each in iterables]
+        if strict:
+            lengths = [np.asarray(part.lengths()) for part in self.parts]
+            if any((length != lengths[0]).any() for length in lengths):
+                raise ValueError("zip() arguments differ in length")
+
+    def lengths(self) -> Any:
+        lengths = [part.lengths() for part in self.parts]
+        if all(isinstance(length, int) for length in lengths):
+            return min(lengths)
+        out = lengths[0]
+        for length in lengths[1:]:
+            out = np.minimum(out, length)
+        return out
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        for part in self.parts:
+            part.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return tuple([part.at(step, region) for part in self.parts])
+
+
+class Enumerated(LaneSequence):
+    """`enumerate`: the counter is one int, since all lanes that are there have come as far."""
+
+    __slots__ = ("inner", "start")
+    once = True
+
+    def __init__(self, iterable: Any, start: Any = 0) -> None:
+        super().__init__()
+        self.inner = _sequence_or_shared(iterable)
+        self.start = start
+
+    def lengths(self) -> Any:
+        return self.inner.lengths()
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        self.inner.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.start + step, self.inner.at(step, region)
+
+
+def _sequence_or_shared(iterable: Any) -> LaneSequence:
+    sequence = lane_sequence(iterable)
+    if sequence is not None:
+        return sequence
+    if isinstance(iterable, list | tuple | range | np.ndarray | str):
+        return Shared(iterable)
+    if isinstance(iterable, LaneList):
+        return Shared(iterable.items)
+    if hasattr(iterable, "__next__"):
+        raise NeedsLoop("an iterator beside data of different lengths")
+    return Shared(list(iterable))
+
+
+def lane_sequence(iterable: Any) -> LaneSequence | None:
+    """The per-lane items of an iterable; None if it is one iterable for all lanes."""
+    if isinstance(iterable, LaneSequence):
+        return iterable
+    return _of(iterable, False)
+
+
+def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
+    if isinstance(iterable, Batch):
+        source = narrowed(iterable)
+        if isinstance(source, Packed):
+            source = source.to_masked()  # type: ignore[attr-defined]
+        return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards)
+    if isinstance(iterable, LaneList) and iterable.is_spread:
+        stacked = iterable.stacked()
+        return _of(stacked, backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
+    return None
+
+
+def in_reverse(iterable: Any) -> Any:
+    """`reversed`."""
+    if isinstance(iterable, Ranges):
+        return iterable.backwards()
+    if isinstance(iterable, LaneSequence):
+        raise TypeError(f"{type(iterable).__name__!r} object is not reversible")
+    return _of(iterable, True)
+
+
+def must_be_shared(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A builtin that cannot run over per-lane items."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(arg, Batch | LaneSequence) or (isinstance(arg, LaneList) and arg.is_spread) for arg in args):
+            raise NeedsLoop(f"{make.__name__}() over items per example")
+        return make(*args, **kwargs)
+
+    return call

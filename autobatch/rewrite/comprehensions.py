@@ -1,0 +1,118 @@
+"""The pass that turns comprehensions into loops of the runtime."""
+
+import ast
+from typing import Any
+
+from autobatch.rewrite.quote import expression, is_generated, name
+
+__all__ = ["Comprehensions"]
+
+_EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set"})  # these read a generator to its end
+_KINDS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict", ast.GeneratorExp: "list"}
+_ADD = {
+    "list": "_ab_call(_ab_out.append, VALUE)",
+    "set": "_ab_call(_ab_out.add, VALUE)",
+    "dict": "_ab_setitem_in(_ab_out, KEY, VALUE)",
+}
+
+
+class Comprehensions(ast.NodeTransformer):
+    """Reads comprehensions, and generator expressions that a function reads to their end; leaves calls.
+
+    `[F(x) for x in XS if C(x)]` becomes
+    ```
+    _ab_comprehension("list", lambda _ab_out: _ab_each(XS, lambda x: _ab_call(_ab_out.append, F(x)) if C(x) else None))
+    ```
+    so each part keeps its scope. Comprehensions with `:=`, which binds outside of them, and lazy generators keep their
+    form; what they run over must be shared by all lanes (`_ab_shared`). Runs after the loops, before the displays.
+    """
+
+    removes = "a comprehension over anything that is not known to be shared"
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        return isinstance(node, ast.comprehension) and not (
+            isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", None) == "_ab_shared"
+        )
+
+    def visit_Call(self, node: ast.Call) -> Any:  # noqa: N802
+        if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp) and not is_generated(node):
+            if isinstance(node.func, ast.Name) and node.func.id in _EAGER and _convertible(node.args[0]):
+                node.args[0] = self._convert(node.args[0])
+                node.keywords = [self.visit(keyword) for keyword in node.keywords]
+                return node
+        return self.generic_visit(node)
+
+    def visit_ListComp(self, node: ast.ListComp) -> Any:  # noqa: N802
+        return self._convert(node) if _convertible(node) else self._keep(node)
+
+    def visit_SetComp(self, node: ast.SetComp) -> Any:  # noqa: N802
+        return self._convert(node) if _convertible(node) else self._keep(node)
+
+    def visit_DictComp(self, node: ast.DictComp) -> Any:  # noqa: N802
+        return self._convert(node) if _convertible(node) else self._keep(node)
+
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:  # noqa: N802
+        return self._keep(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:  # noqa: N802
+        return node
+
+    def _keep(self, node: Any) -> Any:
+        self.generic_visit(node)
+        for generator in node.generators:
+            generator.iter = expression("_ab_shared(ITER)", generator.iter, ITER=generator.iter)
+        return node
+
+    def _convert(self, node: Any) -> ast.expr:
+        kind = _KINDS[type(node)]
+        generators: list[ast.comprehension] = node.generators
+        if kind == "dict":
+            value = expression(_ADD[kind], node, KEY=self.visit(node.key), VALUE=self.visit(node.value))
+        else:
+            value = expression(_ADD[kind], node, VALUE=self.visit(node.elt))
+        for generator in reversed(generators):
+            for test in reversed(generator.ifs):
+                value = expression("VALUE if TEST else None", test, VALUE=value, TEST=self.visit(test))
+            value = expression(
+                "_ab_each(ITER, STEP)",
+                generator.iter,
+                ITER=self.visit(generator.iter),
+                STEP=_function_of(generator.target, value),
+            )
+        return expression("_ab_comprehension(KIND, lambda _ab_out: EACH)", node, KIND=ast.Constant(kind), EACH=value)
+
+
+def _convertible(node: Any) -> bool:
+    if any(isinstance(part, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom) for part in ast.walk(node)):
+        return False
+    return all(
+        not generator.is_async
+        and all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(generator.target))
+        for generator in node.generators
+    )
+
+
+def _function_of(target: ast.expr, body: ast.expr, depth: int = 0) -> ast.expr:
+    """`lambda TARGET: BODY`, where a tuple target is unpacked by further lambdas."""
+    if isinstance(target, ast.Name):
+        return _lambda([target.id], body, target)
+    item = f"_ab_item_{depth}"
+    assert isinstance(target, ast.Tuple | ast.List)
+    names = []
+    for position, part in reversed(list(enumerate(target.elts))):
+        if isinstance(part, ast.Name):
+            names.append(part.id)
+        else:
+            inner = f"_ab_part_{depth}_{position}"
+            unpack = _function_of(part, body, depth + 1)
+            body = expression("STEP(PART)", part, STEP=unpack, PART=name(inner, part))
+            names.append(inner)
+    step = _lambda(names[::-1], body, target)
+    return _lambda([item], expression("STEP(*_ab_unpack(ITEM))", target, STEP=step, ITEM=name(item, target)), target)
+
+
+def _lambda(names: list[str], body: ast.expr, at: ast.AST) -> ast.Lambda:
+    args = [ast.copy_location(ast.arg(each), at) for each in names]
+    arguments = ast.arguments([], args, None, [], [], None, [])
+    return ast.copy_location(ast.Lambda(arguments, body), at)

@@ -1,0 +1,207 @@
+"""From a user's function to its lock-step form: find the tree, run the passes, compile, cache by code object.
+
+The lock-step form is built anew from the live function for each call, which costs a microsecond: its globals are the
+function's own, its closure cells and defaults too, so rebinding any of them is seen.
+"""
+
+import ast
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.runtime import NAMES
+from autobatch.rewrite.comprehensions import Comprehensions
+from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
+from autobatch.rewrite.loops import Loops
+from autobatch.rewrite.scopes import parameters
+from autobatch.rewrite.source import NoSourceError, find
+from autobatch.rewrite.stores import Stores
+
+__all__ = ["PASSES", "convert", "source"]
+
+PASSES: list[Any] = [Loops, Comprehensions, Guards, Stores, Displays, Reads, Calls]
+"""In order; each removes the syntax that it names, and its `remains` finds what it left."""
+
+_REFUSED = {
+    ast.Yield: "a generator",
+    ast.YieldFrom: "a generator",
+    ast.Await: "a coroutine",
+    ast.Nonlocal: "nonlocal",
+    ast.TryStar: "except*",
+}
+_GENERATED = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
+_NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
+
+
+class _Converted:
+    """The code of a lock-step form, or why there is none."""
+
+    __slots__ = ("code", "origin", "reason", "tree")
+
+    def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
+        self.origin = origin  # keeps the key alive
+        self.code = code
+        self.tree = tree
+        self.reason = reason
+
+
+_cache: dict[int, _Converted] = {}
+_ours: dict[int, CodeType] = {}
+
+
+def convert(function: FunctionType) -> Any:
+    """The lock-step form of a function; None if it is not the user's own code (a library's, or ours).
+
+    Raises:
+        NeedsLoop: there is no lock-step form; the message says why.
+    """
+    code = function.__code__
+    if id(code) in _ours:
+        return function
+    known = _cache.get(id(code))
+    if known is None:
+        if is_library(code.co_filename):
+            return None
+        known = _cache[id(code)] = _convert(function)
+    if known.code is None:
+        raise NeedsLoop(known.reason)
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    closure = tuple([_NAME_CELLS.get(name) or cells[name] for name in known.code.co_freevars])
+    out = FunctionType(known.code, function.__globals__, function.__name__, function.__defaults__, closure)
+    out.__kwdefaults__ = function.__kwdefaults__
+    return out
+
+
+def source(function: Any) -> str:
+    """The rewritten source of a function, for reading.
+
+    Raises:
+        UnsupportedError: it has none; the message says why.
+    """
+    function = getattr(function, "__wrapped__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise NeedsLoop(f"{function!r} is no function written in Python")
+    if is_library(code.co_filename):
+        raise NeedsLoop(f"{function.__qualname__} belongs to a library, which is not rewritten")
+    convert(function)
+    tree = _cache[id(code)].tree
+    assert tree is not None
+    return ast.unparse(tree)
+
+
+def _convert(function: FunctionType) -> _Converted:
+    code = function.__code__
+    try:
+        if code.co_flags & _GENERATED:
+            raise NoSourceError(f"{function.__qualname__} is a generator or a coroutine")
+        node, owner = find(function)
+        tree = _as_function(node, code.co_name)
+        _check(tree)
+        if owner is not None:
+            _Mangle(owner).visit(tree)
+        for each in PASSES:
+            _apply(each, tree)
+        compiled = _compile(tree, code)
+    except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
+        return _Converted(code, None, None, str(error))
+    stack = [compiled]
+    while stack:
+        part = stack.pop()
+        _ours[id(part)] = part
+        stack += [const for const in part.co_consts if isinstance(const, CodeType)]
+    return _Converted(code, compiled, tree, "")
+
+
+def _as_function(node: Any, name: str) -> ast.FunctionDef:
+    """The definition without decorators; a lambda as a function that returns its body."""
+    if isinstance(node, ast.Lambda):
+        body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
+        return ast.copy_location(ast.FunctionDef("_lambda", node.args, body, []), node)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise NoSourceError(f"{name} is a coroutine")
+    node.decorator_list = []
+    node.returns = None
+    for arg in ast.walk(node.args):
+        if isinstance(arg, ast.arg):
+            arg.annotation = None
+    return node
+
+
+def _check(tree: ast.FunctionDef) -> None:
+    for node in ast.walk(tree):
+        reason = _REFUSED.get(type(node))
+        if reason is None and isinstance(node, ast.Global):
+            stores = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            reason = "an assignment to a global name" if stores & set(node.names) else None
+        if reason is None and isinstance(node, ast.AsyncFor | ast.AsyncWith | ast.AsyncFunctionDef):
+            reason = "asynchronous code"
+        if reason is not None:
+            raise NeedsLoop(f"{reason} in {tree.name} (line {getattr(node, 'lineno', tree.lineno)})")
+
+
+class _Mangle(ast.NodeTransformer):
+    """Private names of a class, as the compiler writes them: `self.__x` becomes `self._Class__x`."""
+
+    def __init__(self, owner: str) -> None:
+        self.prefix = f"_{owner.lstrip('_')}"
+
+    def _mangled(self, name: str) -> str:
+        private = name.startswith("__") and not name.endswith("__") and "." not in name
+        return f"{self.prefix}{name}" if private and self.prefix != "_" else name
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        node.attr = self._mangled(node.attr)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> Any:  # noqa: N802
+        node.id = self._mangled(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> Any:
+        node.arg = self._mangled(node.arg)
+        return node
+
+
+def _apply(each: Any, tree: ast.FunctionDef) -> None:
+    """Run one pass, and check that the syntax it removes is gone."""
+    rewriter = each(tree) if "__init__" in vars(each) else each()
+    results = [rewriter.visit(statement) for statement in tree.body]
+    tree.body = [line for out in results for line in (out if isinstance(out, list) else [out])]
+    for node in _in_functions(tree):
+        if rewriter.remains(node):
+            where = f"line {getattr(node, 'lineno', '?')}"
+            raise NeedsLoop(f"{each.__name__} left {rewriter.removes} ({where})")
+
+
+def _in_functions(tree: ast.FunctionDef) -> Any:
+    stack: list[ast.AST] = list(tree.body)
+    while stack:
+        node = stack.pop()
+        yield node
+        if not isinstance(node, ast.ClassDef):
+            stack += list(ast.iter_child_nodes(node))
+
+
+def _compile(tree: ast.FunctionDef, code: CodeType) -> CodeType:
+    """Compile inside a function whose parameters are what the code captures, so that those become its free names."""
+    free = [*code.co_freevars, *NAMES]
+    taken = parameters(tree)
+    factory = ast.FunctionDef(
+        "_ab_factory",
+        ast.arguments([], [ast.arg(name) for name in dict.fromkeys(free) if name not in taken], None, [], [], None, []),
+        [tree],
+        [],
+    )
+    defaults = tree.args.defaults, tree.args.kw_defaults
+    tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
+    tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
+    module = ast.fix_missing_locations(ast.Module([factory], []))
+    outer = compile(module, code.co_filename, "exec", dont_inherit=True)
+    tree.args.defaults, tree.args.kw_defaults = defaults
+    (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
+    (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == tree.name]
+    return inner.replace(co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
+

@@ -1,0 +1,133 @@
+"""The passes over expressions: reads of items, displays, calls, and syntax that would look at a batch as a whole."""
+
+import ast
+from typing import Any
+
+from autobatch.rewrite.quote import expression, is_generated, statements
+
+__all__ = ["Calls", "Displays", "Guards", "Reads"]
+
+_FRAME_FUNCTIONS = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
+
+
+class Reads(ast.NodeTransformer):
+    """Reads `x[i]`; leaves `_ab_getitem(x, i)`, with `slice(...)` written out. Runs after the stores."""
+
+    removes = "an item read by brackets"
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        return isinstance(node, ast.Subscript | ast.Slice)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        return expression("_ab_getitem(X, I)", node, X=node.value, I=node.slice)
+
+    def visit_Slice(self, node: ast.Slice) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        at: ast.AST = node.lower or node.upper or node.step or node
+        parts = {
+            key: part if part is not None else ast.copy_location(ast.Constant(None), at)
+            for key, part in (("A", node.lower), ("B", node.upper), ("C", node.step))
+        }
+        return expression("_ab_slice(A, B, C)", at, **parts)
+
+
+class Displays(ast.NodeTransformer):
+    """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed."""
+
+    removes = "a display that is not marked"
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        return isinstance(node, ast.List | ast.Dict | ast.Set) and not (
+            hasattr(node, "marked") or isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+        )
+
+    def _mark(self, node: Any) -> Any:
+        self.generic_visit(node)
+        node.marked = True
+        return expression("_ab_made(DISPLAY)", node, DISPLAY=node)
+
+    visit_Dict = visit_Set = _mark  # noqa: N815
+
+    def visit_List(self, node: ast.List) -> Any:  # noqa: N802
+        return self._mark(node) if isinstance(node.ctx, ast.Load) else self.generic_visit(node)
+
+
+class Calls(ast.NodeTransformer):
+    """Reads calls; leaves `_ab_call(f, ...)`. `super()` stays; what looks at the frame itself asks for the loop."""
+
+    removes = "a call that does not go through the runtime"
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        if is_generated(node) or _is_super(node):
+            return node
+        if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS and len(node.args) < 2:
+            return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
+        call: ast.Call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
+        call.args += node.args
+        call.keywords = node.keywords
+        return call
+
+
+def _is_super(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
+
+
+class Guards(ast.NodeTransformer):
+    """Reads `is`, `in`, `%`, f-strings, `try` and `match`, which would look at a batch as one object; leaves checks.
+
+    An exception in a `try` may be that of one lane only, so any sends the run to the loop before a handler sees it.
+    """
+
+    removes = "`is` and `in`, handlers that come first, an unchecked f-string"
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        if isinstance(node, ast.Compare):
+            return any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops)
+        if isinstance(node, ast.FormattedValue):
+            return not isinstance(node.value, ast.Call)
+        return isinstance(node, ast.Try) and bool(node.handlers) and not hasattr(node.handlers[0], "marked")
+
+    def visit_Compare(self, node: ast.Compare) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        op = node.ops[0]
+        special = {ast.Is: "_ab_is(A, B)", ast.IsNot: "_ab_is_not(A, B)", ast.In: "_ab_in(A, B)", ast.NotIn: "_ab_not_in(A, B)"}
+        if len(node.ops) == 1 and type(op) in special:
+            return expression(special[type(op)], node, A=node.left, B=node.comparators[0])
+        if any(type(each) in special for each in node.ops):
+            return expression("_ab_refuse('a chained comparison by is or in')", node)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        if isinstance(node.op, ast.Mod) and not isinstance(node.right, ast.Constant):
+            return expression("_ab_mod(A, B)", node, A=node.left, B=node.right)
+        return node
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        node.value = expression("_ab_shared(VALUE)", node.value, VALUE=node.value)
+        return node
+
+    def visit_Try(self, node: ast.Try) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        if node.handlers:
+            (guard,) = statements("try:\n    pass\nexcept Exception:\n    _ab_caught()", node)
+            assert isinstance(guard, ast.Try)
+            guard.handlers[0].marked = True  # type: ignore[attr-defined]
+            guard.handlers[0].type = ast.copy_location(ast.Name("_ab_Exception", ast.Load()), node)
+            node.handlers.insert(0, guard.handlers[0])
+        return node
+
+    def visit_Match(self, node: ast.Match) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        node.subject = expression("_ab_shared(SUBJECT)", node.subject, SUBJECT=node.subject)
+        return node

@@ -1,0 +1,138 @@
+"""Which names a `for` loop must carry: backward liveness and forward definite binding on structured syntax.
+
+Results are attributes of each `ast.For` node: `live_head` (names that may be read once the loop is at its head),
+`live_out` (names that may be read after it ended) and `bound` (names that are bound for sure before it).
+"""
+
+import ast
+from collections.abc import Sequence
+
+from autobatch.rewrite.scopes import bound_names, captured, parameters, reads, target_names
+
+__all__ = ["annotate"]
+
+Names = frozenset[str]
+_NONE: Names = frozenset()
+
+
+def annotate(function: ast.FunctionDef) -> None:
+    """Annotate every `for` loop in the function's own scope.
+
+    Names that nested functions mention count as read everywhere; inside `try`, `with` and `match` nothing counts as
+    overwritten, since any statement there may be the last one that runs.
+    """
+    live = _Live(Names(captured(function)))
+    live.block(function.body, _NONE, _NONE, _NONE)
+    _bind(function.body, set(parameters(function)))
+
+
+class _Live:
+    def __init__(self, always: Names) -> None:
+        self.always = always
+
+    def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
+        """The names live before these statements, given those live after them and at the ends of a jump."""
+        for statement in reversed(body):
+            out = self.statement(statement, out, at_break, at_continue)
+        return out
+
+    def statement(self, node: ast.stmt, out: Names, at_break: Names, at_continue: Names) -> Names:
+        match node:
+            case ast.Return() | ast.Raise():
+                return self.always | reads(node)
+            case ast.Break():
+                return at_break
+            case ast.Continue():
+                return at_continue
+            case ast.If():
+                body = self.block(node.body, out, at_break, at_continue)
+                return body | self.block(node.orelse, out, at_break, at_continue) | reads(node.test)
+            case ast.While():
+                return self._while(node, out, at_break, at_continue)
+            case ast.For():
+                return self._for(node, out, at_break, at_continue)
+            case ast.Try() | ast.TryStar() | ast.With() | ast.Match():
+                return self._guarded(node, out | at_break | at_continue)
+            case ast.Assign() | ast.AnnAssign() | ast.Delete() | ast.FunctionDef() | ast.ClassDef():
+                return (out - bound_names(node)) | self.always | reads(node) | (out & _reads_of_class(node))
+            case ast.AugAssign():
+                return out | self.always | reads(node) | target_names(node.target)
+            case _:
+                return out | self.always | reads(node)
+
+    def _while(self, node: ast.While, out: Names, at_break: Names, at_continue: Names) -> Names:
+        after = self.block(node.orelse, out, at_break, at_continue) | reads(node.test) | self.always
+        head = after
+        while True:
+            wider = after | self.block(node.body, head, out, head)
+            if wider <= head:
+                return head
+            head |= wider
+
+    def _for(self, node: ast.For, out: Names, at_break: Names, at_continue: Names) -> Names:
+        after = self.block(node.orelse, out, at_break, at_continue) | self.always
+        targets = target_names(node.target)
+        head = after
+        while True:
+            wider = after | (self.block(node.body, head, out, head) - targets) | _subscripted(node.target)
+            if wider <= head:
+                break
+            head |= wider
+        node.live_head = head  # type: ignore[attr-defined]
+        node.live_out = after | out  # type: ignore[attr-defined]
+        return head | reads(node.iter)
+
+    def _guarded(self, node: ast.stmt, out: Names) -> Names:
+        anything = out | self.always | reads(node) | bound_names(node)
+        for child in ast.iter_child_nodes(node):
+            blocks = [child] if isinstance(child, ast.stmt) else getattr(child, "body", ())
+            self.block(list(blocks), anything, anything, anything)
+        return anything
+
+
+def _subscripted(target: ast.expr) -> Names:
+    return Names(reads(target))
+
+
+def _reads_of_class(node: ast.stmt) -> Names:
+    """A class body runs at once and may read what it rebinds."""
+    return Names(bound_names(node.body)) if isinstance(node, ast.ClassDef) else _NONE
+
+
+def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
+    """Walk forward with the names that are bound for sure; returns those bound after the statements."""
+    for node in body:
+        match node:
+            case ast.Assign(targets=targets):
+                bound |= {name for target in targets for name in target_names(target)}
+            case ast.AnnAssign() if node.value is not None:
+                bound |= target_names(node.target)
+            case ast.FunctionDef() | ast.Import() | ast.ImportFrom():
+                bound |= bound_names(node)
+            case ast.Delete():
+                bound -= bound_names(node)
+            case ast.If():
+                bound = _bind(node.body, set(bound)) & _bind(node.orelse, set(bound))
+            case ast.For():
+                bound -= _deleted(node)
+                node.bound = Names(bound)  # type: ignore[attr-defined]
+                _bind(node.body, bound | target_names(node.target))
+                _bind(node.orelse, set(bound))
+            case ast.While():
+                bound -= _deleted(node)
+                _bind(node.body, set(bound))
+                _bind(node.orelse, set(bound))
+            case ast.Try() | ast.TryStar() | ast.With() | ast.Match():
+                bound -= _deleted(node)
+                for child in ast.iter_child_nodes(node):
+                    blocks = [child] if isinstance(child, ast.stmt) else getattr(child, "body", ())
+                    _bind(list(blocks), set(bound))
+            case _:
+                pass
+    return bound
+
+
+def _deleted(node: ast.stmt) -> set[str]:
+    """Names that may be unbound inside: by `del`, or at the end of an `except ... as name`."""
+    out = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Del)}
+    return out | {handler.name for handler in ast.walk(node) if isinstance(handler, ast.ExceptHandler) and handler.name}

@@ -1,0 +1,69 @@
+"""Quoting: generated code is written as Python source with holes, and takes the place of the node it replaces."""
+
+import ast
+import copy
+import functools
+from typing import Any, TypeVar
+
+__all__ = ["expression", "is_generated", "name", "statements"]
+
+PREFIX = "_ab_"
+Node = TypeVar("Node", bound=ast.AST)
+
+
+@functools.cache
+def _parsed(template: str) -> ast.Module:
+    tree = ast.parse(template)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            node.generated = True  # type: ignore[attr-defined]
+    return tree
+
+
+class _Fill(ast.NodeTransformer):
+    def __init__(self, at: ast.AST, parts: dict[str, Any]) -> None:
+        self.at = at
+        self.parts = parts
+
+    def visit_Name(self, node: ast.Name) -> Any:  # noqa: N802
+        part = self.parts.get(node.id)
+        if part is None:
+            return self.generic_visit(node)
+        return ast.copy_location(ast.Name(part, node.ctx), self.at) if isinstance(part, str) else part
+
+    def visit_Expr(self, node: ast.Expr) -> Any:  # noqa: N802
+        part = self.parts.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        return part if isinstance(part, list) else self.generic_visit(node)
+
+    def generic_visit(self, node: Any) -> Any:
+        if "lineno" in node._attributes:
+            ast.copy_location(node, self.at)
+        return super().generic_visit(node)
+
+
+def statements(template: str, at: ast.AST, **parts: Any) -> list[ast.stmt]:
+    """The statements of a template; each NAME that is a keyword here becomes that node, name or list of statements.
+
+    Everything that the template itself writes gets the position of `at`, and its calls count as generated.
+
+    >>> print(ast.unparse(statements("x = F(A)", ast.parse("f").body[0], F="g", A=ast.Constant(1))[0]))
+    x = g(1)
+    """
+    module = _Fill(at, parts).visit(copy.deepcopy(_parsed(template)))
+    return module.body
+
+
+def expression(template: str, at: ast.AST, **parts: Any) -> Any:
+    """The one expression of a template; see `statements`."""
+    (statement,) = statements(template, at, **parts)
+    assert isinstance(statement, ast.Expr)
+    return statement.value
+
+
+def name(identifier: str, at: Node, ctx: ast.expr_context | None = None) -> ast.Name:
+    return ast.copy_location(ast.Name(identifier, ctx or ast.Load()), at)
+
+
+def is_generated(node: ast.AST) -> bool:
+    """Whether a call was written by a pass, or a name is one of ours."""
+    return getattr(node, "generated", False) or (isinstance(node, ast.Name) and node.id.startswith(PREFIX))

@@ -1,0 +1,78 @@
+"""Names in a function: what a piece of syntax reads and binds, what nested functions capture, what is bound for sure."""
+
+import ast
+from collections.abc import Iterable, Iterator
+
+__all__ = ["bound_names", "captured", "local_nodes", "nested_reads", "parameters", "reads", "target_names"]
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def local_nodes(tree: ast.AST | Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes of a tree that belong to its own scope: nested functions and classes are yielded, not entered."""
+    stack = [tree] if isinstance(tree, ast.AST) else list(tree)[::-1]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            stack += [*node.decorator_list, *_defaults(node.args)]
+        elif isinstance(node, ast.Lambda):
+            stack += _defaults(node.args)
+        elif not isinstance(node, ast.ClassDef):
+            stack += list(ast.iter_child_nodes(node))[::-1]
+
+
+def _defaults(args: ast.arguments) -> list[ast.expr]:
+    return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
+
+
+def reads(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
+    """Names that a piece of syntax may read in its own scope (the names of a comprehension among them)."""
+    return {node.id for node in local_nodes(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
+
+
+def nested_reads(tree: ast.AST) -> set[str]:
+    """Every name that is mentioned anywhere below, nested scopes included."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+def bound_names(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
+    """Names that a piece of syntax may bind in its own scope; a comprehension binds only by `:=`."""
+    out: set[str] = set()
+    inner: set[int] = set()
+    for node in local_nodes(tree):
+        if isinstance(node, _COMPREHENSIONS):
+            inner.update(id(name) for generator in node.generators for name in ast.walk(generator.target))
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in inner:
+            out.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            out.add(node.name)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            out.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            out.add(node.rest)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            out.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return out
+
+
+def target_names(target: ast.AST) -> set[str]:
+    """The plain names that an assignment to this target binds."""
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def captured(function: ast.AST) -> set[str]:
+    """Names that functions and classes nested in this one mention: they may be read at any time."""
+    out: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, _SCOPES) and node is not function:
+            out |= nested_reads(node)
+    return out
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    args = function.args
+    every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    every += [arg for arg in (args.vararg, args.kwarg) if arg is not None]
+    return {arg.arg for arg in every}

@@ -1,0 +1,119 @@
+"""From a live function to the syntax tree it was compiled from, or the reason why there is none.
+
+The tree is found by compiling the whole file again and looking for the function's own code object in the result: code
+objects compare by value, line numbers included. So a file that was edited since it was imported can never make other
+code run, and of two lambdas on one line the right one is taken.
+"""
+
+import __future__
+
+import ast
+import functools
+import linecache
+import operator
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+
+__all__ = ["NoSourceError", "find"]
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_FUTURE_FLAGS = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+
+
+class NoSourceError(Exception):
+    """The source of a function cannot be had; the message says why."""
+
+
+def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
+    """The syntax tree of a function (a fresh one, to be changed at will), and the class it was written in, if any.
+
+    Raises:
+        NoSourceError: there is no source, or it is not the source that runs.
+    """
+    code = function.__code__
+    globals_ = function.__globals__
+    lines = linecache.getlines(code.co_filename, globals_)
+    found = _find_in(lines, code)
+    if found is None and lines:
+        linecache.checkcache(code.co_filename)
+        found = _find_in(linecache.getlines(code.co_filename, globals_), code)
+    if found is not None:
+        return found
+    if not lines:
+        raise NoSourceError(f"{function.__qualname__} has no source ({code.co_filename})")
+    raise NoSourceError(
+        f"the source of {function.__qualname__} in {code.co_filename} is not what runs: it changed since it was imported"
+    )
+
+
+def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+    text = "".join(lines)
+    flags = code.co_flags & _FUTURE_FLAGS
+    try:
+        codes = _codes(text, code.co_filename, flags)
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    if not any(_same(other, code) for other in codes.get((code.co_name, code.co_firstlineno), ())):
+        return None
+    nodes = list(_functions_at(tree, code.co_name, code.co_firstlineno))
+    if len(nodes) > 1:
+        nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
+    return nodes[0] if len(nodes) == 1 else None
+
+
+@functools.lru_cache(maxsize=64)
+def _codes(text: str, filename: str, flags: int) -> dict[tuple[str, int], list[CodeType]]:
+    """Every code object of a file, by name and first line."""
+    out: dict[tuple[str, int], list[CodeType]] = {}
+    stack = [compile(text, filename, "exec", flags=flags, dont_inherit=True)]
+    while stack:
+        code = stack.pop()
+        out.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+        stack += [const for const in code.co_consts if isinstance(const, CodeType)]
+    return out
+
+
+def _same(compiled: CodeType, running: CodeType) -> bool:
+    """Whether source and function agree. pytest rewrites `assert` in test files, which is no other meaning."""
+    if compiled == running:
+        return True
+    return _rewritten_by_pytest(running) and compiled.co_varnames == tuple(
+        name for name in running.co_varnames if not name.startswith("@py")
+    )
+
+
+def _rewritten_by_pytest(code: CodeType) -> bool:
+    return "@pytest_ar" in code.co_names or any(
+        isinstance(const, CodeType) and _rewritten_by_pytest(const) for const in code.co_consts
+    )
+
+
+def _functions_at(tree: ast.AST, name: str, line: int) -> Iterator[tuple[FunctionNode, str | None]]:
+    stack: list[tuple[ast.AST, str | None]] = [(tree, None)]
+    while stack:
+        parent, owner = stack.pop()
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.Lambda):
+                if name == "<lambda>" and node.lineno == line:
+                    yield node, owner
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                first = node.decorator_list[0] if node.decorator_list else node
+                if first.lineno == line:
+                    yield node, owner
+            stack.append((node, node.name if isinstance(node, ast.ClassDef) else owner))
+
+
+def _body_starts(node: FunctionNode, code: CodeType) -> bool:
+    """Whether the positions of a lambda's instructions lie inside the body of `node`."""
+    body = node.body if isinstance(node, ast.Lambda) else node
+    assert isinstance(body, ast.expr | ast.stmt)
+    start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    inside = [
+        (line, column)
+        for line, _, column, _ in code.co_positions()
+        if line is not None and column is not None and (line, column) != (code.co_firstlineno, 0)
+    ]
+    return bool(inside) and all(start <= position < end for position in inside)  # type: ignore[operator]
