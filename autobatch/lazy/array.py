@@ -18,7 +18,8 @@ class LazyArray(FastOperators):
     """A recorded array. Every op on it is recorded too; a use that needs its values waits for them.
 
     Where the values are: `ref` names a node of `wave`, until it has been launched; `source` is then the array that
-    holds them and `row` the row (-1: all of it). A look-up that was put off has neither, but `pending`.
+    holds them and `row` the row (-1: all of it; -2: all of it, and computed from shared values). A look-up that
+    was put off has neither, but `pending`.
     """
 
     __slots__ = ("_ab_rank", "trace", "aval", "wave", "ref", "source", "row", "pending", "_view", "_views",

@@ -86,7 +86,8 @@ def now(handle: LazyArray) -> Any:
 def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """What an op on rows that were put off records instead of a look-up; None if it needs the rows."""
     if op is _MULTIPLY:
-        return _weighted(trace, args[0], args[1]) or _weighted(trace, args[1], args[0])
+        found = _weighted(trace, args[0], args[1])
+        return _weighted(trace, args[1], args[0]) if found is None else found
     mode = _MODES.get(op)
     if mode is None or params.get("axis") != (0,) or len(params) > 1 + ("keepdims" in params) or params.get("keepdims"):
         return None

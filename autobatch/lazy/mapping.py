@@ -58,7 +58,7 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
 
     def call(index: int) -> Any:
-        return function(*[wrap_example(trace, column[index]) for column in columns], **arguments)
+        return function(*wrap_example(trace, [column[index] for column in columns]), **arguments)
 
     def plain(index: int) -> Any:
         with example(Example(index)):
@@ -94,7 +94,7 @@ def _map_inside(
     for index in range(count):
         with example(Example(index)):
             try:
-                results.append(function(*[wrap_example(trace, column[index]) for column in columns], **arguments))
+                results.append(function(*wrap_example(trace, [column[index] for column in columns]), **arguments))
             except Exception as error:
                 raise note_example(error, index)  # noqa: B904 - the same error, with its note
     return results

@@ -248,6 +248,7 @@ class Trace:
             found = sig.op(*values, **sig.params)
             if type(found) is np.ndarray or hasattr(found, "_ab_rank"):
                 found = self.shared(found)
+                found.row = -2
             self._memo[key, weak] = found
         return found
 

@@ -39,13 +39,16 @@ def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any]) -> Any
     if kind in _PLAIN:
         return tree
     is_dataclass = dataclasses.is_dataclass(kind)
-    if not (is_dataclass or isinstance(tree, dict | list | tuple)):
-        return leaf(tree)
     found = done.get(id(tree))
     if found is _BUSY:
         raise _Cycle
     if found is not None:
         return found
+    if not (is_dataclass or isinstance(tree, dict | list | tuple)):
+        out = leaf(tree)
+        if out is not tree:
+            done[id(tree)] = out
+        return out
     done[id(tree)] = _BUSY
     if is_dataclass:
         keys: Any = [field.name for field in dataclasses.fields(tree)]
@@ -115,7 +118,7 @@ def finish(trace: Trace, value: Any) -> Any:
             trace.value(x)
         source, row = x.source, x.row
         if row < 0:
-            return source
+            return source.copy() if row == -2 and type(source) is np.ndarray else source
         if type(source) is not np.ndarray:
             return row_p(source, row=row)
         out = source[row]

@@ -60,7 +60,7 @@ def asks_for_numbers(x, w):
     total = x.sum()
     return (
         float(total), int(total), round(total, 2), f"{total:.2f}", str(total), bool(total > 0), math.floor(total),
-        math.ceil(total), math.trunc(total), total.item(), x.tolist(), len(x), [1, 2, 3, 4][np.argmax(x)],
+        math.ceil(total), total.item(), x.tolist(), len(x), [1, 2, 3, 4][np.argmax(x)],
         {total > 0: 1}, x[0] in x, 99.0 in x, [float(v) for v in x], np.asarray(x * 2), math.exp(total), complex(total),
     )  # fmt: skip
 
