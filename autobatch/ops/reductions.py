@@ -39,7 +39,7 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     Raises:
         AxisError: an axis outside the example's dimensions, or one named twice.
     """
-    if axis is None or (ndim == 0 and axis in (0, -1)):
+    if axis is None:
         return tuple(range(ndim))
     if not isinstance(axis, tuple):
         axis = (axis,)
@@ -50,6 +50,11 @@ def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) ->
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
     return tuple(size for axis, size in enumerate(sizes) if axis not in axes)
+
+
+def ufunc_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """`normal_axes` for what is a ufunc's reduce: that takes axis 0 and -1 of an array without dimensions."""
+    return () if ndim == 0 and axis in (0, -1) else normal_axes(axis, ndim)
 
 
 def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
@@ -262,7 +267,7 @@ def _np_sum(
     a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO,
     where: Any = _NO,
 ) -> Any:  # fmt: skip
-    return sum_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(dtype, initial, where, out))
+    return sum_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(dtype, initial, where, out))
 
 
 @implements(np.prod)
@@ -271,31 +276,31 @@ def _np_prod(
     where: Any = _NO,
 ) -> Any:  # fmt: skip
     options = _options(dtype, initial, where, out)
-    return prod_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **options)
+    return prod_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **options)
 
 
 @implements(np.max, np.amax)
 def _np_max(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO, where: Any = _NO
 ) -> Any:
-    return amax_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, initial, where, out))
+    return amax_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, initial, where, out))
 
 
 @implements(np.min, np.amin)
 def _np_min(
     a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO, where: Any = _NO
 ) -> Any:
-    return amin_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, initial, where, out))
+    return amin_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, initial, where, out))
 
 
 @implements(np.any)
 def _np_any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, *, where: Any = _NO) -> Any:
-    return any_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, _NO, where, out))
+    return any_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, _NO, where, out))
 
 
 @implements(np.all)
 def _np_all(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, *, where: Any = _NO) -> Any:
-    return all_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, _NO, where, out))
+    return all_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, _NO, where, out))
 
 
 def one_axis(a: Any, axis: Any) -> int | None:

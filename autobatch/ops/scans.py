@@ -132,13 +132,13 @@ argsort_p = Op("argsort", _argsort, rule=_sort_rule, kind="scan")
 @implements(np.cumsum)
 def _np_cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     no_options(out=out)
-    return cumsum_p(a, axis=one_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+    return cumsum_p(a, axis=_scan_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
 
 
 @implements(np.cumprod)
 def _np_cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     no_options(out=out)
-    return cumprod_p(a, axis=one_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+    return cumprod_p(a, axis=_scan_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
 
 
 def _sort_params(a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> dict[str, Any]:
@@ -148,13 +148,19 @@ def _sort_params(a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> dict[
         if kind is not None:
             raise ValueError("`kind` and `stable` parameters can't be provided at the same time. Use only one of them.")
         kind = "stable" if stable else None
-    if ndim_of(a) == 0 and axis is not None:
-        np.lib.array_utils.normalize_axis_index(axis, 0)
-    return {"axis": one_axis(a, axis), "kind": kind}
+    return {"axis": _scan_axis(a, axis), "kind": kind}
+
+
+def _scan_axis(a: Any, axis: Any) -> int | None:
+    """The axis of a scan; an array without dimensions is taken as one of length 1."""
+    at = one_axis(a, axis)
+    return at if ndim_of(a) else None
 
 
 @implements(np.sort)
 def _np_sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    if ndim_of(a) == 0 and axis is not None:
+        np.lib.array_utils.normalize_axis_index(axis, 0)
     return sort_p(a, **_sort_params(a, axis, kind, order, stable))
 
 
