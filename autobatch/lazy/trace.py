@@ -17,6 +17,7 @@ from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, Aval, Weak, aval_of, foresee, freeze, shared_aval
 from autobatch.lazy.execute import Signature, Wave, launch_wave
+from autobatch.lazy.gather import row_p
 from autobatch.lazy.stats import Stats
 
 __all__ = ["Trace"]
@@ -269,8 +270,8 @@ class Trace:
         """Record a look-up that was put off."""
         handle._ab_rebind(lookups.now(handle))
 
-    def value(self, handle: LazyArray) -> Any:
-        """The value behind a handle: waits until it has been launched."""
+    def place(self, handle: LazyArray) -> None:
+        """Wait until a value has been launched: `source` and `row` then say where it is."""
         if handle.source is None:
             if handle.wave is None:
                 self.settle(handle)
@@ -278,8 +279,15 @@ class Trace:
                 if not handle.wave.done:
                     self.wait()
                 handle.wave.resolve(handle)
+
+    def value(self, handle: LazyArray) -> Any:
+        """The value behind a handle: waits until it has been launched."""
+        if handle.source is None:
+            self.place(handle)
         row = handle.row
-        return handle.source if row < 0 else handle.source[row]
+        if row < 0:
+            return handle.source
+        return handle.source[row] if type(handle.source) is np.ndarray else row_p(handle.source, row=row)
 
     def wait(self) -> None:
         """Come back when everything recorded has been launched."""

@@ -115,7 +115,7 @@ def finish(trace: Trace, value: Any) -> Any:
         if type(x) is not LazyArray or x.trace is not trace:
             return x
         if x.source is None:
-            trace.value(x)
+            trace.place(x)
         source, row = x.source, x.row
         if row < 0:
             return source.copy() if row == -2 and type(source) is np.ndarray else source

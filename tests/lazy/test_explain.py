@@ -1,0 +1,47 @@
+"""`ab.explain`: the report is what happened."""
+
+import inspect
+
+import numpy as np
+
+import autobatch as ab
+from tests.lazy.helpers import normal, vectors
+
+
+def branches(x, w):
+    y = x @ w
+    if y.sum() > 0:
+        return np.tanh(y)
+    return np.linalg.cond(np.outer(y, y) + w)
+
+
+def test_the_report_counts():
+    xs, w = vectors(20, 4), normal(4, 4)
+    positive = sum((x @ w).sum() > 0 for x in xs)
+    report = ab.explain(branches, xs, w=w)
+    rows = {row.op: row for row in report.rows}
+    assert (rows["matmul"].calls, rows["matmul"].launches, rows["matmul"].mean_group) == (20, 1, 20.0)
+    assert (rows["tanh"].calls, rows["tanh"].launches) == (positive, 1)
+    assert rows["matmul"].signature == "float32[4], float32[4, 4]s"
+    assert report.calls == sum(row.calls for row in report.rows)
+    first_line = inspect.getsourcelines(branches)[1]
+    assert [(forced.line, forced.times) for forced in report.forced] == [(first_line + 2, 20), (first_line + 4, 20 - positive)]
+    assert list(report.fallbacks.values()) == [20 - positive]
+
+
+def test_the_report_prints_as_an_aligned_table():
+    text = str(ab.explain(branches, vectors(20, 4), w=normal(4, 4)))
+    lines = text.splitlines()
+    assert lines[0].startswith("20 examples: ")
+    assert lines[2].split() == ["op", "signature", "calls", "launches", "mean", "group", "ms"]
+    table = lines[2 : lines.index("", 3)]
+    assert len({line.rindex(" ") for line in table if line.endswith(("0", "1"))}) <= 2
+    assert any(line.startswith("matmul") and " 20.0 " in line for line in lines)
+    assert "not batched:" in lines
+    assert f"{__file__}:" in text
+
+
+def test_nothing_to_report():
+    report = ab.explain(lambda x: x, [])
+    assert (report.examples, report.launches, report.calls) == (0, 0, 0)
+    assert "0 examples" in str(report)
