@@ -108,7 +108,8 @@ def _function_of(target: ast.expr, body: ast.expr, depth: int = 0) -> ast.expr:
             unpack = _function_of(part, body, depth + 1)
             body = expression("STEP(PART)", part, STEP=unpack, PART=name(inner, part))
             names.append(inner)
-    step = _lambda(names[::-1], body, target)
+    names = [each if each not in names[:place] else f"_ab_unused_{depth}_{place}" for place, each in enumerate(names)]
+    step = _lambda(names[::-1], body, target)  # of equal names, the last one binds
     return _lambda([item], expression("STEP(*_ab_unpack(ITEM))", target, STEP=step, ITEM=name(item, target)), target)
 
 

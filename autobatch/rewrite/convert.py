@@ -16,7 +16,7 @@ from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
 from autobatch.rewrite.loops import Loops
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.source import NoSourceError, find
-from autobatch.rewrite.stores import Stores
+from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "convert", "source"]
 
@@ -101,6 +101,9 @@ def _convert(function: FunctionType) -> _Converted:
         _check(tree)
         if owner is not None:
             _Mangle(owner).visit(tree)
+        for part in ast.walk(tree):
+            if isinstance(part, ast.FunctionDef):
+                part.ownership = Ownership(part)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
         compiled = _compile(tree, code)
@@ -195,13 +198,14 @@ def _compile(tree: ast.FunctionDef, code: CodeType) -> CodeType:
         [tree],
         [],
     )
-    defaults = tree.args.defaults, tree.args.kw_defaults
+    defaults, own_name = (tree.args.defaults, tree.args.kw_defaults), tree.name
+    tree.name = "_ab_function"  # its own name must stay a global or captured one
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
     module = ast.fix_missing_locations(ast.Module([factory], []))
     outer = compile(module, code.co_filename, "exec", dont_inherit=True)
-    tree.args.defaults, tree.args.kw_defaults = defaults
+    (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
-    (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == tree.name]
+    (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
     return inner.replace(co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
 

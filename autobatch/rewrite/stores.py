@@ -106,7 +106,8 @@ class Stores(ast.NodeTransformer):
 
     `X[I] = V` becomes `_ab_setitem(V, X, I)`, `X.a = V` becomes `_ab_setattr(V, X, "a")`, `n += V` becomes
     `n = _ab_update("+", n, V)`; other targets go through temporary names. A fresh array under a name that is written
-    into becomes one per lane (`_ab_own`). Runs after the loops, which need to see what is stored where.
+    into becomes one per lane (`_ab_own`). Runs after the loops, which need to see what is stored where; who owns what
+    was read off the user's syntax before (`function.ownership`).
     """
 
     removes = "assignment to an item or an attribute, and augmented assignment"
@@ -114,7 +115,7 @@ class Stores(ast.NodeTransformer):
     def __init__(self, function: ast.FunctionDef) -> None:
         self.count = 0
         self.top = function
-        self.owned = Ownership(function)
+        self.owned: Ownership = function.ownership  # type: ignore[attr-defined]
 
     @staticmethod
     def remains(node: ast.AST) -> bool:
@@ -123,7 +124,7 @@ class Stores(ast.NodeTransformer):
         return isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:  # noqa: N802
-        owned, self.owned = self.owned, Ownership(node)
+        owned, self.owned = self.owned, node.ownership  # type: ignore[attr-defined]
         self.generic_visit(node)
         self.owned = owned
         return node
