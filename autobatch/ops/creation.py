@@ -70,8 +70,26 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **_: 
     return np.copy(broadcast_to_p(fill_value, *operands, shape=template))
 
 
+def _like_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x = operands[0]
+    return Batched(np.full(shape_of(x.data), **params), x.sizes)
+
+
+# Its vjp gives nothing back, but the result stands on the tape of its operand, so that what carries a gradient can be
+# written into it.
+like_p = Op(
+    "full_like",
+    lambda a, fill_value, dtype: np.full(np.shape(a), fill_value, dtype),
+    rule=_like_rule,
+    vjp=lambda position, ct, out, args, params: None,
+    kind="creation",
+)
+
+
 def _like(a: Any, value: Any, dtype: Any, shape: Any) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
+    if shape is None:
+        return like_p(a, fill_value=value, dtype=dtype)
     return _constant(shape_of(a) if shape is None else shape, value, dtype)
 
 
