@@ -13,7 +13,14 @@ from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.ops.sizes import lanes_of
 
-__all__ = ["lanewise"]
+__all__ = ["lanewise", "values_of"]
+
+_detach_p = Op("values", lambda x: x)  # no vjp: what it gives carries no gradient
+
+
+def values_of(x: Any) -> np.ndarray:
+    """The plain values of an array that may carry a gradient, where none flows back."""
+    return np.asarray(_detach_p(x))
 
 
 def lanewise(name: str, impl: Callable[..., Any], *, dynamic: bool = True) -> Op:
@@ -31,7 +38,7 @@ def _no_gradient(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 
 def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes = lanes_of(operands)
-    columns = [_examples(x) if isinstance(x, Batched) else [np.asarray(x)] * lanes for x in operands]
+    columns = [_examples(x) if isinstance(x, Batched) else [values_of(x)] * lanes for x in operands]
     results = [np.asarray(op.impl(*row, **params)) for row in zip(*columns, strict=True)]
     if not results:
         dummies = [np.zeros(x.data.shape[1:], x.data.dtype) if isinstance(x, Batched) else x for x in operands]
@@ -49,6 +56,6 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 
 def _examples(x: Batched) -> list[np.ndarray]:
-    data = np.asarray(x.data)
+    data = values_of(x.data)
     corners = [size.values if isinstance(size, Lengths) else np.full(len(data), size) for size in x.sizes]
     return [data[(lane, *(slice(int(corner[lane])) for corner in corners))] for lane in range(len(data))]

@@ -9,6 +9,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
+from autobatch.ops.composite_lanes import values_of
 from autobatch.ops.composite_layout import on_axis
 from autobatch.ops.creation import arange
 from autobatch.ops.selecting import into
@@ -121,7 +122,7 @@ def _array_equal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -
     if a.rank != b.rank:
         return Batched(np.zeros(lanes, bool), ())
     alike = np.ones(lanes, bool)
-    left, right = np.asarray(a.data), np.asarray(b.data)
+    left, right = values_of(a.data), values_of(b.data)
     for axis, (one, two) in enumerate(zip(a.sizes, b.sizes, strict=True)):
         if not same_size(one, two):
             alike &= getattr(one, "values", one) == getattr(two, "values", two)

@@ -12,11 +12,11 @@ import numpy as np
 
 from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.indexing_rows import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.indexing_spec import FULL, Spec
-from autobatch.ops.kinds import broadcast_sizes
+from autobatch.ops.kinds import broadcast_sizes, select
 from autobatch.ops.sizes import lanes_of, per_lane, slice_lengths, to_width
 
 __all__ = ["basic_index", "flat_positions", "getitem_rule", "scatter_rule"]
@@ -177,12 +177,15 @@ class _Reader:
         if self.batched and not first.any() and (step == 1).all():
             index = (slice(None),) * (axis + 1) + (slice(0, width),)
             self.data = self.data[index]
-        else:
-            steps = np.arange(width)
-            positions = first[:, None] + step[:, None] * steps
-            positions = np.where(steps < lengths[:, None], positions, -1)
-            self.data = gather_axis(self.data, axis, positions, unique=self.batched, shared=not self.batched)
-            self.batched = True
+            self.sizes[axis] = Lengths(lengths)
+            if is_boxed(self.data):  # elements cut off are padding now, and send no cotangent back
+                self.data = select(self.data, self.sizes)
+            return
+        steps = np.arange(width)
+        positions = first[:, None] + step[:, None] * steps
+        positions = np.where(steps < lengths[:, None], positions, -1)
+        self.data = gather_axis(self.data, axis, positions, unique=self.batched, shared=not self.batched)
+        self.batched = True
         self.sizes[axis] = Lengths(lengths)
 
     def _gather(self, advanced: list[tuple[int, Any]]) -> tuple[list[Size], list[int]]:

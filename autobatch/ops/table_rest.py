@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.lib.recfunctions
+import numpy.polynomial
 import numpy.testing.overrides
 
 from autobatch.core.aval import dtype_of
