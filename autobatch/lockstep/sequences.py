@@ -34,7 +34,9 @@ class LaneSequence:
 
     def shortest(self) -> int:
         lengths = self.lengths()
-        return lengths if isinstance(lengths, int) else int(lengths.min(initial=0))
+        if isinstance(lengths, int):
+            return lengths
+        return int(lengths.min()) if len(lengths) else 0
 
     def open(self, order: Any) -> None:
         """Arrange the lanes in a loop's order (None: as they are)."""
