@@ -123,7 +123,11 @@ class MaskedBatch(Batched, ArrayBatch):
         """The data of each example without its padding: views, or Python scalars where examples are that."""
         if self.scalar is not None:
             return self.data.tolist()
-        return super().examples() if is_boxed(self.data) or self.is_ragged else list(self.data)
+        if is_boxed(self.data) or any(self.dims[1:]):
+            return super().examples()
+        if not self.is_ragged:
+            return list(self.data)
+        return [row[:length] for row, length in zip(self.data, self.lengths.tolist(), strict=True)]
 
     def _lane(self, index: int) -> Any:
         if self.scalar is not None:

@@ -35,13 +35,20 @@ def is_python(value: Any) -> bool:
     return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))
 
 
+# Below, an operand is an array of lanes or one Python number; at least one is an array.
+
+
 def _add(x: Any, y: Any) -> Any:
     out = x + y
+    if type(y) is int:
+        return None if (out < x if y >= 0 else out > x).any() else out
     return None if (((x ^ out) & (y ^ out)) < 0).any() else out
 
 
 def _sub(x: Any, y: Any) -> Any:
     out = x - y
+    if type(y) is int:
+        return None if (out > x if y >= 0 else out < x).any() else out
     return None if (((x ^ y) & (x ^ out)) < 0).any() else out
 
 
@@ -51,42 +58,45 @@ def _mul(x: Any, y: Any) -> Any:
 
 
 def _truediv(x: Any, y: Any) -> Any:
-    if _any_zero(y) or not (_fits_float(x) and _fits_float(y)):
-        return None
-    return np.true_divide(x, y)
+    return None if _has_zero(y) or not (_is_exact(x) and _is_exact(y)) else np.true_divide(x, y)
 
 
 def _floordiv(x: Any, y: Any) -> Any:
-    return None if _any_zero(y) or np.any(np.equal(x, _INT64.min)) else np.floor_divide(x, y)
+    return None if _has_zero(y) or _may_overflow(x, y) else np.floor_divide(x, y)
 
 
 def _mod(x: Any, y: Any) -> Any:
-    return None if _any_zero(y) or np.any(np.equal(x, _INT64.min)) else np.remainder(x, y)
-
-
-def _lshift(x: Any, y: Any) -> Any:
-    return None
+    return None if _has_zero(y) or _may_overflow(x, y) else np.remainder(x, y)
 
 
 def _rshift(x: Any, y: Any) -> Any:
-    return None if np.any(np.less(y, 0)) else np.right_shift(x, np.minimum(y, 63))
+    return None if np.less(y, 0).any() else np.right_shift(x, np.minimum(y, 63))
 
 
-def _any_zero(y: Any) -> bool:
-    return bool(np.any(np.equal(y, 0)))
+def _has_zero(y: Any) -> bool:
+    return not y.all() if isinstance(y, np.ndarray) else y == 0
 
 
-def _fits_float(x: Any) -> bool:
-    return bool(np.all(np.less_equal(np.abs(x), _EXACT)))
+def _is_exact(x: Any) -> bool:
+    """Whether float64 holds these ints exactly; NumPy's abs of the smallest int64 is itself, which it does."""
+    return bool((np.abs(x) <= _EXACT).all()) if isinstance(x, np.ndarray) else -_EXACT <= x <= _EXACT
+
+
+def _may_overflow(x: Any, y: Any) -> bool:
+    """Whether x // y may be -(-2**63), the one quotient that int64 does not hold."""
+    return (type(y) is not int or y == -1) and bool(np.equal(x, _INT64.min).any())
 
 
 def _float_div(x: Any, y: Any) -> Any:
-    return None if _any_zero(y) else np.true_divide(x, y)
+    return None if _has_zero(y) else np.true_divide(x, y)
 
 
-def _finite_div(ufunc: Any) -> Callable[..., Any]:
+def _finite(ufunc: Any) -> Callable[..., Any]:
+    """For ufuncs that are Python's on finite operands only."""
+
     def divide(x: Any, y: Any) -> Any:
-        return None if _any_zero(y) or not (np.all(np.isfinite(x)) and np.all(np.isfinite(y))) else ufunc(x, y)
+        finite = not _has_zero(y) and np.isfinite(x).all() and np.isfinite(y).all()
+        return ufunc(x, y) if finite else None
 
     return divide
 
@@ -98,9 +108,8 @@ _FAST: dict[str, tuple[Any, Any, bool]] = {
     "sub": (_sub, np.subtract, False),
     "mul": (_mul, np.multiply, False),
     "truediv": (_truediv, _float_div, False),
-    "floordiv": (_floordiv, _finite_div(np.floor_divide), False),
-    "mod": (_mod, _finite_div(np.remainder), False),
-    "lshift": (_lshift, None, False),
+    "floordiv": (_floordiv, _finite(np.floor_divide), False),
+    "mod": (_mod, _finite(np.remainder), False),
     "rshift": (_rshift, None, False),
     "and": (np.bitwise_and, None, True),
     "or": (np.bitwise_or, None, True),
@@ -156,18 +165,18 @@ def _exact(x: Any, kind: type) -> bool:
     """Whether float64 holds a real operand exactly, so that NumPy's mixed arithmetic is Python's."""
     if kind is not int:
         return kind is float or kind is bool
-    return -_EXACT <= x <= _EXACT if type(x) is int else _fits_float(x.data)
+    return _is_exact(x if type(x) is int else x.data)
 
 
 def _data(x: Any) -> Any:
     if getattr(x, "scalar", None) is None:
-        return np.float64(x)
+        return float(x)
     return x.data if x.scalar is float else x.data.astype(np.float64)
 
 
 def _ints(x: Any) -> Any:
     if getattr(x, "scalar", None) is None:
-        return np.int64(x)
+        return int(x)
     return x.data if x.scalar is int else x.data.astype(np.int64)
 
 
