@@ -22,17 +22,19 @@ class LazyArray(FastOperators):
     was put off has neither, but `pending`.
     """
 
-    __slots__ = ("_ab_rank", "trace", "aval", "wave", "ref", "source", "row", "pending", "_view", "_views",
+    __slots__ = ("trace", "aval", "wave", "ref", "source", "row", "pending", "_view", "_views",
                  "__weakref__")  # fmt: skip
 
     def __init__(self, trace: Any, aval: Aval, wave: Any, ref: int) -> None:
-        self._ab_rank = trace.level
         self.trace = trace
         self.aval = aval
         self.wave = wave
         self.ref = ref
         self.source = None
-        self._view = None
+
+    @property
+    def _ab_rank(self) -> int:
+        return self.trace.level
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         return self.trace.record(op, args, params)

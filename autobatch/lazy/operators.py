@@ -114,8 +114,9 @@ class FastOperators(ArrayFace):
         known = trace.views.get(key)
         if known is None:
             out = super().__getitem__(index)
-            record = out._view if type(out) is type(self) and out.wave is wave and trace.wave is wave else None
-            if record is not None and record.base is self and (self._view is None or not record.contiguous):
+            record = getattr(out, "_view", None) if type(out) is type(self) and out.wave is wave and trace.wave is wave else None
+            above = getattr(self, "_view", None)
+            if record is not None and record.base is self and (above is None or above.contiguous):
                 trace.views[key] = trace.signature_of(out), record.derive, record.restore, record.args, record.contiguous
             return out
         sig, derive, restore, args, contiguous = known
@@ -125,7 +126,7 @@ class FastOperators(ArrayFace):
             out = trace.append_two(wave, sig, self.ref, wave.external(position, -1))
         else:
             out = trace.append(wave, sig, self.ref)
-        above = self._view
+        above = getattr(self, "_view", None)
         out._view = _View(self, derive, restore, args, contiguous and (above is None or above.contiguous))
         try:
             self._views.append(weakref.ref(out))

@@ -23,6 +23,7 @@ from autobatch.lazy.stats import Stats
 __all__ = ["Trace"]
 
 _SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
+_new = object.__new__
 
 
 class Trace:
@@ -81,7 +82,12 @@ class Trace:
         """Record a call of a known signature and one operand."""
         wave.refs.append(first)
         sigs = wave.sigs
-        out = LazyArray(self, sig.out, wave, len(sigs))
+        out = _new(LazyArray)  # without the call of its __init__
+        out.trace = self
+        out.aval = sig.out
+        out.wave = wave
+        out.ref = len(sigs)
+        out.source = None
         sigs.append(sig.index)
         self._room -= sig.nbytes
         if self._room < 0:
@@ -94,7 +100,12 @@ class Trace:
         refs.append(first)
         refs.append(second)
         sigs = wave.sigs
-        out = LazyArray(self, sig.out, wave, len(sigs))
+        out = _new(LazyArray)
+        out.trace = self
+        out.aval = sig.out
+        out.wave = wave
+        out.ref = len(sigs)
+        out.source = None
         sigs.append(sig.index)
         self._room -= sig.nbytes
         if self._room < 0:
