@@ -33,6 +33,7 @@ _PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
 
 _FLOAT = np.dtype(np.float64)
 _ndarray = np.ndarray
+_WEAK = frozenset((float, int, bool))
 _PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never boxed: skip the dispatch
 
 # A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf.
@@ -141,12 +142,13 @@ class TapeArray(ArrayFace):
             values.append(arg)
         if tape.closed:
             _refuse_closed(op)
-        out = op.impl(*values, **params) if plain else op(*values, **params)
-        if type(self.value) is float and op.impl in _PYTHON_OPERATORS:
-            out = _as_python(op, values, out)
-            if op.vjp is None or type(out) is not float:
-                return out
-        elif op.vjp is None or out.dtype.kind not in "fc":
+        if not plain:
+            out = op(*values, **params)
+        elif type(self.value) is float and op.impl in _PYTHON_OPERATORS and all(type(x) in _WEAK for x in values):
+            out = _PYTHON_OPERATORS[op.impl](*values)
+        else:
+            out = op.impl(*values, **params)
+        if op.vjp is None or (type(out) is not float and out.dtype.kind not in "fc"):
             return out
         nodes = tape.nodes
         nodes.append((op, out, values, params, parents))
@@ -237,17 +239,8 @@ class TapeArray(ArrayFace):
         return f"TapeArray({self.value!r})"
 
 
-
-
 def _refuse_closed(op: Op) -> NoReturn:
     raise UnsupportedError(
         f"{op.name} on a value from an ab.grad call that has returned; its gradient can no longer be taken: return "
         "values as auxiliary output (has_aux=True) instead of storing them from inside the function"
     )
-
-
-def _as_python(op: Op, values: Sequence[Any], out: Any) -> Any:
-    """The result of an operator between Python numbers, as Python gives it: weak, with Python's exceptions."""
-    if all(type(value) in (int, float, bool) for value in values):
-        return _PYTHON_OPERATORS[op.impl](*values)
-    return out

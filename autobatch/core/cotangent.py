@@ -124,7 +124,7 @@ class Contributions:
         if self.dense is None:
             kind = type(sparse[0])
             if all(type(part) is kind for part in sparse):
-                return sparse[0] if len(sparse) == 1 else kind.combine(sparse)
+                return sparse[0] if len(sparse) == 1 else kind.combine(sparse[::-1])  # in the order of the reads
             return _add_all(sparse[0].to_dense(), sparse[1:], owned=True)
         return _add_all(self.dense, sparse, owned=self.owned)
 
