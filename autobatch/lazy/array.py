@@ -22,8 +22,18 @@ class LazyArray(FastOperators):
     was put off has neither, but `pending`.
     """
 
-    __slots__ = ("trace", "aval", "wave", "ref", "source", "row", "pending", "_view", "_views",
-                 "__weakref__")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_view",
+        "_views",
+        "aval",
+        "pending",
+        "ref",
+        "row",
+        "source",
+        "trace",
+        "wave",
+    )  # fmt: skip
 
     def __init__(self, trace: Any, aval: Aval, wave: Any, ref: int) -> None:
         self.trace = trace
@@ -45,7 +55,9 @@ class LazyArray(FastOperators):
     def _ab_rebind(self, new: Any) -> None:
         """Become `new`: what an in-place write leaves in its target."""
         if self.aval.shared:
-            self.trace.failed = NeedsLoop("an example writes into a shared array, which the examples after it would see")
+            self.trace.failed = NeedsLoop(
+                "an example writes into a shared array, which the examples after it would see"
+            )
             raise self.trace.failed
         if type(new) is not LazyArray:
             new = self.trace.known(np.asarray(new))
@@ -130,7 +142,7 @@ class LazyArray(FastOperators):
     def __trunc__(self) -> Any:
         return math.trunc(self._value())
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         if self.aval.scalar:
             return hash(self._value())
         raise TypeError("unhashable type: 'numpy.ndarray'")

@@ -23,7 +23,7 @@ class Aval:
         nbytes: the size of one value.
     """
 
-    __slots__ = ("shape", "ndim", "dtype", "scalar", "shared", "nbytes", "key", "weak")
+    __slots__ = ("dtype", "key", "nbytes", "ndim", "scalar", "shape", "shared", "weak")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, scalar: bool, shared: bool = False) -> None:
         self.shape = shape
@@ -54,7 +54,7 @@ class Aval:
 class Weak:
     """The place of a Python number in a signature: its type counts in NumPy's promotion, its value does not."""
 
-    __slots__ = ("kind", "key")
+    __slots__ = ("key", "kind")
     shared = True
     scalar = True
     nbytes = 0

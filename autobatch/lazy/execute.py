@@ -31,7 +31,7 @@ class Signature:
         errors: NumPy's handling of floating-point errors there (`np.errstate`), which its launches follow.
     """
 
-    __slots__ = ("op", "params", "avals", "out", "index", "where", "nbytes", "shared", "text", "errors")
+    __slots__ = ("avals", "errors", "index", "nbytes", "op", "out", "params", "shared", "text", "where")
 
     def __init__(
         self, op: Op, params: dict[str, Any], avals: Sequence[Any], out: Aval, index: int, where: tuple[str, int]
@@ -46,7 +46,9 @@ class Signature:
         self.nbytes = out.nbytes
         self.shared = all(aval.shared for aval in avals)
         if op.kind == "index" and out.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
-            self.shared = False  # which row is read depends on the example; one large enough is rather an operand of its own
+            self.shared = (
+                False  # which row is read depends on the example; one large enough is rather an operand of its own
+            )
         shown = [repr(aval) for aval in avals] + [f"{name}={value!r}" for name, value in params.items()]
         self.text = ", ".join(shown)
 
@@ -62,7 +64,7 @@ class Wave:
         done: it was launched; `buffers`, `buffer_of` and `row_of` then say where each node's value is.
     """
 
-    __slots__ = ("sigs", "refs", "sources", "rows", "large", "keep", "done", "error", "buffers", "buffer_of", "row_of")
+    __slots__ = ("buffer_of", "buffers", "done", "error", "keep", "large", "refs", "row_of", "rows", "sigs", "sources")
 
     def __init__(self) -> None:
         self.sigs = array("q")
@@ -74,6 +76,8 @@ class Wave:
         self.done = False
         self.error: BaseException | None = None
         self.buffers: list[Any] = []
+        self.buffer_of: Any = None
+        self.row_of: Any = None
 
     def external(self, source: Any, row: int) -> int:
         """The reference of a value from outside."""
@@ -144,7 +148,7 @@ def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
 class _Run:
     """The state of one launch: which row of which buffer each reference is."""
 
-    __slots__ = ("wave", "refs", "offsets", "count", "buffers", "buffer_of", "row_of")
+    __slots__ = ("buffer_of", "buffers", "count", "offsets", "refs", "row_of", "wave")
 
     def __init__(self, wave: Wave, refs: np.ndarray, offsets: np.ndarray) -> None:
         self.wave = wave
@@ -200,7 +204,7 @@ class _Run:
 
     def _operand(self, token: Any, refs: np.ndarray, ragged: bool) -> Any:
         """One operand of a group: a shared value, or `Batched` rows, or `Packed` values of any length."""
-        wave, sources = self.wave, self.wave.sources
+        _wave, sources = self.wave, self.wave.sources
         if type(token) is Weak:
             return _weak([sources[-ref - 1] for ref in refs.tolist()], token.kind)
         if token.shared:

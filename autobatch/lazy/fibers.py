@@ -9,7 +9,7 @@ import greenlet
 from autobatch.core.lanes import Example, example
 from autobatch.lazy.trace import Trace
 
-__all__ = ["LaunchFailed", "active_trace", "run_examples"]
+__all__ = ["LaunchError", "active_trace", "run_examples"]
 
 _active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatch_trace", default=None)
 active_trace = _active.get
@@ -17,7 +17,7 @@ active_trace = _active.get
 _PARK, _URGENT = object(), object()
 
 
-class LaunchFailed(Exception):
+class LaunchError(Exception):
     """A batched call raised: which example is at fault is not known."""
 
 
@@ -34,7 +34,7 @@ def run_examples(
         after it were ended.
 
     Raises:
-        LaunchFailed: from the error of a batched call.
+        LaunchError: from the error of a batched call.
     """
     hub = _Hub(trace, call, count, settle)
     try:
@@ -47,7 +47,19 @@ def run_examples(
 class _Hub:
     """The greenlet that starts, resumes and ends the fibers."""
 
-    __slots__ = ("trace", "call", "count", "settle", "results", "failed", "error", "fibers", "me", "closing", "finished")
+    __slots__ = (
+        "call",
+        "closing",
+        "count",
+        "error",
+        "failed",
+        "fibers",
+        "finished",
+        "me",
+        "results",
+        "settle",
+        "trace",
+    )
 
     def __init__(self, trace: Trace, call: Callable[[int], Any], count: int, settle: Callable[[Any], Any]) -> None:
         self.trace = trace
@@ -97,7 +109,7 @@ class _Hub:
                 self._settle_finished()
                 self.trace.example = index
                 outcome = fiber.switch()
-        except LaunchFailed:
+        except LaunchError:
             raise
         except Exception as error:
             self.failed, self.error = index, error
@@ -112,7 +124,7 @@ class _Hub:
         try:
             self.trace.launch()
         except Exception as error:
-            raise LaunchFailed from error
+            raise LaunchError from error
 
     def _settle_finished(self) -> None:
         """Let go of the waves that finished examples hold."""

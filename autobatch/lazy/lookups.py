@@ -1,7 +1,7 @@
 """Look-ups that wait to see what becomes of their rows: a reduction over them makes the two one bag.
 
-`table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`, `.min(0)` or
-`(rows * weights[:, None]).sum(0)` then records one `bag_p`, whose signature leaves the number of ids out; any other use
+`table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`, `.min(0)`
+or `(rows * weights[:, None]).sum(0)` then records one `bag_p`, whose signature leaves the number of ids out; any other use
 records the look-up itself.
 """
 
@@ -72,8 +72,8 @@ def _put_off(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> Laz
 def _read_now(table: LazyArray, index: Any) -> Any:
     lookup = getattr(table.source, "_ab_lookup", None)
     if lookup is None:
-        return ArrayFace.__getitem__(table, index)  # type: ignore[attr-defined]
-    return lookup(table, index, lambda i: ArrayFace.__getitem__(table, i))  # type: ignore[attr-defined]
+        return ArrayFace.__getitem__(table, index)
+    return lookup(table, index, lambda i: ArrayFace.__getitem__(table, i))
 
 
 def now(handle: LazyArray) -> Any:

@@ -9,7 +9,7 @@ from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.errors import ShapeError, UnsupportedError, note_example
-from autobatch.lazy.fibers import LaunchFailed, active_trace, run_examples
+from autobatch.lazy.fibers import LaunchError, active_trace, run_examples
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.values import finish, wrap_example, wrap_shared
@@ -70,7 +70,7 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     try:
         with _collector_paused():
             results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result))
-    except LaunchFailed as launch:
+    except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
     else:
         if error is None and trace.failed is None:
@@ -102,7 +102,7 @@ def _map_inside(
 
 def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that `ab.batch` decorated; any other function as it is."""
-    return f.__wrapped__ if getattr(f, "_ab_batched", False) else f  # type: ignore[attr-defined]
+    return f.__wrapped__ if getattr(f, "_ab_batch", False) else f  # type: ignore[attr-defined]
 
 
 def _elements(sequence: Any) -> list[Any]:

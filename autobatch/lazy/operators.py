@@ -114,10 +114,20 @@ class FastOperators(ArrayFace):
         known = trace.views.get(key)
         if known is None:
             out = super().__getitem__(index)
-            record = getattr(out, "_view", None) if type(out) is type(self) and out.wave is wave and trace.wave is wave else None
+            record = (
+                getattr(out, "_view", None)
+                if type(out) is type(self) and out.wave is wave and trace.wave is wave
+                else None
+            )
             above = getattr(self, "_view", None)
             if record is not None and record.base is self and (above is None or above.contiguous):
-                trace.views[key] = trace.signature_of(out), record.derive, record.restore, record.args, record.contiguous
+                trace.views[key] = (
+                    trace.signature_of(out),
+                    record.derive,
+                    record.restore,
+                    record.args,
+                    record.contiguous,
+                )
             return out
         sig, derive, restore, args, contiguous = known
         if kind is int:

@@ -1,7 +1,7 @@
 """Which recorded calls are launched together, and in which order.
 
-A graph is flat: `sigs[i]` is the signature of node i, `refs[offsets[i]:offsets[i + 1]]` its operands; nodes are >= 0 and
-come before their users, what is outside the graph is < 0. Every policy takes time linear in nodes and references
+A graph is flat: `sigs[i]` is the signature of node i, `refs[offsets[i]:offsets[i + 1]]` its operands; nodes are >= 0
+and come before their users, what is outside the graph is < 0. Every policy takes time linear in nodes and references
 (agenda: plus launches times signatures) and returns the nodes in launch order and where each launch starts.
 
 By depth: calls of one signature at one depth. By agenda (Neubig et al. 2017, "On-the-fly operation batching in dynamic
@@ -160,7 +160,7 @@ def refine(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, marks: np.nd
     Returns:
         The new signature of each node, and for each new signature the old one.
     """
-    rows, where, new = np.unique(_marked(sigs, offsets, refs, marks), return_index=True, return_inverse=True)
+    _rows, where, new = np.unique(_marked(sigs, offsets, refs, marks), return_index=True, return_inverse=True)
     return new.astype(np.int64), sigs[where]
 
 

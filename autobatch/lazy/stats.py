@@ -19,7 +19,7 @@ class Stats:
         group_sizes: how many calls each launch covered, in order.
     """
 
-    __slots__ = ("launches", "calls", "rounds", "by_signature", "forced", "fallbacks", "group_sizes")
+    __slots__ = ("by_signature", "calls", "fallbacks", "forced", "group_sizes", "launches", "rounds")
 
     def __init__(self) -> None:
         self.launches = 0

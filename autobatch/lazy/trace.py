@@ -38,8 +38,23 @@ class Trace:
         stats: what happened so far.
     """
 
-    __slots__ = ("level", "wave", "example", "park", "stats", "_sigs", "_table", "_room", "_budget", "_consts", "_memo",
-                 "_shared", "failed", "fast", "views")  # fmt: skip
+    __slots__ = (
+        "_budget",
+        "_consts",
+        "_memo",
+        "_room",
+        "_shared",
+        "_sigs",
+        "_table",
+        "example",
+        "failed",
+        "fast",
+        "level",
+        "park",
+        "stats",
+        "views",
+        "wave",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.level = next_level()
@@ -153,10 +168,7 @@ class Trace:
             except TypeError:  # an attribute that cannot be compared
                 return self.run_now(op, args, params)
         interned = tuple(key)
-        if interned in self._sigs:
-            sig = self._sigs[interned]
-        else:
-            sig = self._new_signature(interned, op, args, params)
+        sig = self._sigs[interned] if interned in self._sigs else self._new_signature(interned, op, args, params)
         if sig is None:
             return self.run_now(op, args, params)
         if sig.shared:
@@ -270,7 +282,7 @@ class Trace:
         return self.wrap(op(*values, **params))
 
     def wrap(self, result: Any) -> Any:
-        """A value that is there, as the example sees it: float arrays and values on a tape as handles, the rest plain."""
+        """A value that is there, as the example sees it: float arrays and values on a tape as handles, else plain."""
         if type(result) is np.ndarray:
             return self.known(result) if result.dtype.kind in "fc" and result.ndim else result
         if isinstance(result, tuple):
@@ -331,7 +343,7 @@ class Trace:
 
     def to_networkx(self) -> Any:
         """The recorded graph, for a person to look at."""
-        import networkx
+        import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
 
         graph = networkx.DiGraph()
         at = 0

@@ -23,11 +23,11 @@ def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
     """
     try:
         return _rebuild(tree, leaf, {})
-    except (_Cycle, RecursionError):
+    except (_CycleError, RecursionError):
         return tree
 
 
-class _Cycle(Exception):
+class _CycleError(Exception):
     pass
 
 
@@ -41,7 +41,7 @@ def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any]) -> Any
     is_dataclass = dataclasses.is_dataclass(kind)
     found = done.get(id(tree))
     if found is _BUSY:
-        raise _Cycle
+        raise _CycleError
     if found is not None:
         return found
     if not (is_dataclass or isinstance(tree, dict | list | tuple)):

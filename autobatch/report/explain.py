@@ -102,7 +102,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     left = [all(not _is_number(row[k]) for row in cells[1:]) for k in range(len(head))]
     return [
-        "  ".join(text.ljust(w) if is_left else text.rjust(w) for text, w, is_left in zip(row, widths, left, strict=True))
+        "  ".join(text.ljust(w) if to_left else text.rjust(w) for text, w, to_left in zip(row, widths, left, strict=True))
         .rstrip()
         for row in cells
     ]  # fmt: skip

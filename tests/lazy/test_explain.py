@@ -25,7 +25,10 @@ def test_the_report_counts():
     assert rows["matmul"].signature == "float32[4], float32[4, 4]s"
     assert report.calls == sum(row.calls for row in report.rows)
     first_line = inspect.getsourcelines(branches)[1]
-    assert [(forced.line, forced.times) for forced in report.forced] == [(first_line + 2, 20), (first_line + 4, 20 - positive)]
+    assert [(forced.line, forced.times) for forced in report.forced] == [
+        (first_line + 2, 20),
+        (first_line + 4, 20 - positive),
+    ]
     assert list(report.fallbacks.values()) == [20 - positive]
 
 

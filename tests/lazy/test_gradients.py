@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.autodiff.tape import Tape
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 
 PARAMS = {
@@ -139,8 +140,6 @@ def test_a_gradient_of_a_gradient():
 
 
 def test_the_tape_sees_launches_not_calls():
-    from autobatch.autodiff.tape import Tape
-
     sizes = []
     for count in (2, 40):
         tape = Tape()

@@ -73,7 +73,9 @@ def reads_one_row_at_a_time(x, w):
 
 
 @pytest.mark.parametrize(
-    "f", [keeps_types, leaves_early, writes_in_place, asks_for_numbers, reads_one_row_at_a_time], ids=lambda f: f.__name__
+    "f",
+    [keeps_types, leaves_early, writes_in_place, asks_for_numbers, reads_one_row_at_a_time],
+    ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("count", [1, 7])
 def test_equals_the_loop(f, count):
@@ -182,7 +184,16 @@ def test_looks_up_rows_and_bags():
         h = np.zeros(4, np.float32)
         for row in rows:
             h = np.tanh(h + row)
-        return h, rows.sum(0), rows.mean(axis=0), np.max(rows, axis=0), rows[0], rows * 2, np.min(rows, 0), table[ids[-1]]
+        return (
+            h,
+            rows.sum(0),
+            rows.mean(axis=0),
+            np.max(rows, axis=0),
+            rows[0],
+            rows * 2,
+            np.min(rows, 0),
+            table[ids[-1]],
+        )
 
     docs = [np.random.default_rng(n).integers(0, 20, n) for n in (3, 5, 1)]
     check(f, docs, table=TABLE)
