@@ -11,9 +11,9 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
-from autobatch.ops.broadcasting import has_lengths, per_lane, unbroadcast
+from autobatch.ops.broadcasting import fill, has_lengths, per_lane, quietly, select, unbroadcast
 from autobatch.ops.einsum import einsum_p
 from autobatch.ops.table import UFUNCS, Declined, implements
 
@@ -21,10 +21,9 @@ __all__ = ["matmul_p"]
 
 
 def _matmul(x: Any, y: Any, **options: Any) -> Any:
-    if not options and np.ndim(y) == 2 and np.ndim(x) > 2:
-        x = np.asarray(x)
-        if x.shape[-1] == y.shape[0]:
-            return np.matmul(x.reshape(-1, y.shape[0]) if y.shape[0] else x, y).reshape(*x.shape[:-1], y.shape[1])
+    tall = type(x) is np.ndarray and x.ndim > 2 and type(y) is np.ndarray and y.ndim == 2 and not options
+    if tall and y.shape[0] and x.shape[-1] == y.shape[0]:
+        return np.matmul(x.reshape(-1, y.shape[0]), y).reshape(*x.shape[:-1], y.shape[1])
     return np.matmul(x, y, **options)
 
 
@@ -66,8 +65,8 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     if isinstance(x, Batched):
         if not isinstance(y, Batched):
             shape = shape_of(y)
-            if len(shape) == 2 and x.sizes and x.sizes[-1] == shape[0] and not has_lengths(x.sizes):
-                return Batched(op(x.data, y, **params), (*x.sizes[:-1], shape[1]))
+            if len(shape) == 2 and x.sizes and x.sizes[-1] == shape[0] and x.scalar is None:
+                return _tall(op, x, y, params, (*x.sizes[:-1], shape[1]))
         elif len(x.sizes) == len(y.sizes) > 1 and _plain_stack(x.sizes, y.sizes):
             return Batched(op(x.data, y.data, **params), (*x.sizes[:-1], y.sizes[-1]))
     if params:
@@ -77,6 +76,15 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     dtype = np.result_type(*(dtype_of(x.data if isinstance(x, Batched) else x) for x in operands))
     operands = [_as(x, dtype) for x in operands]
     return einsum_p.rule(einsum_p, operands, {"spec": matmul_spec(len(own[0]), len(own[1]))})  # type: ignore[misc]
+
+
+def _tall(op: Op, x: Batched, y: Any, params: dict[str, Any], sizes: tuple[Size, ...]) -> Batched:
+    """The rows of all lanes times a shared matrix. Under a tape padding rows are zero, both ways."""
+    if not has_lengths(x.sizes):
+        return Batched(op(x.data, y, **params), sizes)
+    if is_boxed(x.data) or is_boxed(y):
+        return Batched(select(op(fill(x, 0), y, **params), sizes), sizes)
+    return Batched(quietly(lambda: op(x.data, y, **params), lambda: op(fill(x, 0), y, **params)), sizes)
 
 
 def _plain_stack(x: tuple[Size, ...], y: tuple[Size, ...]) -> bool:

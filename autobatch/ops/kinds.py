@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
-from autobatch.core.batched import Batched, padding_mask
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.broadcasting import (
     align,
@@ -61,23 +61,46 @@ def elementwise(
 
 
 def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The rule of elementwise ops. Equal static sizes, the case of every recurrent step, go straight to the op."""
+    """The rule of elementwise ops.
+
+    Operands of equal sizes, the case of every recurrent step, go straight to the op. Where lengths vary, what the
+    padding makes the op complain of is not the examples' doing, and it runs again on harmless padding.
+    """
     x = operands[0]
     if len(operands) == 1:
-        if x.scalar is None and not has_lengths(x.sizes):
-            return Batched(op(x.data, **params), x.sizes)
+        if x.scalar is None:
+            if Lengths not in map(type, x.sizes):
+                return Batched(op(x.data, **params), x.sizes)
+            if op.pad is None or not is_boxed(x.data):
+                data = x.data
+                return Batched(
+                    quietly(lambda: op(data, **params), lambda: _general(op, operands, params).data), x.sizes
+                )
     elif len(operands) == 2:
         y = operands[1]
         if isinstance(x, Batched):
-            if x.scalar is None and not has_lengths(x.sizes):
+            if x.scalar is None:
                 if isinstance(y, Batched):
                     if y.scalar is None and x.sizes == y.sizes:
-                        return Batched(op(x.data, y.data, **params), x.sizes)
+                        return _alike(op, operands, params, x.data, y.data, x.sizes)
                 elif _fits(y, x):
-                    return Batched(op(x.data, y, **params), x.sizes)
-        elif y.scalar is None and not has_lengths(y.sizes) and _fits(x, y):
-            return Batched(op(x, y.data, **params), y.sizes)
+                    return _alike(op, operands, params, x.data, y, x.sizes)
+        elif y.scalar is None and _fits(x, y):
+            return _alike(op, operands, params, x, y.data, y.sizes)
     return _general(op, operands, params)
+
+
+def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: Any, sizes: tuple[Size, ...]) -> Batched:
+    """Two operands whose sizes need no alignment: of one size, or a shared one that fits."""
+    if Lengths not in map(type, sizes):
+        return Batched(op(x, y, **params), sizes)
+    if (
+        is_boxed(x)
+        or is_boxed(y)
+        or (isinstance(operands[0], Batched) and isinstance(operands[1], Batched) and x.shape != y.shape)
+    ):
+        return _general(op, operands, params)
+    return Batched(quietly(lambda: op(x, y, **params), lambda: _general(op, operands, params).data), sizes)
 
 
 def _fits(shared: Any, x: Batched) -> bool:
