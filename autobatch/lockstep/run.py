@@ -1,20 +1,20 @@
 """A lock-step call from its arguments to its result, and the loop over the examples where there is none."""
 
 import copy
+import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast, lane, lanes_of, leaves, stack_results
-from autobatch.core.batched import Batched, padding_mask
+from autobatch.batches.results import broadcast, lane, leaves, stack_results
+from autobatch.core.batched import Batched
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example, region
-from autobatch.core.pytree import is_node, map_tree
+from autobatch.core.pytree import TreeDef, is_node, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, note_example
 from autobatch.lockstep.calls import call, is_library
 from autobatch.lockstep.lists import LaneList
@@ -90,22 +90,33 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, convert: Any, size: int
 
 
 def _entered(tree: Any, root: Root) -> Any:
-    """An argument inside the run: its batches are new objects of the root region, with zeros for padding."""
+    """An argument inside the run: its batches are new objects of the root region, their padding as it came."""
 
     def enter(leaf: Any) -> Any:
-        if not isinstance(leaf, Batch):
-            return leaf
         if not isinstance(leaf, MaskedBatch):
             other = copy.copy(leaf)
             other.region = root
             return other
-        mask = padding_mask(leaf.sizes, leaf.data.shape[1:])
-        data = leaf.data
-        if mask is not None:
-            data = np.where(mask.reshape(mask.shape + (1,) * (data.ndim - mask.ndim)), data, np.zeros((), data.dtype))
-        return MaskedBatch.in_region(Batched(data, leaf.sizes, leaf.scalar), root)
+        return MaskedBatch.in_region(Batched(leaf.data, leaf.sizes, leaf.scalar), root)
 
-    return map_tree(enter, tree) if is_node(tree) else enter(tree)
+    return _map_batches(enter, tree)
+
+
+def _map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with its batches changed; parts without a batch stay the very objects that they are."""
+    if isinstance(tree, Batch):
+        return change(tree)
+    if not is_node(tree) or not any(isinstance(leaf, Batch) for leaf in leaves(tree)):
+        return tree
+    if isinstance(tree, dict):
+        keys, children = tuple(tree), list(tree.values())
+    elif isinstance(tree, list | tuple):
+        keys, children = tuple(range(len(tree))), list(tree)
+    else:
+        keys = tuple(field.name for field in dataclasses.fields(tree))
+        children = [getattr(tree, key) for key in keys]
+    one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys))
+    return unflatten(one_level, [_map_batches(change, child) for child in children])
 
 
 def _left(tree: Any, root: Root) -> Any:
@@ -152,9 +163,16 @@ def loop_over_examples(function: Any, args: Any, kwargs: Any, size: int) -> Any:
     Raises:
         whatever the first failing example raises, with a note that names it.
     """
-    columns = lanes_of((list(args), kwargs), size)
+    split: dict[int, list[Any]] = {}
+
+    def example_of(batch: Any, i: int) -> Any:
+        if id(batch) not in split:
+            split[id(batch)] = batch.examples()
+        return split[id(batch)][i]
+
     results = []
-    for i, (values, named) in enumerate(columns):
+    for i in range(size):
+        values, named = _map_batches(functools.partial(example_of, i=i), (list(args), kwargs))
         try:
             with region(None), example(Example(i)):
                 results.append(function(*values, **named))

@@ -77,7 +77,7 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
         elif isinstance(node, ast.UnaryOp):
             parts = [node.operand]
         elif isinstance(node, ast.Return | ast.AugAssign | ast.FormattedValue) and node.value is not None:
-            parts = [node.value]
+            parts = [node.value, *(node.value.elts if isinstance(node.value, ast.Tuple) else ())]
         elif isinstance(node, ast.Subscript):
             parts = [node.value, node.slice]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -90,8 +90,6 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
             parts = [node.value] if node.attr in ("shape", "ndim", "size", "dtype") else []
         elif isinstance(node, ast.Tuple) and not isinstance(node.ctx, ast.Load):
             parts = list(node.elts)
-        elif isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple):
-            parts = list(node.value.elts)
         harmless.update(id(part) for part in parts)
     out = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in harmless}
     nested = {n.id for f in nodes if isinstance(f, ast.Lambda | ast.FunctionDef) for n in ast.walk(f) if isinstance(n, ast.Name)}

@@ -1,0 +1,34 @@
+"""The way to add an op: the same names that the library's own ops are declared with.
+
+An elementwise op needs its NumPy implementation and the vjp of each argument; the kind supplies the batching rule. An
+op of another kind gives its own rule (`Op(name, impl, rule=..., vjp=...)`), written on arrays with a leading batch
+axis. `implements` makes a NumPy function run an op.
+
+>>> softsign_p = elementwise(lambda x: x / (1 + abs(x)), lambda ct, out, x: ct / (1 + abs(x)) ** 2, name="softsign")
+>>> softsign_p(np.array([1.0, -3.0]))
+array([ 0.5 , -0.75])
+"""
+
+import numpy as np  # the example above
+
+from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.op import Op
+from autobatch.ops.kinds import elementwise, fill, unbroadcast
+from autobatch.ops.reductions import reduction
+from autobatch.ops.table import Declined, implements
+
+__all__ = [
+    "Batched",
+    "Declined",
+    "Lengths",
+    "Op",
+    "Scatter",
+    "SparseCotangent",
+    "elementwise",
+    "fill",
+    "implements",
+    "padding_mask",
+    "reduction",
+    "unbroadcast",
+]
