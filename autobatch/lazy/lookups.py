@@ -1,8 +1,8 @@
 """Look-ups that wait to see what becomes of their rows: a reduction over them makes the two one bag.
 
-`table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`, `.min(0)`
-or `(rows * weights[:, None]).sum(0)` then records one `bag_p`, whose signature leaves the number of ids out; any other use
-records the look-up itself.
+`table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`,
+`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `bag_p`, whose signature leaves the number of ids out;
+any other use records the look-up itself.
 """
 
 from collections.abc import Sequence

@@ -101,11 +101,11 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         cells = [tuple(head), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     left = [all(not _is_number(row[k]) for row in cells[1:]) for k in range(len(head))]
-    return [
-        "  ".join(text.ljust(w) if to_left else text.rjust(w) for text, w, to_left in zip(row, widths, left, strict=True))
-        .rstrip()
-        for row in cells
-    ]  # fmt: skip
+    lines = []
+    for row in cells:
+        texts = [row[k].ljust(widths[k]) if left[k] else row[k].rjust(widths[k]) for k in range(len(head))]
+        lines.append("  ".join(texts).rstrip())
+    return lines
 
 
 def _is_number(text: str) -> bool:

@@ -19,6 +19,8 @@ def assert_same(found, expected):
         assert found.dtype == expected.dtype
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    elif isinstance(expected, float):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
     elif hasattr(expected, "__dict__"):
         assert_same(vars(found), vars(expected))
     else:

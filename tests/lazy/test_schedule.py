@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autobatch.lazy.schedule import refine, schedule
@@ -23,6 +23,7 @@ def graphs(draw):
 
 
 @pytest.mark.parametrize("policy", ["depth", "agenda", "auto"])
+@settings(deadline=None)
 @given(graph=graphs())
 def test_a_schedule_runs_every_node_after_its_operands(policy, graph):
     sigs, offsets, refs = graph
@@ -39,12 +40,14 @@ def test_a_schedule_runs_every_node_after_its_operands(policy, graph):
             assert ref < 0 or launch_of[ref] < launch_of[i]
 
 
+@settings(deadline=None)
 @given(graph=graphs())
 def test_auto_takes_the_better_of_the_two(graph):
     launches = {policy: len(schedule(*graph, 4, policy)[1]) for policy in ("depth", "agenda", "auto")}
     assert launches["auto"] == min(launches["depth"], launches["agenda"])
 
 
+@settings(deadline=None)  # the first call compiles
 @given(graph=graphs(), marks=st.lists(st.integers(0, 2), min_size=3, max_size=3))
 def test_refined_signatures_tell_marked_operands_apart(graph, marks):
     sigs, offsets, refs = graph
