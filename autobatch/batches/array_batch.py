@@ -16,7 +16,11 @@ __all__ = ["ArrayBatch"]
 
 
 class ArrayBatch(ArrayFace, Batch):
-    """A batch whose examples are arrays or Python numbers: an array's face, with the loop behind what has no rule."""
+    """A batch whose examples are arrays or Python numbers: an array's face, with the loop behind what has no rule.
+
+    A batch is always outermost: its data may be on a tape, but no tape or trace holds a batch, so where the two meet
+    in an op it is the batch that acts.
+    """
 
     __slots__ = ()
 
@@ -84,7 +88,7 @@ class ArrayBatch(ArrayFace, Batch):
 
 
 def _item(x: Any, *index: Any) -> Any:
-    return x if isinstance(x, bool | int | float | complex) else x.item(*index)
+    return x if type(x) in (bool, int, float, complex) else x.item(*index)
 
 
 def _tolist(x: Any) -> Any:

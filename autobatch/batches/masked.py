@@ -12,7 +12,7 @@ from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
 from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast, per_lane, stack_results
-from autobatch.batches.stacking import as_arrays, pad_stack, read_dims
+from autobatch.batches.stacking import as_arrays, as_data, pad_stack, read_dims
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
@@ -55,7 +55,7 @@ class MaskedBatch(Batched, ArrayBatch):
     def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
         if isinstance(data, Batch):
             raise UnsupportedError("the data of a MaskedBatch is itself a batch; give its .data and .lengths")
-        data = data if is_boxed(data) else np.asarray(data)
+        data = as_data(data)
         if data.ndim == 0:
             raise ShapeError("data of shape (); expected (batch size, ...): the first axis counts the examples")
         if lengths is not None and mask is not None:
@@ -249,14 +249,16 @@ class MaskedBatch(Batched, ArrayBatch):
         if current_region() is None:
             raise UnsupportedError("len() of a batch: write .batch_size for the number of examples")
         if not self.sizes:
-            raise TypeError("len() of unsized object")
+            kind = self.scalar
+            raise TypeError(f"object of type {kind.__name__!r} has no len()" if kind else "len() of unsized object")
         if isinstance(self.sizes[0], Lengths):
             raise refuse("len() of a value whose length differs by example")
         return self.sizes[0]
 
     def __iter__(self) -> Iterator[Any]:
         if not self.sizes:
-            raise TypeError("iteration over a 0-d array")
+            kind = self.scalar
+            raise TypeError(f"{kind.__name__!r} object is not iterable" if kind else "iteration over a 0-d array")
         if isinstance(self.sizes[0], Lengths):
             raise refuse(
                 "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "

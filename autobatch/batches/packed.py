@@ -44,8 +44,8 @@ class PackedBatch(Packed, ArrayBatch):
     Raises:
         ShapeError: offsets that do not describe the values. DTypeError: offsets that are no integers.
 
-    Element-wise operations, products with a shared matrix and bags of ids run on the values as they are; whatever
-    needs more goes through `to_masked()`. The face is the example's, as that of a `MaskedBatch`.
+    Element-wise operations, products with a shared matrix, look-ups and bags of ids run on the values as they are;
+    whatever needs more goes through `to_masked()`. The face is the example's, as that of a `MaskedBatch`.
 
     >>> x = PackedBatch([1, 2, 3, 4], offsets=[0, 3, 4])
     >>> (x * 10).examples()
@@ -283,7 +283,12 @@ class PackedBatch(Packed, ArrayBatch):
         first = next(arg for arg in args if isinstance(arg, PackedBatch))
         operands = _on_values(op, args, first)
         if operands is not None:
-            return PackedBatch.of(op(*operands, **params), first.offsets, first._size)
+            try:
+                return PackedBatch.of(op(*operands, **params), first.offsets, first._size)
+            except IndexError:
+                if op.kind != "lookup":
+                    raise
+                # An id that is not in the table: the padded form names its example and its place there.
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         for i, arg in enumerate(args):
@@ -345,6 +350,8 @@ def _on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list[Any] | N
         rank = max(arg.ndim for arg in args if isinstance(arg, PackedBatch))
         operands = [_against_values(arg, rank, first) for arg in args]
         return None if any(x is None for x in operands) else operands
+    if op.name == "lookup" and args[1] is first and first.ndim == 1 and not isinstance(args[0], Batch):
+        return [args[0], first.values]
     if op.name == "matmul" and args[0] is first and not isinstance(args[1], Batch):
         nested = isinstance(first.values, PackedBatch)
         return [first.values, args[1]] if not nested and first.ndim >= 2 and ndim_of(args[1]) <= 2 else None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.forms import FORMS, Batch, agreed_size, is_batched, narrowed
-from autobatch.batches.stacking import pad_stack
+from autobatch.batches.stacking import KINDS, pad_stack
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
@@ -195,7 +195,7 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
 def _alike(column: Sequence[Any]) -> bool:
     """Whether all are arrays of the first one's rank and dtype, of a dtype that pads."""
     first = column[0]
-    if first.dtype.kind not in "biufcmM":
+    if first.dtype.kind not in KINDS:
         return False
     ndim, dtype = first.ndim, first.dtype
     for x in column:

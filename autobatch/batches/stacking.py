@@ -9,9 +9,26 @@ from autobatch.core.batched import Lengths, Size
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError
 
-__all__ = ["as_arrays", "pad_stack", "read_dims"]
+__all__ = ["KINDS", "as_arrays", "as_data", "pad_stack", "read_dims"]
 
-_KINDS = "biufcmM"
+KINDS = "biufcmM"  # of the dtypes that a padded array holds
+
+
+def as_data(data: Any) -> Any:
+    """Padded data as an array of numbers.
+
+    Raises:
+        ShapeError: nested lists of different lengths. DTypeError: a dtype that is no number.
+    """
+    if is_boxed(data):
+        return data
+    try:
+        out = np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"the data is not one padded array ({error}); use MaskedBatch.from_examples") from None
+    if out.dtype.kind not in KINDS:
+        raise DTypeError(f"the data is {out.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+    return out
 
 
 def as_arrays(examples: Sequence[Any]) -> list[Any]:
@@ -47,7 +64,7 @@ def as_arrays(examples: Sequence[Any]) -> list[Any]:
                 f"example {i} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
                 f"for instance [x.astype({str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
             )
-    if first.dtype.kind not in _KINDS:
+    if first.dtype.kind not in KINDS:
         raise DTypeError(f"example 0 is {first.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
     return arrays
 

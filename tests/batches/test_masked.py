@@ -234,3 +234,13 @@ def test_data_that_is_no_batch():
         MaskedBatch(3.0)
     with pytest.raises(UnsupportedError, match="is itself a batch"):
         MaskedBatch(MaskedBatch([1, 2]))
+
+
+def test_python_numbers_have_no_length_and_no_items():
+    n = MaskedBatch.from_examples([[1], [1, 2]]).shape[0]
+    with pytest.raises(TypeError, match="'int' object is not iterable"):
+        iter(n)
+    with pytest.raises(DTypeError, match="the data is <U1"):
+        MaskedBatch(["a", "b"])
+    with pytest.raises(ShapeError, match=r"not one padded array .* use MaskedBatch\.from_examples"):
+        MaskedBatch([[1], [1, 2]])
