@@ -206,3 +206,15 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Any:
 @implements(np.linalg.trace)
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     return np.trace(x, offset, -2, -1, dtype=dtype)
+
+
+@implements(np.linalg.vecdot)
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return np.vecdot(np.moveaxis(x1, axis, -1), np.moveaxis(x2, axis, -1))
+
+
+@implements(np.linalg.outer)
+def outer(x1: Any, x2: Any, /) -> Any:
+    if ndim_of(x1) != 1 or ndim_of(x2) != 1:
+        raise ValueError(f"Input arrays must be one-dimensional, but they are {ndim_of(x1)=} and {ndim_of(x2)=}.")
+    return np.outer(x1, x2)

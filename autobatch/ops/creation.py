@@ -108,6 +108,8 @@ def full_like(
     a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any
 ) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
+    if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
+        return _like(a, np.asarray(fill_value).item(), dtype, shape)
     return full(shape_of(a) if shape is None else shape, fill_value, dtype)
 
 

@@ -13,7 +13,7 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops import catalogue, elementwise
 from autobatch.ops.face_methods import ArrayMethods
-from autobatch.ops.indexing import getitem, setitem
+from autobatch.ops.indexing import add_at, getitem, setitem
 from autobatch.ops.inplace import cast_for_write, write
 from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, Declined, refuse, top_box
 from autobatch.ops.ufunc_methods import call_ufunc
@@ -197,14 +197,4 @@ def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
             raise NeedsLoop("np.add.at into an array that the examples share")
         refuse(ufunc.at, inputs, {}, f"np.{ufunc.__name__}.at has no batching rule")
         return
-    positions = np.reshape(np.arange(int(np.prod(shape_of(target)))), shape_of(target))[index]
-    added = np.broadcast_to(values[0], shape_of(positions)).astype(dtype_of(target))
-    flat = np.zeros_like(target).reshape((-1,))
-    raise_if_lost = elementwise.add_p if ufunc is np.add else elementwise.sub_p
-    write(target, raise_if_lost(target, _added_rows(flat, positions, added).reshape(shape_of(target))))
-
-
-def _added_rows(flat: Any, positions: Any, added: Any) -> Any:
-    from autobatch.ops.indexing_rows import scatter_rows_p
-
-    return scatter_rows_p(added.reshape((-1,)), positions.reshape((-1,)), rows=shape_of(flat)[0])
+    add_at(target, index, values[0] if ufunc is np.add else -values[0])

@@ -12,11 +12,11 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.ops.indexing_get import getitem_op
-from autobatch.ops.indexing_set import setitem_p
+from autobatch.ops.indexing_set import add_at_p, setitem_p
 from autobatch.ops.indexing_spec import FULL, Spec, is_basic, parse
 from autobatch.ops.inplace import view, write
 
-__all__ = ["getitem", "setitem"]
+__all__ = ["add_at", "getitem", "setitem"]
 
 
 def getitem(x: Any, index: Any) -> Any:
@@ -59,6 +59,12 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     if not is_boxed(value):
         value = np.asarray(value, dtype_of(x))
     write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))
+
+
+def add_at(x: Any, index: Any, values: Any) -> None:
+    """`np.add.at(x, index, values)` for an array of ours: repeated positions count each time."""
+    spec, operands = parse(x, index)
+    write(x, add_at_p(x, _fit_rank(values, spec, operands), *operands, spec=spec))
 
 
 def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:

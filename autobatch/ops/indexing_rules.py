@@ -213,7 +213,9 @@ class _Reader:
             src = np.where(valid, src, -1)
         order = [*range(lead), *(axis + lead for axis in axes), *(axis + lead for axis in kept)]
         data = self.data if order == sorted(order) else np.transpose(self.data, order)
-        data = data.reshape((rows, *(widths[axis + lead] for axis in kept)))
+        shape = (rows, *(widths[axis + lead] for axis in kept))
+        if tuple(shape_of(data)) != shape:  # a table stays itself, so that its cotangent can be rows
+            data = data.reshape(shape)
         self.data = rows_p(data, src, unique=self.unique and self.batched)
         self.batched = True
         self.sizes = [*block, *(self.sizes[axis] for axis in kept)]

@@ -10,13 +10,13 @@ from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.indexing_get import getitem_op
-from autobatch.ops.indexing_rows import last_writes, put_rows_p, rows_p
+from autobatch.ops.indexing_rows import last_writes, put_rows_p, rows_p, scatter_rows_p
 from autobatch.ops.indexing_rules import basic_index, flat_positions
 from autobatch.ops.indexing_spec import FULL, Spec, build
 from autobatch.ops.kinds import broadcast_sizes, unbroadcast
 from autobatch.ops.sizes import as_batched, lanes_of, per_lane, to_width
 
-__all__ = ["setitem_p"]
+__all__ = ["add_at_p", "setitem_p"]
 
 
 def _setitem(x: Any, value: Any, *operands: Any, spec: Spec) -> Any:
@@ -135,3 +135,34 @@ def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:
 
 
 setitem_p = Op("setitem", _setitem, rule=_setitem_rule, vjp=_setitem_vjp, kind="index")
+
+
+def _add_at(x: Any, values: Any, *operands: Any, spec: Spec) -> Any:
+    out = np.array(x)
+    np.add.at(out, build(spec, operands), values)
+    return out
+
+
+def _add_at_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, values, *operands = args
+    if position == 0:
+        return unbroadcast(ct, x)
+    spec = params["spec"]
+    return unbroadcast(getitem_op(spec)(ct, *operands, spec=spec), values) if position == 1 else None
+
+
+def _add_at_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, values, *index = operands
+    x = as_batched(x, lanes_of(operands))
+    src, sizes = flat_positions(x, params["spec"], index)
+    data = _value_for(values, sizes, src.shape)
+    if dtype_of(data) != dtype_of(x.data):
+        data = data.astype(dtype_of(x.data))
+    data = np.broadcast_to(data, src.shape)
+    if is_boxed(data):  # what is at padding is not added, and gets no cotangent
+        data = np.where(src >= 0, data, np.zeros((), dtype_of(data)))
+    shape = tuple(shape_of(x.data))
+    return Batched(x.data + scatter_rows_p(data, src, rows=int(np.prod(shape))).reshape(shape), x.sizes)
+
+
+add_at_p = Op("add_at", _add_at, rule=_add_at_rule, vjp=_add_at_vjp, kind="index")

@@ -1,0 +1,135 @@
+"""The table of NumPy's functions: complete, disjoint, and what it says NumPy's own code serves works."""
+
+import numpy as np
+import numpy.testing.overrides
+import pytest
+
+from autobatch.autodiff.tape import Tape
+from autobatch.batches.masked import MaskedBatch
+from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
+from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
+from tests.ops_b.cases import ROWS, VECTORS
+
+OWN = {
+    np.dsplit: lambda x: np.dsplit(x[:, :, None], [1])[0],
+    np.hsplit: lambda x: np.hsplit(x, [2])[1],
+    np.vsplit: lambda x: np.vsplit(x, [1])[1],
+    np.iscomplexobj: lambda x: np.iscomplexobj(x),
+    np.isrealobj: lambda x: np.isrealobj(x),
+    np.ndim: lambda x: np.ndim(x),
+    np.shape: lambda x: np.shape(x)[1],
+    np.size: lambda x: np.size(x),
+    np.linalg.matmul: lambda x: np.linalg.matmul(x, x.mT),
+    np.linalg.tensordot: lambda x: np.linalg.tensordot(x, x, axes=2),
+}
+
+
+def test_every_function_is_in_exactly_one_table():
+    wrong = [
+        f"{f.__module__}.{f.__name__}"
+        for f in numpy.testing.overrides.get_overridable_numpy_array_functions()
+        if (f in FUNCTIONS) + (f in NUMPY_OWN) + (f in UNSUPPORTED) != 1
+    ]
+    assert wrong == []
+
+
+def test_every_ufunc_is_decided():
+    ufuncs = numpy.testing.overrides.get_overridable_numpy_ufuncs()
+    assert [f.__name__ for f in ufuncs if (f in UFUNCS) + (f in UNSUPPORTED) != 1] == []
+
+
+def test_every_unsupported_function_has_a_reason():
+    assert all(isinstance(reason, str) and len(reason) > 8 for reason in UNSUPPORTED.values())
+
+
+def test_all_that_numpy_serves_is_tried():
+    assert set(OWN) == NUMPY_OWN
+
+
+@pytest.mark.parametrize("function", OWN, ids=lambda f: f.__name__)
+def test_numpy_own_on_a_batch(function):
+    f = OWN[function]
+    got = f(MaskedBatch.from_examples(ROWS))
+    for i, x in enumerate(ROWS):
+        mine = got.examples()[i] if isinstance(got, MaskedBatch) else got
+        np.testing.assert_allclose(mine, f(x))
+
+
+@pytest.mark.parametrize("function", OWN, ids=lambda f: f.__name__)
+def test_numpy_own_on_a_tape(function):
+    f = OWN[function]
+    got = f(Tape().leaf(ROWS[0]))
+    np.testing.assert_allclose(getattr(got, "value", got), f(ROWS[0]))
+
+
+def test_what_has_no_rule_runs_as_a_loop_and_says_so():
+    x = MaskedBatch.from_examples([np.eye(2), 2 * np.eye(3)])
+    with pytest.warns(FallbackWarning, match="factorisation"):
+        got = np.linalg.cholesky(x)
+    np.testing.assert_allclose(got.examples()[1], np.sqrt(2) * np.eye(3))
+
+
+def test_a_declined_combination_runs_as_a_loop_and_says_so():
+    x = MaskedBatch.from_examples(VECTORS)
+    with pytest.warns(FallbackWarning, match="mode='linear_ramp'"):
+        got = np.pad(x, 1, mode="linear_ramp")
+    np.testing.assert_allclose(got.examples()[2], np.pad(VECTORS[2], 1, mode="linear_ramp"))
+
+
+def test_no_gradient_is_dropped_silently():
+    x = Tape().leaf(np.eye(2))
+    with pytest.raises(UnsupportedError, match="no gradient for np.cholesky"):
+        np.linalg.cholesky(x)
+    with pytest.raises(UnsupportedError, match="no gradient for np.pad"):
+        np.pad(x, 1, mode="linear_ramp")
+
+
+def test_a_shared_array_is_never_written_for_one_example():
+    x = MaskedBatch.from_examples([np.ones(2), np.ones(2)])
+    out = np.zeros(2)
+    with pytest.raises(NeedsLoop, match="they share"):
+        np.add(x, 1, out=out)
+    row = out[0:1]
+    assert row.tolist() == [0.0]
+
+
+def test_top_box_is_the_innermost_interpreter():
+    tape = Tape()
+    low, high = tape.leaf(np.ones(2)), MaskedBatch.from_examples([np.ones(2)])
+    assert top_box(([low, 1], {"a": (high,)})) is high
+    assert top_box(slice(low, None)) is low
+
+
+def test_reflected_and_named_operators():
+    x = MaskedBatch.from_examples(VECTORS)
+    f = lambda x: [
+        1 - x, 2 / (x * x + 1), 2**x, x**2, x // 1, 7 % (x * x + 1), divmod(x, 2)[1], divmod(9, x * x + 1)[0], -x, +x,
+        abs(x), x < 0, x <= 0, x > 0, x >= 0, x == 0, x != 0, (x > 0) & (x < 1), (x > 0) | (x < 1), (x > 0) ^ True,
+        ~(x > 0), np.ones(1) @ np.ones((1, 1)) + x, x == None, (x > 0).astype(int) << 2,
+    ]  # fmt: skip  # noqa: E711
+    for k, got in enumerate(f(x)):
+        for i, example in enumerate(VECTORS):
+            np.testing.assert_allclose(got.examples()[i], f(example)[k], err_msg=f"operator {k}")
+
+
+METHODS = {
+    "sum": lambda x: x.sum(0), "mean": lambda x: x.mean(axis=1), "max": lambda x: x.max(), "min": lambda x: x.min(0),
+    "prod": lambda x: x.prod(), "any": lambda x: (x > 0).any(0), "all": lambda x: (x > -9).all(), "var": lambda x: x.var(0),
+    "std": lambda x: x.std(), "argmax": lambda x: x.argmax(0), "argmin": lambda x: x.argmin(), "cumsum": lambda x: x.cumsum(0),
+    "argsort": lambda x: x.argsort(0), "reshape": lambda x: x.reshape(-1, 2), "ravel": lambda x: x.ravel(),
+    "flatten": lambda x: x.flatten(), "transpose": lambda x: x.transpose(1, 0), "swapaxes": lambda x: x.swapaxes(0, 1),
+    "squeeze": lambda x: x[None].squeeze(0), "repeat": lambda x: x.repeat(2, axis=1), "take": lambda x: x.take([0], axis=0),
+    "clip": lambda x: x.clip(0, 1), "dot": lambda x: x.dot(x.T), "astype": lambda x: x.astype("float32"),
+    "copy": lambda x: x.copy(), "round": lambda x: x.round(1), "conj": lambda x: x.conj(), "nonzero": lambda x: x.nonzero()[1],
+    "T": lambda x: x.T, "mT": lambda x: x.mT, "real": lambda x: x.real, "imag": lambda x: x.imag, "flat": lambda x: x.flat[1:3],
+    "diagonal": lambda x: x.diagonal(), "trace": lambda x: x.trace(), "nbytes": lambda x: x.nbytes, "size": lambda x: x.size,
+    "compress": lambda x: x.compress([True], axis=0), "itemsize": lambda x: x.itemsize,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods(name):
+    got = METHODS[name](MaskedBatch.from_examples(ROWS))
+    for i, x in enumerate(ROWS):
+        mine = got.examples()[i] if isinstance(got, MaskedBatch) else got
+        np.testing.assert_allclose(mine, METHODS[name](x))
