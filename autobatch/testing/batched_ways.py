@@ -65,6 +65,8 @@ class LockStep(Way):
         structure = flat[0][1]
         if any(other != structure for _, other in flat):
             raise Unfit("the examples differ in structure")
+        if not flat[0][0]:
+            raise Unfit("the examples have no leaves")
         layouts = [self._layout([values[i] for values, _ in flat], i) for i in range(len(flat[0][0]))]
         if self.packed and not any(isinstance(layout, _PackedLayout) for layout in layouts):
             raise Unfit("no argument has a varying first length and fixed others")
