@@ -1,0 +1,332 @@
+"""What lanes cannot do together: the loop, its warning, its errors, and that nothing outside happens twice."""
+
+import math
+import random
+import statistics
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.api.batch import batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.results import examples
+from autobatch.core.fallback import forget_warnings
+from autobatch.errors import FallbackWarning, UnsupportedError
+from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
+
+XS = ragged(3, 1, 0, 4)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_warnings():
+    forget_warnings()
+
+
+def branches(x):
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+def test_a_branch_that_differs_by_example_runs_as_a_loop():
+    equals_loop(branches, XS, falls_back=True)
+
+
+def test_the_warning_names_the_line():
+    with pytest.warns(FallbackWarning) as caught:
+        batch(branches)(batch_of(XS))
+    assert caught[0].filename == __file__
+    assert caught[0].lineno == branches.__code__.co_firstlineno + 1
+
+
+def test_strict_raises_instead():
+    with pytest.raises(UnsupportedError, match=r"test_fallback.py:\d+: .*strict=True"):
+        batch(branches, strict=True)(batch_of(XS))
+
+
+def test_a_branch_on_which_all_agree_runs_in_lock_step():
+    equals_loop(branches, [np.abs(x) for x in XS if len(x)])
+
+
+def test_an_examples_own_error_is_raised_with_its_index():
+    def f(xs):
+        total = 0.0
+        for x in xs:
+            total = total + math.sqrt(x)
+        return total
+
+    xs = [np.array([1.0, 4.0]), np.array([9.0, -1.0, -2.0]), np.array([-1.0])]
+    with pytest.raises(ValueError, match="math domain error") as caught:
+        batch(f)(batch_of(xs))
+    assert caught.value.__notes__ == ["raised for example 1"]
+    assert caught.traceback[-1].path.name == "test_fallback.py"
+    assert caught.value.__context__ is None
+
+
+def test_the_first_failing_example_wins():
+    def f(x, i):
+        y = [1, 2, 3][i]
+        if y == 2:
+            raise KeyError("two")
+        return x
+
+    with pytest.raises(IndexError, match="list index") as caught:
+        batch(f)(batch_of(XS), batch_of([0, 7, 1, 2]))
+    assert caught.value.__notes__ == ["raised for example 1"]
+
+
+def test_caught_exceptions_run_as_a_loop():
+    def f(x):
+        try:
+            return x[2]
+        except IndexError:
+            return np.float64(-1)
+        finally:
+            x = None
+
+    equals_loop(f, XS, falls_back=True)
+
+
+class Counter:
+    def __init__(self):
+        self.calls = 0
+        self.seen = {}
+
+    def add(self, n):
+        self.calls += n
+
+
+OUTSIDE = [
+    (lambda x, box, d, a: box.add(1), "attribute"),
+    (lambda x, box, d, a: d.update(n=d.get("n", 0) + 1), "update"),
+    (lambda x, box, d, a: d.setdefault("k", []).append(len(x)), "setdefault"),
+    (lambda x, box, d, a: np.add(a, 1, out=a), "out="),
+    (lambda x, box, d, a: a.sort(), "sort"),
+    (lambda x, box, d, a: np.fill_diagonal(a[None], 3), "fill_diagonal"),
+]
+
+
+@pytest.mark.parametrize(("act", "word"), OUTSIDE, ids=[word for _, word in OUTSIDE])
+def test_what_is_outside_changes_once_per_example(act, word):
+    def f(x, box, d, a):
+        act(x, box, d, a)
+        return x * 2
+
+    def fresh():
+        return Counter(), {}, np.array([3.0, 1.0, 2.0])
+
+    want, got = fresh(), fresh()
+    for x in XS:
+        f(x, *want)
+    with pytest.warns(FallbackWarning, match=word):
+        batch(f)(batch_of(XS), *got)
+    assert got[0].calls == want[0].calls
+    assert got[1] == want[1]
+    assert_same(got[2], want[2])
+
+
+def test_item_and_augmented_stores_into_outer_objects():
+    def f(x, table, total):
+        table["n"] = table.get("n", 0) + len(x)
+        total += 1
+        total[0] += len(x)
+        return x
+
+    table, total = {}, np.zeros(2)
+    with pytest.warns(FallbackWarning, match="a write into an item of a dict"):
+        batch(f)(batch_of(XS), table, total)
+    assert table == {"n": 8}
+    assert total.tolist() == [12.0, 4.0]
+
+
+def test_objects_made_inside_may_change():
+    def f(xs):
+        box = Counter()
+        cache = {}
+        for key in ("a", "b"):
+            cache[key] = xs.sum() + len(cache)
+            box.add(1)
+        cache.update(c=box.calls)
+        return cache
+
+    equals_loop(f, XS)
+
+
+@pytest.mark.parametrize("draw", [lambda r: r.normal(), lambda r: np.random.rand(), lambda r: random.random()])
+def test_random_numbers_are_drawn_example_by_example(draw):
+    def f(x, rng):
+        return x + draw(rng)
+
+    def run(call):
+        np.random.seed(0)
+        random.seed(0)
+        return call(np.random.default_rng(0))
+
+    want = run(lambda rng: [f(x, rng) for x in XS])
+    with pytest.warns(FallbackWarning):
+        got = run(lambda rng: examples(batch(f)(batch_of(XS), rng)))
+    assert_same(got, want)
+
+
+def test_an_iterator_from_outside_is_consumed_example_by_example():
+    def f(x, it):
+        return x + next(it), [v for _, v in zip(range(2), it)]
+
+    want_it, got_it = iter(range(100)), iter(range(100))
+    want = [f(x, want_it) for x in XS]
+    with pytest.warns(FallbackWarning):
+        got = examples(batch(f)(batch_of(XS), got_it))
+    assert_same(got, want)
+
+
+def test_a_generator_passed_in():
+    def f(x, numbers):
+        for n in numbers:
+            x = x + n
+        return x
+
+    want_it, got_it = iter([1.0, 2.0]), iter([1.0, 2.0])
+    want = [f(x, want_it) for x in XS]
+    with pytest.warns(FallbackWarning, match="iterator"):
+        got = examples(batch(f)(batch_of(XS), got_it))
+    assert_same(got, want)
+
+
+def test_library_functions_run_per_lane():
+    def f(x):
+        return statistics.fmean(x) + 1
+
+    equals_loop(f, ragged(3, 1, 4), falls_back=True)
+
+
+def test_prints_come_example_by_example(capsys):
+    def f(xs, name):
+        for i, x in enumerate(xs):
+            print(name, i, float(x))
+        print("end", len(xs), sep="-")
+        return xs
+
+    for x in XS:
+        f(x, "v")
+    want = capsys.readouterr().out
+    batch(f, strict=True)(batch_of(XS), "v")
+    assert capsys.readouterr().out == want
+
+
+def test_formatting_is_per_example():
+    def f(x):
+        return f"{len(x)} items", "%d" % len(x), "{}".format(len(x))  # noqa: UP031, UP032
+
+    equals_loop(f, XS, falls_back=True)
+
+
+def test_builtins_per_lane():
+    def f(x, n):
+        return (
+            isinstance(x, np.ndarray), isinstance(n, int), isinstance(len(x), int), type(n) is int, int(x.sum()),
+            float(n), bool(n), min(n, 2), max(n, len(x)), abs(-n), round(x.sum() / 3, 2), sorted(x), list(x), n // 2,
+            math.exp(n), divmod(n, 2), [n, n + 1], (n,), n in (1, 2), x is None, sum(x), str(n),
+        )  # fmt: skip
+
+    equals_loop(f, ragged(3, 1, 4), [1, 2, 5])
+
+
+def test_a_branch_on_a_captured_batch_is_not_mixed_up():
+    other = MaskedBatch.from_examples([[1.0], [2.0]])
+    with pytest.warns(FallbackWarning, match="no argument"):
+        got = batch(lambda x: x + other)(MaskedBatch.from_examples([[1.0], [5.0]]))
+    assert_same(got.examples()[1].examples(), [np.array([6.0]), np.array([7.0])])
+
+
+@pytest.mark.parametrize("f", [lambda x: x * 2, lambda x: [v for v in x], lambda x: 1, branches])
+def test_no_examples(f):
+    assert examples(batch(f)(MaskedBatch(np.zeros((0, 3)), lengths=np.zeros(0, int)))) == []
+
+
+def test_constant_results_are_one_per_example():
+    for value in (1, None, "text", np.ones(2), (), [], {"a": 1}, (1, None)):
+        got = examples(batch(lambda x, value=value: value)(batch_of(XS)))
+        assert_same(got, [value] * len(XS))
+
+
+def test_gradients_per_lane():
+    def f(x, w):
+        return ab.grad(lambda w, x: (w * x).sum() ** 2)(w, x)
+
+    equals_loop(f, ragged(3, 1, 4), falls_back=True, w=2.0)
+
+
+def test_gradients_with_a_captured_batch():
+    def f(x, w):
+        return ab.grad(lambda w: (w * x).sum() ** 2)(w)
+
+    equals_loop(f, ragged(3, 1, 4), falls_back=True, w=2.0)
+
+
+TOTAL = 0
+
+
+def counts_globally(x):
+    global TOTAL
+    TOTAL += len(x)
+    return TOTAL
+
+
+def looks_at_its_frame(x):
+    y = x + 1
+    return sorted(locals()), y
+
+
+def counts_in_a_cell(x):
+    count = 0
+
+    def step():
+        nonlocal count
+        count += len(x)
+
+    step()
+    return count
+
+
+def generates(x):
+    def values():
+        yield x
+        yield x + 1
+
+    return list(values())
+
+
+def matches(x):
+    match len(x):
+        case 0:
+            return "none"
+        case n:
+            return n
+
+
+def walrus(x):
+    return [y for v in x if (y := v) > -100]
+
+
+@pytest.mark.parametrize("f", [looks_at_its_frame, counts_in_a_cell, generates, matches, walrus])
+def test_syntax_without_a_lock_step_form_runs_as_a_loop(f):
+    equals_loop(f, XS, falls_back=True)
+
+
+def test_globals_are_assigned_once_per_example():
+    global TOTAL
+    TOTAL = 0
+    with pytest.warns(FallbackWarning, match="global"):
+        got = examples(batch(counts_globally)(batch_of(XS)))
+    assert got == [3, 4, 4, 8]
+    assert TOTAL == 8
+
+
+def test_keyboard_interrupt_passes_through():
+    def f(x):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        batch(f)(batch_of(XS))
+    equals_loop(lambda x: x + 1, XS)
