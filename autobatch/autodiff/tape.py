@@ -195,12 +195,16 @@ class TapeArray(ArrayFace):
         return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, index: Any) -> Any:
-        lookup = getattr(self.value, "_ab_lookup", None)
+        lookup = self._ab_lookup
         return super().__getitem__(index) if lookup is None else lookup(self, index, super().__getitem__)
 
     @property
     def _ab_lookup(self) -> Any:
         return getattr(self.value, "_ab_lookup", None)
+
+    @property
+    def _ab_gradient(self) -> Any:
+        return self.value._ab_gradient  # a table's; no attribute of anything else
 
     def __bool__(self) -> bool:
         return bool(self.value)  # piecewise constant: no gradient is lost

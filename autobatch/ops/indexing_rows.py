@@ -13,6 +13,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
+from autobatch.kernels.rows import scatter_add
 from autobatch.ops.kinds import fill
 
 __all__ = ["RowScatter", "add_rows", "gather_axis", "last_writes", "put_rows_p", "rows_p", "scatter_rows_p"]
@@ -40,12 +41,19 @@ class RowScatter(SparseCotangent):
         add_rows(dense, self.ids, self.values, self.unique)
 
 
+_COMPILED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+
+
 def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: bool = False) -> None:
     """`dense[ids] += values` with repeated ids counted, in the order of the ids."""
     if unique:
         dense[ids] += values
     elif dense.ndim == 1 and dense.dtype == np.float64 and values.dtype == np.float64:
         dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
+    elif dense.ndim > 1 and dense.dtype in _COMPILED and values.dtype == dense.dtype and dense.flags.c_contiguous:
+        width = dense.size // max(dense.shape[0], 1)
+        flat = np.ascontiguousarray(np.broadcast_to(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
+        scatter_add(flat, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
     else:
         np.add.at(dense, ids, values)
 
