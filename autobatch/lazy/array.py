@@ -80,6 +80,14 @@ class LazyArray(FastOperators):
         return self.aval.dtype
 
     @property
+    def _ab_lookup(self) -> Any:
+        return self.source._ab_lookup  # a shared table's; no attribute of anything else
+
+    @property
+    def _ab_gradient(self) -> Any:
+        return self.source._ab_gradient
+
+    @property
     def size(self) -> int:
         return math.prod(self.aval.shape)
 

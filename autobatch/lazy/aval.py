@@ -38,13 +38,19 @@ class Aval:
         self.key: Any = self
         self.weak: type | None = None
 
-    def dummy(self) -> Any:
-        """A value of this kind that takes no memory: zeros for ids, ones elsewhere."""
+    def dummy(self, regular: bool = False) -> Any:
+        """A value of this kind that takes no memory: zeros for ids, ones elsewhere.
+
+        Args:
+            regular: square matrices become the identity, of which there is an inverse.
+        """
         if self.weak is not None:
             return WEAK[self.weak].dummy()
         one = self.dtype.type(1 if self.dtype.kind in "fc" else 0)
         if self.scalar:
             return one
+        if regular and self.ndim > 1 and self.shape[-1] == self.shape[-2] and self.dtype.kind in "fc":
+            return np.broadcast_to(np.eye(self.shape[-1], dtype=self.dtype), self.shape)
         return np.broadcast_to(np.asarray(one, self.dtype), self.shape)
 
     def __repr__(self) -> str:
@@ -63,7 +69,7 @@ class Weak:
         self.kind = kind
         self.key = self
 
-    def dummy(self) -> Any:
+    def dummy(self, regular: bool = False) -> Any:
         return 0 if self.kind is int else self.kind(1)
 
     def __repr__(self) -> str:
@@ -125,17 +131,25 @@ def foresee(op: Op, params: dict[str, Any], token: Any, avals: Sequence[Any]) ->
     key = (op, token, *[aval.key for aval in avals])
     if key in _foreseen:
         return _foreseen[key]
-    dummies = [aval.dummy() for aval in avals]
-    out: Aval | None = None
-    try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            result = op.impl(*dummies, **params)
-        if isinstance(result, np.generic):
-            out = aval_of((), result.dtype, True)
-        elif type(result) is np.ndarray and result.dtype.kind in "biufc":
-            out = aval_of(result.shape, result.dtype)
-    except Exception:  # whatever it is, the run on real values decides
-        out = None
+    out = None
+    for dummies in ([aval.dummy() for aval in avals], [aval.dummy(regular=True) for aval in avals]):
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                result = op.impl(*dummies, **params)
+        except Exception:  # whatever it is, the run on real values decides
+            continue
+        out = _aval_of_result(result)
+        break
+    if len(_foreseen) > _LIMIT:
+        _foreseen.clear()
     _foreseen[key] = out
     return out
+
+
+def _aval_of_result(result: Any) -> Aval | None:
+    if isinstance(result, np.generic):
+        return aval_of((), result.dtype, True)
+    if type(result) is np.ndarray and result.dtype.kind in "biufc":
+        return aval_of(result.shape, result.dtype)
+    return None

@@ -237,6 +237,13 @@ class Trace:
             return aval, ref
         if isinstance(arg, list | tuple | np.ndarray):
             return self._constant(np.asarray(arg))
+        value = getattr(arg, "value", None)
+        if hasattr(arg, "_ab_rank") and type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
+            aval = aval_of(tuple(arg.shape), np.dtype(arg.dtype))
+            ref = wave.external(arg, -1)
+            wave.large[ref] = [arg, self.example, False, aval, None]
+            self._consts[id(arg)] = ref, None
+            return aval, ref
         handle = self.shared(arg)
         return handle.aval, handle.ref if handle.wave is wave else self._external(handle)
 

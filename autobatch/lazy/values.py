@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.embedding.sparse import SparseRows
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.trace import Trace
@@ -113,7 +114,7 @@ def finish(trace: Trace, value: Any) -> Any:
 
     def leaf(x: Any) -> Any:
         if type(x) is not LazyArray or x.trace is not trace:
-            return x
+            return x.map_arrays(leaf) if isinstance(x, SparseRows) else x
         if x.source is None:
             trace.place(x)
         source, row = x.source, x.row
