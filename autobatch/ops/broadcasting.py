@@ -142,7 +142,7 @@ def target_extents(
     return tuple(out)
 
 
-def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: tuple[int, ...], batched: bool) -> Any:
+def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Sequence[int], batched: bool) -> Any:
     """The data of an operand, made to broadcast against a result of `sizes` and padded `extents`.
 
     Axes of one are inserted after the batch axis so that example ranks agree; padded axes are cropped; lanes of length

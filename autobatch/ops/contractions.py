@@ -229,9 +229,10 @@ def _np_outer(a: Any, b: Any, out: Any = None) -> Any:
 def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     a_rank, b_rank = ndim_of(a), ndim_of(b)
     if isinstance(axes, int | np.integer):
-        a_axes, b_axes = list(range(a_rank - int(axes), a_rank)), list(range(int(axes)))
+        pairs: Any = list(range(a_rank - int(axes), a_rank)), list(range(int(axes)))
     else:
-        a_axes, b_axes = ([axis] if isinstance(axis, int | np.integer) else list(axis) for axis in axes)
+        pairs = ([axis] if isinstance(axis, int | np.integer) else list(axis) for axis in axes)
+    a_axes, b_axes = pairs
     if len(a_axes) != len(b_axes):
         raise ValueError("shape-mismatch for sum")
     a_axes = [int(np.lib.array_utils.normalize_axis_index(axis, a_rank)) for axis in a_axes]

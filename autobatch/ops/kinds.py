@@ -56,8 +56,14 @@ def elementwise(
         pad: a value inside the domain of every operand (or one per operand, None where any value is), where value and
             derivative are finite; it stands in for padding where arbitrary values could warn. None: 1 is such a value.
     """
-    name = name or getattr(ufunc, "__name__", "elementwise")
-    return Op(name, ufunc, rule=elementwise_rule, vjp=vjp_columns(vjps), kind="elementwise", pad=pad)
+    return Op(
+        name or str(getattr(ufunc, "__name__", "elementwise")),
+        ufunc,
+        rule=elementwise_rule,
+        vjp=vjp_columns(vjps),
+        kind="elementwise",
+        pad=pad,
+    )
 
 
 def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -114,14 +120,15 @@ def _fits(shared: Any, x: Batched) -> bool:
 def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     operands = strong(op, operands, params)
     batched = [x for x in operands if isinstance(x, Batched)]
-    parts = [
+    parts: list[tuple[tuple[Size, ...], tuple[int, ...]]] = [
         (x.sizes, x.data.shape[1:]) if isinstance(x, Batched) else (shape_of(x), shape_of(x))
         for x in operands
         if type(x) not in _SCALARS
     ]
     sizes = broadcast_sizes([own for own, _ in parts])
     if not any(has_lengths(x.sizes) for x in batched):
-        arrays = [align(x.data, x.sizes, sizes, sizes, True) if isinstance(x, Batched) else x for x in operands]
+        static: Any = sizes
+        arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
         return Batched(op(*arrays, **params), sizes)
     extents = target_extents(parts, sizes)
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)

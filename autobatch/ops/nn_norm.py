@@ -75,7 +75,7 @@ def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any
         return Batched(quietly(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
     data = as_floating(x.data)
     dtype = dtype_of(data)
-    mask = padding_mask(x.sizes, x.data.shape[1:])
+    mask: Any = padding_mask(x.sizes, x.data.shape[1:])
     data = _wide(np.where(mask, data, np.zeros((), dtype)))
     zero = np.zeros((), dtype_of(data))
     n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)), 1).astype(zero.dtype)

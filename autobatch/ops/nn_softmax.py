@@ -63,10 +63,10 @@ def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
         lead = (-1,) + (1,) * x.rank
         padding = np.where(size.values > 0, -np.inf, 0.0).astype(dtype).reshape(lead)
         extents = x.data.shape[1:]
-        along = padding_mask(x.sizes, extents, (axis,))
+        along: Any = padding_mask(x.sizes, extents, (axis,))
 
         def rerun() -> Any:
-            inside = padding_mask(x.sizes, extents)
+            inside: Any = padding_mask(x.sizes, extents)
             others = [a for a in range(x.rank) if a != axis]
             rest = padding_mask(x.sizes, extents, others)
             value = padding if rest is None else np.where(rest, padding, np.zeros((), dtype))

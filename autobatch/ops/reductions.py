@@ -30,7 +30,7 @@ __all__ = [
     "shifted",
 ]
 
-_NO = np._NoValue  # type: ignore[attr-defined]
+_NO = np._NoValue
 
 
 def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:

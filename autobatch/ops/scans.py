@@ -90,12 +90,12 @@ def _last(dtype: np.dtype) -> Any:
     return True if dtype.kind == "b" else np.nan
 
 
-def _sort(x: Any, *, axis: int | None, kind: str | None = None) -> Any:
-    return np.sort(x, axis=axis, kind=kind)  # type: ignore[call-overload]
+def _sort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
+    return np.sort(x, axis=axis, kind=kind)
 
 
-def _argsort(x: Any, *, axis: int | None, kind: str | None = None) -> Any:
-    return np.argsort(x, axis=axis, kind=kind)  # type: ignore[call-overload]
+def _argsort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
+    return np.argsort(x, axis=axis, kind=kind)
 
 
 def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

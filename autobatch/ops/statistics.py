@@ -15,7 +15,7 @@ from autobatch.ops.table import Declined, implements
 
 __all__ = ["mean_p", "var_p"]
 
-_NO = np._NoValue  # type: ignore[attr-defined]
+_NO = np._NoValue
 
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
@@ -105,7 +105,7 @@ def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batche
     real = np.zeros(0, working).real.dtype
     if np.any(np.asarray(counts(x.sizes, axes)) - ddof <= 0) and x.batch_size:
         warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=2)
-    mask = padding_mask(x.sizes, x.data.shape[1:])
+    mask: Any = padding_mask(x.sizes, x.data.shape[1:])
     data = np.where(mask, x.data, np.zeros((), dtype))
     data = data if dtype == working else data.astype(working)
     clean = Batched(data, x.sizes)

@@ -18,6 +18,7 @@ _REDUCE = {
     np.logical_or: np.any,
 }
 _ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
+_METHODS: dict[str, dict[Any, Any]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
 _NO_OPTION = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
 
 
@@ -34,7 +35,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         if ndim_of(b):
             a = np.expand_dims(a, tuple(range(ndim_of(a), ndim_of(a) + ndim_of(b))))
         return _call(ufunc, (a, b), kwargs)
-    function = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {}).get(ufunc)
+    function = _METHODS.get(method, {}).get(ufunc)
     if function is None:
         raise Declined(f"np.{ufunc.__name__}.{method} has no batching rule")
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
