@@ -9,6 +9,7 @@ from typing import Any, overload
 from autobatch.batches.forms import Batch
 from autobatch.core.config import options
 from autobatch.core.lanes import current_region
+from autobatch.errors import UnsupportedError
 from autobatch.lockstep.calls import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.convert import convert
@@ -71,7 +72,11 @@ def _convert(function: Any) -> Any:
             function = MethodType(type(function).__call__, function)
         else:
             return None
-    return MethodType(convert(function.__func__), function.__self__) if isinstance(function, MethodType) else convert(function)
+    return (
+        MethodType(convert(function.__func__), function.__self__)
+        if isinstance(function, MethodType)
+        else convert(function)
+    )
 
 
 def _outside(args: Any, kwargs: Any) -> bool:
@@ -115,4 +120,10 @@ def batch(f: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
     >>> total(MaskedBatch.from_examples([[1.0, 2.0], [3.0]])).examples()
     [np.float64(3.0), np.float64(3.0)]
     """
-    return functools.partial(BatchFunction, strict=strict) if f is None else BatchFunction(f, strict)
+    if f is None:
+        return functools.partial(BatchFunction, strict=strict)
+    if not callable(f):
+        raise UnsupportedError(
+            f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
+        )
+    return BatchFunction(f, strict)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api.batch import batch
+from autobatch.api.batch import BatchFunction, batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import batch_size_of, lanes_of
@@ -104,7 +104,7 @@ class LockStep(Way):
         return _MaskedLayout(arrays, scalar, [(leaf, axis) in varying for axis in range(first.ndim)], self.poison)
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
-        decorated = f if hasattr(f, "__wrapped__") else batch(f)
+        decorated = f if isinstance(f, BatchFunction) else batch(f)
         return lanes_of(decorated(*args, **shared), batch_size_of(args) or 0)
 
 

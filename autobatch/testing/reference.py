@@ -1,12 +1,12 @@
 """The reference: what the loop over the examples gives, with gradients, each computed once."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from autobatch.api.batch import BatchFunction
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
@@ -25,7 +25,9 @@ class Outcome:
 
 def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that the person wrote, without `ab.batch`."""
-    return inspect.unwrap(f)
+    while isinstance(f, BatchFunction):
+        f = f.__wrapped__
+    return f
 
 
 class Reference:

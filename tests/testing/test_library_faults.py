@@ -1,8 +1,11 @@
 """Faults planted in the library itself: `assert_equivalent` reports each, naming the way."""
 
+import functools
+
 import numpy as np
 import pytest
 
+from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
@@ -209,6 +212,22 @@ def test_trees_of_arrays_and_numbers_run_in_lock_step():
     examples = [{"x": np.ones(n, np.float32), "k": n} for n in (2, 0, 3)]
     report = assert_equivalent(model, examples, scale=np.float32(0.5))
     assert len(report.ways) == len(default_ways())
+
+
+def test_a_decorated_function_is_compared_with_what_it_decorates():
+    calls = []
+
+    def counted(f):
+        @functools.wraps(f)
+        def counting(*args, **kwargs):
+            calls.append(0)
+            return f(*args, **kwargs)
+
+        return counting
+
+    report = assert_equivalent(batch(counted(pooled)), XS, w=W)
+    assert len(report.ways) == len(default_ways())
+    assert len(calls) >= len(XS)
 
 
 def test_several_arguments():
