@@ -122,7 +122,7 @@ def batch(f: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
     """
     if f is None:
         return functools.partial(BatchFunction, strict=strict)
-    if not callable(f):
+    if not (callable(f) or hasattr(f, "__get__")):  # a classmethod is not callable, but what it is bound to is
         raise UnsupportedError(
             f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
         )
