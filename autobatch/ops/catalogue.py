@@ -18,6 +18,7 @@ from autobatch.ops import (
     scans,
     selecting,
     shaping,
+    shaping_reshape,
     statistics,
     table_rest,
 )
@@ -42,6 +43,7 @@ MODULES = (
     scans,
     selecting,
     shaping,
+    shaping_reshape,
     statistics,
     table_rest,
 )

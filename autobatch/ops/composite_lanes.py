@@ -51,11 +51,13 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     ]
     data = np.zeros((lanes, *shapes.max(axis=0, initial=0)), results[0].dtype)
     for lane, result in enumerate(results):
-        data[(lane, *map(slice, result.shape))] = result
+        place: Any = (lane, *map(slice, result.shape))
+        data[place] = result
     return Batched(data, sizes)
 
 
 def _examples(x: Batched) -> list[np.ndarray]:
     data = values_of(x.data)
     corners = [size.values if isinstance(size, Lengths) else np.full(len(data), size) for size in x.sizes]
-    return [data[(lane, *(slice(int(corner[lane])) for corner in corners))] for lane in range(len(data))]
+    places: list[Any] = [(lane, *(slice(int(corner[lane])) for corner in corners)) for lane in range(len(data))]
+    return [data[place] for place in places]

@@ -8,10 +8,11 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.ops.creation import CREATION, arange, zeros
+from autobatch.ops.indexing import getitem
 from autobatch.ops.indexing_set import setitem_p
 from autobatch.ops.indexing_spec import parse
 from autobatch.ops.kinds import elementwise
-from autobatch.ops.shaping import normalise_axis
+from autobatch.ops.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["axes_of", "flip", "on_axis", "placed", "tri"]
@@ -81,12 +82,13 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return np.reshape(roll(np.reshape(a, (-1,)), shift, 0), shape_of(a))
     axes = axes_of(axis, ndim_of(a))
-    shifts = list(shift) if isinstance(shift, list | tuple | np.ndarray) and ndim_of(shift) else [shift] * len(axes)
+    several = isinstance(shift, list | tuple) or (not is_boxed(shift) and ndim_of(shift))
+    shifts = list(shift) if several else [shift] * len(axes)
     if len(shifts) != len(axes):
         axes = axes * len(shifts) if len(axes) == 1 else axes
     for place, by in zip(axes, shifts, strict=True):
         n = shape_of(a)[place]
-        a = a[on_axis(place, (arange(n) - by) % np.maximum(n, 1))]
+        a = getitem(a, on_axis(place, (arange(n) - by) % np.maximum(n, 1)))
     return a
 
 

@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, same_size
+from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
 from autobatch.ops.composite_layout import axes_of
-from autobatch.ops.kinds import fill, unbroadcast
-from autobatch.ops.shaping import normalise_axis
-from autobatch.ops.sizes import as_batched, lanes_of
+from autobatch.ops.kinds import fill, select, unbroadcast
+from autobatch.ops.sizes import as_batched, lanes_of, normalise_axis, to_width
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["det", "inv", "norm", "slogdet", "solve"]
@@ -39,9 +38,17 @@ def _with_identity(x: Batched) -> Any:
 def _matrix_rule(out_rank: int) -> Callable[..., Batched]:
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         (x,) = operands
-        return Batched(op(_with_identity(x)), x.sizes if out_rank == 2 else x.sizes[:-2])
+        out = op(_with_identity(x))
+        if out_rank == 0:
+            return Batched(out, x.sizes[:-2])
+        return Batched(_closed(out, x.sizes), x.sizes)
 
     return rule
+
+
+def _closed(data: Any, sizes: Sequence[Size]) -> Any:
+    """A result whose padding sends no cotangent back, since every element of a matrix has a part in every other."""
+    return select(data, sizes) if is_boxed(data) else data
 
 
 def _mt(x: Any) -> Any:
@@ -85,8 +92,10 @@ def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
         raise ShapeError("stacks of linear systems per example")
     if not same_size(a.sizes[0], b.sizes[0]):
         raise ValueError("solve: Input operand 1 has a mismatch in its core dimension 0")
-    data = fill(b, 0) if b.is_ragged else b.data
-    return Batched(op(_with_identity(a), data), (a.sizes[0], b.sizes[1]))
+    matrix = _with_identity(a)
+    data = to_width(fill(b, 0) if b.is_ragged else b.data, 1, shape_of(matrix)[1])
+    sizes = (a.sizes[0], b.sizes[1])
+    return Batched(_closed(op(matrix, data), sizes), sizes)
 
 
 solve_p = Op("solve", np.linalg.solve, rule=_solve_rule, vjp=_solve_vjp, kind="linalg")
@@ -123,7 +132,7 @@ def solve(a: Any, b: Any) -> Any:
 
 
 @implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
     if dtype_of(x).kind not in "fc":
         x = x.astype(np.float64)
@@ -156,7 +165,7 @@ def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
 
 
 @implements(np.linalg.vector_norm)
-def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:  # noqa: A002
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
     if axis is None and not keepdims:
         return norm(np.reshape(x, (-1,)), ord, 0)
     if not isinstance(axis, int):
@@ -165,7 +174,7 @@ def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any
 
 
 @implements(np.linalg.matrix_norm)
-def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:  # noqa: A002
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
     return norm(x, ord, (-2, -1), keepdims)
 
 

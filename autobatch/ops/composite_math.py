@@ -12,9 +12,9 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.composite_lanes import values_of
 from autobatch.ops.composite_layout import on_axis
 from autobatch.ops.creation import arange
+from autobatch.ops.indexing import getitem
 from autobatch.ops.selecting import into
-from autobatch.ops.shaping import normalise_axis
-from autobatch.ops.sizes import as_batched, lanes_of, to_width, width_of
+from autobatch.ops.sizes import as_batched, lanes_of, normalise_axis, to_width, width_of
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["array_equal", "diff", "interp", "isclose", "kron"]
@@ -49,7 +49,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
 
 
 def _given(value: Any) -> Any:
-    return None if value is np._NoValue else value  # type: ignore[attr-defined]
+    return None if value is np._NoValue else value
 
 
 @implements(np.ediff1d)
@@ -251,7 +251,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
         raise Declined("np.convolve of lengths that differ between examples, with a mode other than full")
     places = arange(n + m - 1)[:, None] - arange(n)
     inside = (places >= 0) & (places < m)
-    matrix = np.where(inside, v[np.where(inside, places, 0)], np.zeros((), dtype_of(v)))
+    matrix = np.where(inside, getitem(v, np.where(inside, places, 0)), np.zeros((), dtype_of(v)))
     out = np.matmul(matrix, a)
     if mode == "full":
         return out
@@ -289,7 +289,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
         raise Declined("np.interp with a period, or with points whose number differs between examples")
     n = shape_of(xp)[0]
     below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
-    x0, x1, y0, y1 = xp[below], xp[below + 1], fp[below], fp[below + 1]
+    x0, x1 = getitem(xp, below), getitem(xp, below + 1)
+    y0, y1 = getitem(fp, below), getitem(fp, below + 1)
     out = (y1 - y0) / (x1 - x0) * (x - x0) + y0
     out = np.where(x < xp[0], fp[0] if left is None else left, out)
     return np.where(x > xp[n - 1], fp[n - 1] if right is None else right, np.where(x == xp[n - 1], fp[n - 1], out))

@@ -10,7 +10,8 @@ from autobatch.core.op import is_boxed
 from autobatch.ops.composite_lanes import lanewise
 from autobatch.ops.composite_layout import on_axis
 from autobatch.ops.creation import arange, full
-from autobatch.ops.shaping import normalise_axis
+from autobatch.ops.indexing import getitem
+from autobatch.ops.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["pad", "repeat", "tile"]
@@ -34,20 +35,20 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
         places = arange(n * repeats) // np.maximum(repeats, 1)
     else:
         places = _repeat_places_p(n, repeats)
-    return a[on_axis(axis, places)]
+    return getitem(a, on_axis(axis, places))
 
 
 @implements(np.tile)
 def tile(A: Any, reps: Any) -> Any:  # noqa: N803
     """np.tile; the counts may differ between examples."""
-    counts = list(reps) if isinstance(reps, list | tuple | np.ndarray) and ndim_of(reps) else [reps]
+    counts = list(reps) if isinstance(reps, list | tuple) or (not is_boxed(reps) and ndim_of(reps)) else [reps]
     rank = max(ndim_of(A), len(counts))
     counts = [1] * (rank - len(counts)) + counts
     out = A[(None,) * (rank - ndim_of(A))] if rank > ndim_of(A) else np.copy(A)
     for axis, count in enumerate(counts):
         if is_boxed(count) or count != 1:
             n = shape_of(out)[axis]
-            out = out[on_axis(axis, arange(n * count) % np.maximum(n, 1))]
+            out = getitem(out, on_axis(axis, arange(n * count) % np.maximum(n, 1)))
     return out
 
 
@@ -59,7 +60,7 @@ def resize(a: Any, new_shape: Any) -> Any:
     for size in shape:
         total = total * size
     n = shape_of(flat)[0]
-    return np.reshape(flat[arange(total) % np.maximum(n, 1)], shape)
+    return np.reshape(getitem(flat, arange(total) % np.maximum(n, 1)), shape)
 
 
 def _pairs(value: Any, rank: int) -> list[tuple[Any, Any]]:
@@ -106,7 +107,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
             )
         else:
             n = shape_of(out)[axis]
-            out = out[on_axis(axis, _places(mode, n, arange(before + n + after) - before))]
+            places = arange(before + n + after) - before
+            out = getitem(out, on_axis(axis, _places(mode, n, places)))
     return out if out is not array else np.copy(array)
 
 

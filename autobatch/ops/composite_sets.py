@@ -8,6 +8,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.ops.composite_lanes import lanewise
 from autobatch.ops.creation import arange, zeros
+from autobatch.ops.indexing import getitem
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["bincount", "digitize", "isin", "searchsorted", "unique"]
@@ -39,14 +40,14 @@ def unique(
     axis: Any = None,
     *,
     equal_nan: bool = True,
-    sorted: bool = True,  # noqa: A002
+    sorted: bool = True,
 ) -> Any:
     """np.unique of each example; values carry gradients to their first occurrence."""
     if axis is not None and ndim_of(ar) != 1:
         raise Declined("np.unique along an axis")
     flat = np.reshape(ar, (-1,))
     first = _first_p(flat, equal_nan=equal_nan)
-    out = [flat[first]]
+    out = [getitem(flat, first)]
     if return_index:
         out.append(first)
     if return_inverse:
@@ -80,7 +81,7 @@ def isin(
 @implements(np.setdiff1d)
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     values = np.reshape(ar1, (-1,)) if assume_unique else unique(ar1)
-    return values[isin(values, ar2, invert=True)]
+    return getitem(values, isin(values, ar2, invert=True))
 
 
 @implements(np.intersect1d)
@@ -88,7 +89,7 @@ def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices:
     if return_indices:
         raise Declined("np.intersect1d with return_indices")
     values = unique(ar1)
-    return values[isin(values, ar2)]
+    return getitem(values, isin(values, ar2))
 
 
 _search_p = lanewise("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
@@ -110,7 +111,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if (steps >= 0).all():
         return searchsorted(bins, x, side="left" if right else "right")
     if (steps <= 0).all():
-        return len(bins) - searchsorted(bins[::-1], x, side="right" if right else "left")
+        return len(bins) - searchsorted(bins[::-1], x, side="left" if right else "right")
     raise ValueError("bins must be monotonically increasing or decreasing")
 
 
@@ -144,7 +145,7 @@ _lexsort_p = lanewise("lexsort", lambda *keys: np.lexsort(keys), dynamic=False)
 
 
 @implements(np.histogram)
-def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
     if density or weights is not None or is_boxed(bins) or isinstance(bins, str):
         raise Declined("np.histogram with density, weights or bins that are estimated")
     if ndim_of(bins) == 0:

@@ -13,8 +13,8 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.ops.shaping import Template, broadcast_to_p, filled, lane_sizes, size_operands
-from autobatch.ops.sizes import lanes_of, width_of
+from autobatch.ops.shaping import broadcast_to_p
+from autobatch.ops.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["CREATION", "arange", "array", "empty", "eye", "full", "identity", "linspace", "ones", "zeros"]
@@ -165,12 +165,12 @@ arange_p = Op("arange", _arange, rule=_arange_rule, data_dependent=True, kind="c
 
 def arange(*bounds: Any, dtype: Any = None, **named: Any) -> Any:
     """np.arange; start, stop and step may differ between examples."""
-    bounds = (*bounds, *(named[key] for key in ("start", "stop", "step") if named.get(key) is not None))
-    if len(bounds) == 4:
-        bounds, dtype = bounds[:3], bounds[3]
-    if any(rank_of(bound) == BATCH_RANK for bound in bounds):
-        return arange_p(*bounds, given=len(bounds), dtype=None if dtype is None else np.dtype(dtype))
-    return np.arange(*(_known(bound) for bound in bounds), dtype=dtype)
+    given = [*bounds, *(named[key] for key in ("start", "stop", "step") if named.get(key) is not None)]
+    if len(given) == 4:
+        dtype = given.pop()
+    if any(rank_of(bound) == BATCH_RANK for bound in given):
+        return arange_p(*given, given=len(given), dtype=None if dtype is None else np.dtype(dtype))
+    return np.arange(*(_known(bound) for bound in given), dtype=dtype)
 
 
 def _known(bound: Any) -> Any:

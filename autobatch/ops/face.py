@@ -87,10 +87,10 @@ class ArrayFace(ArrayMethods):
     """Operators, methods and protocols of an array.
 
     A subclass has `shape`, `ndim`, `dtype`, `size`, `_ab_rank`, `_ab_apply(op, args, params)`,
-    `_ab_unsupported(function, args, kwargs, reason)` and `_ab_rebind(new)`, which takes over the value of `new` (an array
-    of ours or a plain one) and is what an in-place write does to the object. For writes to reach views its `__slots__`
-    hold `_view`, `_views` and `__weakref__`; they may stay unset. `__iter__`, `__len__`, `__bool__`, `__int__`, `__float__`,
-    `__index__` and `__array__` are its own.
+    `_ab_unsupported(function, args, kwargs, reason)` and `_ab_rebind(new)`, which takes over the value of `new` (an
+    array of ours or a plain one) and is what an in-place write does to the object. For writes to reach views its
+    `__slots__` hold `_view`, `_views` and `__weakref__`; they may stay unset. `__iter__`, `__len__`, `__bool__`,
+    `__int__`, `__float__`, `__index__` and `__array__` are its own.
     """
 
     __slots__ = ()

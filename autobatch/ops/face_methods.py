@@ -1,5 +1,6 @@
 """The methods of ndarray, each by the NumPy function of the same meaning."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,17 +8,19 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of
 from autobatch.ops.indexing import setitem
 from autobatch.ops.inplace import write
-from autobatch.ops.table import refuse
+from autobatch.ops.table import FUNCTIONS, refuse
 
 __all__ = ["ArrayMethods"]
 
 
 def _given(**options: Any) -> dict[str, Any]:
     """The options that were given: NumPy passes `initial` and `where` on only then."""
-    return {name: value for name, value in options.items() if value is not _UNSET and value is not None}
+    return {name: value for name, value in options.items() if value is not None}
 
 
-_UNSET = object()
+def _of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours, without the way through NumPy's dispatch, if the table has it."""
+    return FUNCTIONS.get(function, function)
 
 
 class ArrayMethods:
@@ -28,129 +31,130 @@ class ArrayMethods:
     # reductions
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return np.sum(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)  # type: ignore[call-overload]
+        return _of(np.sum)(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)
 
     def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return np.prod(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)  # type: ignore[call-overload]
+        return _of(np.prod)(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return np.mean(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)  # type: ignore[call-overload]
+        return _of(np.mean)(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return np.max(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)  # type: ignore[call-overload]
+        return _of(np.max)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return np.min(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)  # type: ignore[call-overload]
+        return _of(np.min)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return np.any(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)  # type: ignore[call-overload]
+        return _of(np.any)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return np.all(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)  # type: ignore[call-overload]
+        return _of(np.all)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
 
     def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
-        return np.var(self, axis=axis, ddof=ddof, keepdims=keepdims, **_given(dtype=dtype, out=out))  # type: ignore[call-overload]
+        return _of(np.var)(self, axis=axis, ddof=ddof, keepdims=keepdims, **_given(dtype=dtype, out=out))
 
     def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
-        return np.std(self, axis=axis, ddof=ddof, keepdims=keepdims, **_given(dtype=dtype, out=out))  # type: ignore[call-overload]
+        return _of(np.std)(self, axis=axis, ddof=ddof, keepdims=keepdims, **_given(dtype=dtype, out=out))
 
     def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        return np.argmax(self, axis=axis, **_given(out=out, keepdims=keepdims or None))  # type: ignore[call-overload]
+        return _of(np.argmax)(self, axis=axis, **_given(out=out, keepdims=keepdims or None))
 
     def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        return np.argmin(self, axis=axis, **_given(out=out, keepdims=keepdims or None))  # type: ignore[call-overload]
+        return _of(np.argmin)(self, axis=axis, **_given(out=out, keepdims=keepdims or None))
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        return np.cumsum(self, axis=axis, **_given(dtype=dtype, out=out))  # type: ignore[call-overload]
+        return _of(np.cumsum)(self, axis=axis, **_given(dtype=dtype, out=out))
 
     def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        return np.cumprod(self, axis=axis, **_given(dtype=dtype, out=out))  # type: ignore[call-overload]
+        return _of(np.cumprod)(self, axis=axis, **_given(dtype=dtype, out=out))
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        return np.trace(self, offset, axis1, axis2)  # type: ignore[call-overload]
+        return _of(np.trace)(self, offset, axis1, axis2)
 
     def dot(self, b: Any) -> Any:
-        return np.dot(self, b)  # type: ignore[call-overload]
+        return _of(np.dot)(self, b)
 
     # order
 
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None) -> None:
-        write(self, np.sort(self, axis=axis, **_given(kind=kind, order=order)))  # type: ignore[call-overload]
+        write(self, _of(np.sort)(self, axis=axis, **_given(kind=kind, order=order)))
 
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-        return np.argsort(self, axis=axis, **_given(kind=kind, order=order))  # type: ignore[call-overload]
+        return _of(np.argsort)(self, axis=axis, **_given(kind=kind, order=order))
 
     def partition(self, kth: Any, axis: int = -1) -> None:
-        write(self, np.partition(self, kth, axis=axis))  # type: ignore[call-overload]
+        write(self, _of(np.partition)(self, kth, axis=axis))
 
     def argpartition(self, kth: Any, axis: Any = -1) -> Any:
-        return np.argpartition(self, kth, axis=axis)  # type: ignore[call-overload]
+        return _of(np.argpartition)(self, kth, axis=axis)
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
-        return np.searchsorted(self, v, side, sorter)  # type: ignore[call-overload]
+        return _of(np.searchsorted)(self, v, side, sorter)
 
     # shapes
 
     def reshape(self, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
         shape = shape[0] if len(shape) == 1 else shape
-        return np.reshape(self, shape, order=order, copy=copy)  # type: ignore[call-overload]
+        return _of(np.reshape)(self, shape, order=order, copy=copy)
 
     def ravel(self, order: Any = "C") -> Any:
-        return np.ravel(self, order)  # type: ignore[call-overload]
+        return _of(np.ravel)(self, order)
 
     def flatten(self, order: Any = "C") -> Any:
-        return np.reshape(self, (-1,), order=order, copy=True)  # type: ignore[call-overload]
+        return _of(np.reshape)(self, (-1,), order=order, copy=True)
 
     def transpose(self, *axes: Any) -> Any:
+        order: Any = axes
         if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], list | tuple)):
-            axes = axes[0]
-        return np.transpose(self, axes or None)  # type: ignore[call-overload]
+            order = axes[0]
+        return _of(np.transpose)(self, order or None)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
-        return np.swapaxes(self, axis1, axis2)  # type: ignore[call-overload]
+        return _of(np.swapaxes)(self, axis1, axis2)
 
     def squeeze(self, axis: Any = None) -> Any:
-        return np.squeeze(self, axis)  # type: ignore[call-overload]
+        return _of(np.squeeze)(self, axis)
 
     def repeat(self, repeats: Any, axis: Any = None) -> Any:
-        return np.repeat(self, repeats, axis)  # type: ignore[call-overload]
+        return _of(np.repeat)(self, repeats, axis)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        return np.diagonal(self, offset, axis1, axis2)  # type: ignore[call-overload]
+        return _of(np.diagonal)(self, offset, axis1, axis2)
 
     @property
     def T(self) -> Any:  # noqa: N802
-        return np.transpose(self)  # type: ignore[call-overload]
+        return _of(np.transpose)(self)
 
     @property
     def mT(self) -> Any:  # noqa: N802
         if ndim_of(self) < 2:
             raise ValueError("matrix transpose with ndim < 2 is undefined")
-        return np.swapaxes(self, -1, -2)  # type: ignore[call-overload]
+        return _of(np.swapaxes)(self, -1, -2)
 
     @property
     def flat(self) -> Any:
-        return np.reshape(self, (-1,))  # type: ignore[call-overload]
+        return _of(np.reshape)(self, (-1,))
 
     # selection
 
     def take(self, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
-        return np.take(self, indices, axis=axis, out=out, mode=mode)  # type: ignore[call-overload]
+        return _of(np.take)(self, indices, axis=axis, out=out, mode=mode)
 
     def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
-        return np.compress(condition, self, axis=axis, **_given(out=out))  # type: ignore[call-overload]
+        return _of(np.compress)(condition, self, axis=axis, **_given(out=out))
 
     def choose(self, choices: Any, out: Any = None, mode: Any = "raise") -> Any:
-        return np.choose(self, choices, out=out, mode=mode)  # type: ignore[call-overload]
+        return _of(np.choose)(self, choices, out=out, mode=mode)
 
     def nonzero(self) -> Any:
-        return np.nonzero(self)  # type: ignore[call-overload]
+        return _of(np.nonzero)(self)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
-        return np.clip(self, min, max, **_given(out=out))  # type: ignore[call-overload]
+        return _of(np.clip)(self, min, max, **_given(out=out))
 
     def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
-        np.put(self, indices, values, mode)  # type: ignore[call-overload]
+        _of(np.put)(self, indices, values, mode)
 
     def fill(self, value: Any) -> None:
         setitem(self, Ellipsis, value)
@@ -167,26 +171,26 @@ class ArrayMethods:
             raise TypeError(
                 f"Cannot cast array data from {dtype_of(self)!r} to {dtype!r} according to the rule '{casting}'"
             )
-        return np.astype(self, dtype)  # type: ignore[type-var]
+        return _of(np.astype)(self, dtype)
 
     def copy(self, order: Any = "C") -> Any:
-        return np.copy(self)  # type: ignore[call-overload]
+        return _of(np.copy)(self)
 
     def round(self, decimals: int = 0, out: Any = None) -> Any:
-        return np.round(self, decimals, **_given(out=out))  # type: ignore[call-overload]
+        return _of(np.round)(self, decimals, **_given(out=out))
 
     def conj(self) -> Any:
-        return np.conjugate(self)  # type: ignore[call-overload]
+        return _of(np.conjugate)(self)
 
     conjugate = conj
 
     @property
     def real(self) -> Any:
-        return np.real(self)  # type: ignore[call-overload]
+        return _of(np.real)(self)
 
     @property
     def imag(self) -> Any:
-        return np.imag(self)  # type: ignore[call-overload]
+        return _of(np.imag)(self)
 
     @property
     def itemsize(self) -> int:

@@ -1,7 +1,7 @@
 """Rows: the one gather, and its transposes, that every move of data with per-example positions is made of.
 
-`rows_p(x, src)` reads `x[src]` along the first axis. `src` holds row numbers of any shape; -1 stands for padding: what is
-read there is arbitrary, and nothing flows back from it. Row numbers are trusted: whoever computes them has checked them.
+`rows_p(x, src)` reads `x[src]` along the first axis. `src` holds row numbers of any shape; -1 stands for padding: what
+is read there is arbitrary, and nothing flows back from it. Row numbers are trusted: who computes them has checked them.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,8 @@ from autobatch.kernels.rows import scatter_add
 from autobatch.ops.kinds import fill
 
 __all__ = ["RowScatter", "add_rows", "gather_axis", "last_writes", "put_rows_p", "rows_p", "scatter_rows_p"]
+
+_KERNEL_SIZE = 2048  # elements from which a kernel is faster than np.add.at
 
 
 class RowScatter(SparseCotangent):
@@ -48,6 +50,10 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
     """`dense[ids] += values` with repeated ids counted, in the order of the ids."""
     if unique:
         dense[ids] += values
+    elif values.size >= _KERNEL_SIZE and dense.dtype == values.dtype and dense.dtype.kind in "fc" and _runs(dense):
+        width = dense.size // max(dense.shape[0], 1)
+        rows = np.ascontiguousarray(values).reshape(len(ids), width)
+        scatter_add(rows, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
     elif dense.ndim == 1 and dense.dtype == np.float64 and values.dtype == np.float64:
         dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
     elif dense.ndim > 1 and dense.dtype in _COMPILED and values.dtype == dense.dtype and dense.flags.c_contiguous:
@@ -56,6 +62,10 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
         scatter_add(flat, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
     else:
         np.add.at(dense, ids, values)
+
+
+def _runs(dense: np.ndarray) -> bool:
+    return dense.flags.c_contiguous and dense.dtype.itemsize >= 4
 
 
 def _take_rows(x: Any, src: Any, *, unique: bool = False) -> Any:
@@ -207,7 +217,7 @@ def gather_axis(data: Any, axis: int, positions: np.ndarray, unique: bool = Fals
     Returns:
         The data with n in place of that axis.
     """
-    lanes, width = positions.shape
+    lanes = positions.shape[0]
     if shared:
         front = data if axis == 0 else np.moveaxis(data, axis, 0)
         out = rows_p(front, positions)

@@ -17,7 +17,7 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.indexing_rows import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.indexing_spec import FULL, Spec
 from autobatch.ops.kinds import broadcast_sizes, select
-from autobatch.ops.sizes import lanes_of, per_lane, slice_lengths, to_width
+from autobatch.ops.sizes import as_batched, lanes_of, per_lane, slice_lengths, to_width, width_of
 
 __all__ = ["basic_index", "flat_positions", "getitem_rule", "scatter_rule"]
 
@@ -171,7 +171,7 @@ class _Reader:
             self.data = self.data[index]
             self.sizes[axis] = len(range(*item.indices(size)))
             return
-        first, lengths, step = slice_lengths(per_lane(size), *lane_bounds, triple=True)
+        first, lengths, step = slice_lengths(per_lane(size), *lane_bounds)
         first, lengths, step = (np.broadcast_to(part, (self.lanes,)) for part in (first, lengths, step))
         width = int(lengths.max(initial=0))
         if self.batched and not first.any() and (step == 1).all():
@@ -202,7 +202,7 @@ class _Reader:
             np.arange(self.lanes).reshape((self.lanes,) + (1,) * len(block)) if self.batched else np.zeros((), int)
         )
         rows = self.lanes if self.batched else 1
-        padded = _block_widths(block, [value for _, value in advanced])
+        padded = _block_widths(block)
         for axis, value in advanced:
             width = widths[axis + lead]
             src = src * width + aligned_ids(value, self.sizes[axis], axis, block, padded)
@@ -253,12 +253,9 @@ class _Reader:
         return Batched(self.data, self.sizes)
 
 
-def _block_widths(block: Sequence[Size], values: Sequence[Any]) -> tuple[int, ...]:
-    """The padded shape of the broadcast index arrays: the widest of those that have each axis."""
-    out = []
-    for axis, size in enumerate(block):
-        out.append(size.max() if isinstance(size, Lengths) else size)
-    return tuple(out)
+def _block_widths(block: Sequence[Size]) -> tuple[int, ...]:
+    """The padded shape of the broadcast index arrays."""
+    return tuple(map(width_of, block))
 
 
 def _lane_values(bound: Any) -> np.ndarray | None:
@@ -319,7 +316,7 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
 
 
 def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.ndarray, tuple[Size, ...]]:
-    """For every element of `x[index]` its place in the flattened padded data (-1 at padding), and the result's sizes."""
+    """For every element of `x[index]` its place in the flattened padded data (-1: padding), and the result's sizes."""
     shape = tuple(shape_of(x.data))
     places = np.arange(int(np.prod(shape))).reshape(shape)
     read = getitem_rule(None, (Batched(places, x.sizes), *index), {"spec": spec})  # type: ignore[arg-type]
@@ -331,11 +328,8 @@ def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     values, *index = operands
     shape, lanes = params["shape"], lanes_of(operands)
     like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)
-    src, sizes = flat_positions(like, params["spec"], index)
-    if isinstance(values, Batched):
-        data = values.data
-    else:
-        data = np.broadcast_to(values, (lanes, *shape_of(values)))
+    src, _ = flat_positions(like, params["spec"], index)
+    data = as_batched(values, lanes).data
     for axis in range(1, ndim_of(data)):
         data = to_width(data, axis, src.shape[axis])
     unique = all(entry[0] != "a" for entry in params["spec"])

@@ -83,7 +83,7 @@ def _slice(item: slice, operands: list[Any]) -> tuple[Any, ...]:
 def _array(item: Any) -> tuple[tuple[Any, ...], Any]:
     if not is_boxed(item):
         if isinstance(item, list | tuple) and any(is_boxed(part) for part in item):
-            item = np.stack(item)  # type: ignore[arg-type]
+            item = np.stack(item)
         else:
             item = np.asarray(item) if not (isinstance(item, list | tuple) and len(item) == 0) else np.empty(0, np.intp)
     dtype, rank = dtype_of(item), ndim_of(item)

@@ -132,7 +132,8 @@ def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
         new = new.astype(target)
     if ndim_of(new) != ndim_of(box):
         raise ValueError(
-            f"non-broadcastable output operand with shape {shape_of(box)} doesn't match the broadcast shape {shape_of(new)}"
+            f"non-broadcastable output operand with shape {shape_of(box)} doesn't match "
+            f"the broadcast shape {shape_of(new)}"
         )
     return _same_shape(new, box) if is_boxed(new) or is_boxed(box) else new
 

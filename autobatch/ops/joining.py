@@ -1,5 +1,6 @@
 """Joining and splitting: concatenate, stack, split, and their relatives."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,7 @@ from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.indexing_rows import gather_axis
-from autobatch.ops.shaping import normalise_axis
-from autobatch.ops.sizes import as_batched, lanes_of, per_lane, to_width, width_of
+from autobatch.ops.sizes import as_batched, lanes_of, normalise_axis, per_lane, to_width, width_of
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["array_split", "concatenate", "concatenate_p", "split", "stack", "stack_p", "unstack"]
@@ -148,7 +148,7 @@ def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -
     along = [part.sizes[axis] for part in parts]
     joined = op(*data, axis=axis + 1)
     if not any(isinstance(size, Lengths) for size in along):
-        sizes[axis] = sum(along)  # type: ignore[arg-type]
+        sizes[axis] = sum(along)
         return Batched(joined, sizes)
     total = np.zeros(lanes, np.int64)
     for size in along:
@@ -194,7 +194,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         for i in range(sections):
             points.append(points[-1] + each + (extras > i))
     lead = (slice(None),) * axis
-    return [ary[(*lead, slice(start, stop))] for start, stop in zip(points[:-1], points[1:], strict=True)]
+    return [ary[(*lead, slice(start, stop))] for start, stop in itertools.pairwise(points)]
 
 
 @implements(np.split)

@@ -14,10 +14,12 @@ from autobatch.ops.indexing import getitem, setitem
 from autobatch.ops.indexing_rules import nonzero_lanes
 from autobatch.ops.inplace import cast_for_write, write
 from autobatch.ops.kinds import elementwise
-from autobatch.ops.shaping import normalise_axis
+from autobatch.ops.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["astype", "astype_p", "copy_p", "nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
+
+_CLIP: Any = np._core.umath.clip  # type: ignore[attr-defined]
 
 
 def _zero(ct: Any) -> Any:
@@ -103,7 +105,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     elif high is None:
         new = UFUNCS[np.maximum](a, low)
     else:
-        new = UFUNCS[np._core.umath.clip](a, low, high)
+        new = UFUNCS[_CLIP](a, low, high)
     return new if out is None else into(out, new)
 
 

@@ -1,5 +1,6 @@
 """Sizes of examples: arithmetic on them, and padded widths made to agree."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,10 +8,25 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.op import is_boxed
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.ops.kinds import fill
 
-__all__ = ["as_batched", "lanes_of", "per_lane", "slice_lengths", "to_width", "width_of", "without_padding"]
+__all__ = [
+    "Template",
+    "as_batched",
+    "filled",
+    "lane_sizes",
+    "lanes_of",
+    "normalise_axes",
+    "normalise_axis",
+    "per_lane",
+    "size_operands",
+    "sizes_agree",
+    "slice_lengths",
+    "to_width",
+    "width_of",
+    "without_padding",
+]
 
 
 def lanes_of(operands: Sequence[Any]) -> int:
@@ -51,14 +67,14 @@ def as_batched(x: Any, lanes: int) -> Batched:
 
 
 def without_padding(x: Batched) -> Any:
-    """The data of `x`; where it is boxed, with zeros selected at the padding, so that no cotangent comes back from there."""
+    """The data of `x`; where it is boxed, zeros are selected at the padding, and no cotangent comes back from there."""
     if is_boxed(x.data) and padding_mask(x.sizes, shape_of(x.data)[1:]) is not None:
         return fill(x, 0)
     return x.data
 
 
-def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any, triple: bool = False) -> Any:
-    """`slice(start, stop, step).indices(n)` elementwise: (first position, length), and the step with `triple`."""
+def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any) -> tuple[Any, Any, Any]:
+    """`slice(start, stop, step).indices(n)` elementwise: (first position, length, step)."""
     step = np.asarray(1 if step is None else step)
     if (step == 0).any():
         raise ValueError("slice step cannot be zero")
@@ -68,7 +84,7 @@ def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any, triple: bool 
     last = _bound(stop, n, low, high) if stop is not None else np.where(back, low, high)
     lengths = np.where(back, (first - last - step - 1) // -step, (last - first + step - 1) // step)
     lengths = np.maximum(lengths, 0)
-    return (first, lengths, step) if triple else (first, lengths)
+    return first, lengths, step
 
 
 def _bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
@@ -78,3 +94,66 @@ def _bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
 
 def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
     return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
+
+
+Template = tuple[int | None, ...]  # a shape, None where the size is an operand
+
+
+def size_operands(shape: Any) -> tuple[Template, list[Any]]:
+    """A shape as static sizes with None where a size differs between examples, and those sizes."""
+    if not isinstance(shape, list | tuple):
+        shape = shape.tolist() if isinstance(shape, np.ndarray) and shape.ndim else (shape,)
+    template: list[int | None] = []
+    operands: list[Any] = []
+    for size in shape:
+        if rank_of(size) == BATCH_RANK:
+            if np.dtype(size.dtype).kind not in "iu":
+                raise TypeError(f"'{size.dtype}' object cannot be interpreted as an integer")
+            template.append(None)
+            operands.append(size)
+        else:
+            template.append(operator.index(size))
+    return tuple(template), operands
+
+
+def filled(template: Template, operands: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of one example."""
+    sizes = iter(operands)
+    return tuple(int(next(sizes)) if size is None else size for size in template)
+
+
+def lane_sizes(template: Template, operands: Sequence[Any]) -> tuple[Size, ...]:
+    """The sizes of a batch of examples.
+
+    Raises:
+        ValueError: a size is negative in some example.
+    """
+    sizes = iter(operands)
+    out: list[Size] = []
+    for size in template:
+        if size is None:
+            given = next(sizes)
+            values = np.asarray(given.data if isinstance(given, Batched) else given).astype(np.int64)
+            out.append(Lengths(values) if isinstance(given, Batched) else int(values))
+        else:
+            out.append(size)
+    return tuple(out)
+
+
+def normalise_axis(axis: Any, rank: int) -> int:
+    """An axis of an example as a non-negative int.
+
+    Raises:
+        AxisError: out of bounds.
+    """
+    axis = operator.index(axis)
+    if not -rank <= axis < rank:
+        raise np.exceptions.AxisError(axis, rank)
+    return axis + rank if axis < 0 else axis
+
+
+def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    axes = tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise ValueError("repeated axis")
+    return axes

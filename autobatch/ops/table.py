@@ -6,8 +6,8 @@ Every ufunc is in `UFUNCS`; every other overridable function is in exactly one o
 - `NUMPY_OWN`: NumPy's own Python code works on our arrays unchanged;
 - `UNSUPPORTED`: no batching rule, with the reason; a batch runs it as a loop over the examples.
 
-A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover; the interpreter of the
-arguments then decides (`_ab_unsupported`): a batch loops over its examples, a lazy array is computed and NumPy runs.
+A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover; the interpreter of
+the arguments then decides (`_ab_unsupported`): a batch loops over its examples, a lazy array is computed first.
 """
 
 import functools

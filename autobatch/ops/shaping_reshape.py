@@ -1,0 +1,240 @@
+"""Reshape of each example, and dropping its axes of one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import ShapeError
+from autobatch.ops.indexing_rows import rows_p
+from autobatch.ops.inplace import is_contiguous, view
+from autobatch.ops.shaping import transpose
+from autobatch.ops.sizes import (
+    Template,
+    as_batched,
+    filled,
+    lane_sizes,
+    lanes_of,
+    normalise_axes,
+    per_lane,
+    size_operands,
+    to_width,
+    width_of,
+)
+from autobatch.ops.table import Declined, implements
+
+__all__ = ["ravel", "reshape", "reshape_p", "squeeze"]
+
+
+@implements(np.reshape)
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Any:
+    """np.reshape of each example; one size may be -1, and sizes may differ between examples."""
+    if order == "F":
+        template = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+        return transpose(reshape(transpose(a), template[::-1], copy=copy))
+    if order not in ("C", "A", "K"):
+        raise Declined(f"reshape with order={order!r}")
+    template, operands = size_operands(shape)
+    out = reshape_p(a, *operands, shape=template)
+    if copy or not is_boxed(out) or not is_contiguous(a):
+        return out
+    return view(out, a, _derive_reshape, _restore_reshape, (template, tuple(operands)), contiguous=True)
+
+
+def _derive_reshape(base: Any, template: Template, operands: tuple[Any, ...]) -> Any:
+    return reshape_p(base, *operands, shape=template)
+
+
+def _restore_reshape(base: Any, new: Any, template: Template, operands: tuple[Any, ...]) -> Any:
+    back, sizes = size_operands(shape_of(base))
+    return reshape_p(new, *sizes, shape=back)
+
+
+@implements(np.ravel)
+def ravel(a: Any, order: str = "C") -> Any:
+    return reshape(a, (-1,), order=order)
+
+
+def _reshape(x: Any, *sizes: Any, shape: Template) -> Any:
+    return np.asarray(x).reshape(filled(shape, sizes))
+
+
+def _reshape_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return ct.reshape(tuple(shape_of(args[0]))) if position == 0 else None
+
+
+def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes = lanes_of(operands)
+    x = as_batched(operands[0], lanes)
+    target = _resolve(x.sizes, lane_sizes(params["shape"], operands[1:]), lanes)
+    padded = _same_places(x, target)
+    if padded is not None:
+        return Batched(x.data.reshape((lanes, *padded)), target)
+    if _leading_only(x.sizes) and _leading_only(target):
+        return _reshape_leading(x, target, lanes)
+    return _repack(x, target, lanes)
+
+
+def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Size, ...]:
+    """The sizes after a reshape, -1 resolved.
+
+    Raises:
+        ShapeError: the number of elements of some example does not fit.
+    """
+    total = _product(have, lanes)
+    free = [i for i, size in enumerate(want) if isinstance(size, int) and size == -1]
+    if len(free) > 1:
+        raise ValueError("can only specify one unknown dimension")
+    out = list(want)
+    known = _product([size for i, size in enumerate(want) if i not in free], lanes)
+    if free:
+        wrong = (known == 0) | (total % np.where(known == 0, 1, known) != 0)
+        out[free[0]] = 0 if wrong.any() else _free_size(have, want, total // known)
+    else:
+        wrong = known != total
+    if wrong.any() or (not lanes and not free and total.size and (known != total).any()):
+        lane = int(np.argmax(wrong))
+        shape = tuple(int(per_lane(size)[lane if isinstance(size, Lengths) else 0]) for size in want)
+        raise ShapeError(f"cannot reshape array of size {total[lane]} into shape {shape} in example {lane}")
+    for size in out:
+        if (per_lane(size) < 0).any():
+            raise ValueError("negative dimensions not allowed")
+    return tuple(out)
+
+
+def _free_size(have: Sequence[Size], want: Sequence[Size], values: np.ndarray) -> Size:
+    """The size that -1 stands for, as an int or the very `Lengths` that it repeats where that is known."""
+    ragged = [size for size in have if isinstance(size, Lengths)]
+    for size in want:
+        if isinstance(size, Lengths):
+            match = next((i for i, other in enumerate(ragged) if same_size(size, other)), None)
+            if match is None:
+                return Lengths(values)
+            ragged.pop(match)
+    if not ragged:
+        whole = int(np.prod([size for size in have if isinstance(size, int)]))
+        part = int(np.prod([size for size in want if isinstance(size, int) and size != -1]))
+        return whole // part if part else 0
+    if len(ragged) == 1 and np.array_equal(ragged[0].values, values):
+        return ragged[0]
+    return Lengths(values)
+
+
+def _product(sizes: Sequence[Size], lanes: int) -> np.ndarray:
+    out = np.ones(lanes, np.int64)
+    for size in sizes:
+        out = out * per_lane(size)
+    return out
+
+
+def _same_places(x: Batched, target: Sequence[Size]) -> list[int] | None:
+    """The padded shape after a reshape that leaves every varying dimension where it is; None if it does not."""
+    widths = shape_of(x.data)[1:]
+    padded: list[int] = []
+    place = 0
+    left = right = 1
+    for size in target:
+        if not isinstance(size, Lengths):
+            padded.append(size)
+            right *= size
+            continue
+        while place < len(x.sizes) and not isinstance(x.sizes[place], Lengths):
+            left *= x.sizes[place]  # type: ignore[operator]
+            place += 1
+        if place == len(x.sizes) or left != right or not same_size(x.sizes[place], size):
+            return None
+        padded.append(widths[place])
+        place += 1
+        left = right = 1
+    for size in x.sizes[place:]:
+        if isinstance(size, Lengths):
+            return None
+        left *= size
+    return padded if left == right else None
+
+
+def _leading_only(sizes: Sequence[Size]) -> bool:
+    return bool(sizes) and isinstance(sizes[0], Lengths) and not any(isinstance(size, Lengths) for size in sizes[1:])
+
+
+def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
+    """Where only the first dimension varies, an example is a prefix of its flattened lane before and after."""
+    widths = shape_of(x.data)[1:]
+    flat = x.data.reshape((lanes, int(np.prod(widths))))
+    rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]
+    first = width_of(target[0])
+    flat = to_width(flat, 1, first * int(np.prod(rest)))
+    return Batched(flat.reshape((lanes, first, *rest)), target)
+
+
+def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
+    """The general case: the elements of each example, in order, to their new places."""
+    shape = tuple(shape_of(x.data))
+    padded = tuple(map(width_of, target))
+    src = np.full((lanes, *padded), -1, np.int64)
+    src[_inside(target, (lanes, *padded))] = np.flatnonzero(_inside(x.sizes, shape))
+    return Batched(rows_p(x.data.reshape((int(np.prod(shape)),)), src, unique=True), target)
+
+
+def _inside(sizes: Sequence[Size], shape: tuple[int, ...]) -> np.ndarray:
+    mask = padding_mask(sizes, shape[1:])
+    return np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+
+
+reshape_p = Op("reshape", _reshape, rule=_reshape_rule, vjp=_reshape_vjp, kind="shape")
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    rank = ndim_of(a)
+    axes = None if axis is None else normalise_axes(axis, rank)
+    out = squeeze_p(a, axes=axes)
+    if not is_boxed(out):
+        return out
+    return view(out, a, _derive_squeeze, _restore_reshape, (axes, ()), contiguous=True)
+
+
+def _derive_squeeze(base: Any, axes: tuple[int, ...] | None, _: Any) -> Any:
+    return squeeze_p(base, axes=axes)
+
+
+def _squeeze(x: Any, *, axes: tuple[int, ...] | None) -> Any:
+    return np.asarray(x).squeeze(axes)
+
+
+def _squeeze_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,), axes = operands, params["axes"]
+    if axes is None:
+        axes = tuple(axis for axis, size in enumerate(x.sizes) if _is_one(size))
+    for axis in axes:
+        bad = per_lane(x.sizes[axis]) != 1
+        if bad.any():
+            note = f" in example {int(np.argmax(bad))}" if isinstance(x.sizes[axis], Lengths) else ""
+            raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one{note}")
+    index = (
+        slice(None),
+        *(0 if axis in axes and shape_of(x.data)[axis + 1] else slice(None) for axis in range(x.rank)),
+    )
+    data = (
+        x.data[index]
+        if 0 not in shape_of(x.data)
+        else x.data.reshape(tuple(n for axis, n in enumerate(shape_of(x.data)) if axis - 1 not in axes or axis == 0))
+    )
+    return Batched(data, [size for axis, size in enumerate(x.sizes) if axis not in axes])
+
+
+def _is_one(size: Size) -> bool:
+    if not isinstance(size, Lengths):
+        return size == 1
+    one = size.values == 1
+    if one.any() and not one.all():
+        raise ShapeError(
+            "squeeze: a dimension is 1 in some examples only, so their results differ in rank; give `axis`"
+        )
+    return bool(one.size) and bool(one.all())
+
+
+squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
