@@ -7,7 +7,7 @@ import numpy as np
 
 __all__ = ["first_of_each", "shingles"]
 
-_ROWS, _BANDS = 4, 16  # two sets 0.8 alike share a band with probability 0.9998
+_ROWS, _BANDS = 3, 32  # two sets 0.6 alike share a band with probability 0.9996
 _PRIME = (1 << 31) - 1
 
 
@@ -21,7 +21,7 @@ def shingles(sequence: Sequence[object], width: int = 3) -> frozenset[int]:
     return frozenset(zlib.crc32(repr(run).encode()) for run in runs)
 
 
-def first_of_each(sets: Iterable[frozenset[int]], alike: float = 0.8) -> list[int]:
+def first_of_each(sets: Iterable[frozenset[int]], alike: float = 0.6) -> list[int]:
     """The positions of the sets that are near-duplicates of no kept set before them.
 
     Two sets are near-duplicates where the size of their intersection over that of their union is at least `alike`.

@@ -5,19 +5,22 @@ From the functions of a folder:
 1. Bodies with fewer than three names are dropped: there is nothing to read.
 2. Names in a body that repeat the answer are removed: every name one of whose words starts with the first word of
    the function's own name. In a token sequence or a tree such a name becomes `<unknown>`, as rare names do.
-3. Near-duplicates are dropped, across all files and labels: of functions whose bodies (after step 2) share 80 % of
+3. Near-duplicates are dropped, across all files and labels: of functions whose bodies (after step 2) share 60 % of
    their token trigrams, the first stays.
 4. The labels are the most frequent first words of what is left.
 5. Files, never functions, are held out, chosen at random so that each label has about its share.
-6. The vocabulary is made of the training files alone: what occurs at least twice. The rest is `<unknown>`, id 0.
+6. The vocabularies are made of the training files alone: what occurs in three functions (words) or twice (symbols). The rest is `<unknown>`, id 0.
 
-Long bodies are cut: to the first `MAX_WORDS` words, `MAX_TOKENS` tokens and `MAX_NODES` nodes in pre-order.
+The words of a body are the distinct words of its names, its keywords, and the distinct pairs of two that follow each
+other, as in fastText. Long bodies are cut: to the first `MAX_WORDS` words, `MAX_TOKENS` tokens and `MAX_NODES` nodes
+in pre-order.
 """
 
+import itertools
 import keyword
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +41,7 @@ from examples.source import (
 __all__ = ["UNKNOWN", "Example", "Node", "Task", "load"]
 
 MIN_NAMES = 3
-MAX_WORDS = 100
+MAX_WORDS = 200
 MAX_TOKENS = 100
 MAX_NODES = 100
 UNKNOWN = "<unknown>"
@@ -69,9 +72,9 @@ class Example:
 
     Attributes:
         label: index of the first word of its name in `Task.labels`.
-        words: (n,) int64, n >= 1: the words of its names, and its keywords, in no particular order.
-        tokens: (t,) int64, t >= 1: its tokens, a name as its words.
-        tree: its syntax tree.
+        words: (n,) int64, n >= 1: indices in `Task.words`, in no particular order; unknown ones only if all are.
+        tokens: (t,) int64, t >= 1: its tokens, a name as its words; indices in `Task.symbols`.
+        tree: its syntax tree; ids as in `tokens`.
         function: where it came from.
     """
 
@@ -88,11 +91,13 @@ class Task:
 
     Attributes:
         labels: the first words to tell apart, most frequent first.
-        symbols: the vocabulary; `symbols[0]` is `UNKNOWN`.
+        words: the vocabulary of the bags, words and pairs of words; `words[0]` is `UNKNOWN`.
+        symbols: the vocabulary of the sequences and trees; `symbols[0]` is `UNKNOWN`.
         read: how many functions were read; `kept` after near-duplicates and tiny bodies were dropped.
     """
 
     labels: tuple[str, ...]
+    words: tuple[str, ...]
     symbols: tuple[str, ...]
     train: list[Example]
     held_out: list[Example]
@@ -133,17 +138,19 @@ def load(folder: str | Path | None = None, *, num_labels: int = 20, held_out: fl
             f"{len({function.file for function in chosen})} files; at least two first words in training files, and "
             "one more file to hold out, are needed: give a folder with more functions"
         )
-    symbols = _vocabulary(train)
-    ids = {symbol: index for index, symbol in enumerate(symbols)}
-    number = {word: index for index, word in enumerate(labels)}
-    return Task(
-        labels,
-        symbols,
-        [_example(function, number, ids) for function in train],
-        [_example(function, number, ids) for function in held],
-        read,
-        len(kept),
-    )
+    words, symbols = _vocabularies(train)
+    number, word_ids, symbol_ids = ({key: i for i, key in enumerate(keys)} for keys in (labels, words, symbols))
+
+    def example(function: SourceFunction) -> Example:
+        return Example(
+            number[function.word],
+            np.array([i for word in _words(function) if (i := word_ids.get(word))][:MAX_WORDS] or [0], np.int64),
+            _lookup(_flat(function.tokens)[:MAX_TOKENS], symbol_ids),
+            _node(function.tree, symbol_ids),
+            function,
+        )
+
+    return Task(labels, words, symbols, [example(f) for f in train], [example(f) for f in held], read, len(kept))
 
 
 def _read(root: Path, num_words: int) -> tuple[int, list[SourceFunction]]:
@@ -200,13 +207,25 @@ def _split(
     return [f for f in functions if f.file not in held], [f for f in functions if f.file in held]
 
 
-def _vocabulary(functions: list[SourceFunction]) -> tuple[str, ...]:
-    counts: Counter[str] = Counter()
+def _vocabularies(functions: list[SourceFunction]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    words: Counter[str] = Counter()
+    symbols: Counter[str] = Counter()
     for function in functions:
-        counts.update(_flat(function.tokens))
-        counts.update(_flat(symbol for symbol, _ in _preorder(function.tree)))
-    del counts[UNKNOWN]
-    return (UNKNOWN, *sorted(symbol for symbol, count in counts.items() if count >= 2))
+        words.update(_words(function))
+        symbols.update(_flat(function.tokens))
+        symbols.update(_flat(symbol for symbol, _ in _preorder(function.tree)))
+    del symbols[UNKNOWN]
+    return _at_least(3, words), _at_least(2, symbols)
+
+
+def _at_least(times: int, counts: Counter[str]) -> tuple[str, ...]:
+    return (UNKNOWN, *sorted(key for key, count in counts.items() if count >= times))
+
+
+def _words(function: SourceFunction) -> list[str]:
+    """The distinct words and keywords of a body, then the distinct pairs of neighbours."""
+    words = _flat(token for token in function.tokens if token in _KEYWORDS or (token and isinstance(token, tuple)))
+    return list(dict.fromkeys((*words, *(f"{a} {b}" for a, b in itertools.pairwise(words)))))
 
 
 def _flat(symbols: Iterable[Symbol]) -> list[str]:
@@ -222,29 +241,19 @@ def _preorder(tree: Tree) -> Iterator[Tree]:
         stack.extend(reversed(tree[1]))
 
 
-def _example(function: SourceFunction, number: dict[str, int], ids: dict[str, int]) -> Example:
-    def lookup(symbols: Iterable[str]) -> np.ndarray:
-        return np.array([ids.get(symbol, 0) for symbol in symbols], np.int64)
-
-    words = [token for token in function.tokens if token in _KEYWORDS or (token and isinstance(token, tuple))]
-    return Example(
-        number[function.word],
-        lookup(_flat(words)[:MAX_WORDS]),
-        lookup(_flat(function.tokens)[:MAX_TOKENS]),
-        _node(function.tree, lookup),
-        function,
-    )
+def _lookup(symbols: Iterable[str], ids: dict[str, int]) -> np.ndarray:
+    return np.array([ids.get(symbol, 0) for symbol in symbols], np.int64)
 
 
-def _node(tree: Tree, lookup: Callable[[Iterable[str]], np.ndarray]) -> Node:
+def _node(tree: Tree, ids: dict[str, int]) -> Node:
     """The first `MAX_NODES` nodes of a tree in pre-order."""
-    root = Node(lookup(()), [])
+    root = Node(_lookup((), ids), [])
     stack = [(tree, root)]
     for _ in range(MAX_NODES):
         if not stack:
             break
         (symbol, below), parent = stack.pop()
-        node = Node(lookup(_flat([symbol])), [])
+        node = Node(_lookup(_flat([symbol]), ids), [])
         parent.children.append(node)
         stack.extend((child, node) for child in reversed(below))
     return root.children[0]

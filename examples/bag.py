@@ -1,0 +1,28 @@
+"""A bag of words: one function's words, each looked up, added up over √n, and one linear layer."""
+
+from typing import Any
+
+import numpy as np
+
+import autobatch as ab
+
+__all__ = ["init", "logits", "loss"]
+
+
+def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64) -> dict[str, Any]:
+    emb = rng.normal(0, 0.05, (num_ids, size)).astype(np.float32)
+    return {
+        "emb": ab.EmbeddingTable(emb),
+        "w": rng.normal(0, size**-0.5, (size, num_labels)).astype(np.float32),
+        "b": np.zeros(num_labels, np.float32),
+    }
+
+
+def logits(words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+    """(n,) ids of one function's words, in any order -> one score per label."""
+    return params["emb"][words].sum(0) / len(words) ** 0.5 @ params["w"] + params["b"]
+
+
+@ab.batch
+def loss(words: np.ndarray, label: int, params: dict[str, Any]) -> np.ndarray:
+    return ab.nn.cross_entropy(logits(words, params), label)

@@ -1,0 +1,133 @@
+"""The main job: train three models of one function on the functions of this Python's standard library.
+
+    python -m examples.demo [folder] [--quick]
+
+`folder` names other sources. `--quick` trains for one epoch on at most 200 functions: a check that all runs, not a
+result. The exit status is 1 where a batched result differs from the loop's, and, on the standard library without
+`--quick`, where a model does not reach twice the accuracy of always answering the most frequent word.
+"""
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import autobatch as ab
+from examples.task import Example, Task, load
+from examples.train import MODELS, Model, Speed, accuracy, fit, labels_of, measure_speed, predict
+
+__all__ = ["main"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is known of a model after its run."""
+
+    model: Model
+    params: Any
+    accuracy: float
+    speed: Speed
+    seconds: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", nargs="?", help="Python sources (default: the standard library)")
+    parser.add_argument("--quick", action="store_true", help="one epoch on at most 200 functions")
+    parser.add_argument("--seed", type=int, default=0, help="of the split, the weights and the order (default: 0)")
+    options = parser.parse_args(arguments)
+    start = time.perf_counter()
+    try:
+        task = load(options.folder, seed=options.seed)
+    except (FileNotFoundError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    describe(task, time.perf_counter() - start)
+    models = MODELS
+    if options.quick:
+        task = dataclasses.replace(task, train=task.train[:200], held_out=task.held_out[:50])
+        models = tuple(dataclasses.replace(model, epochs=1, batch_size=16) for model in MODELS)
+    outcomes = [run(model, task, options.seed) for model in models]
+    majority = task.majority()
+    print()
+    print(table(outcomes, majority))
+    print()
+    print(predictions(outcomes, task))
+    print(f"\n{time.perf_counter() - start:.0f} s in all")
+    judged = options.folder is None and not options.quick
+    missed = [outcome.model.name for outcome in outcomes if judged and outcome.accuracy < 2 * majority]
+    if missed:
+        print(f"error: less than twice the majority class: {', '.join(missed)}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+def describe(task: Task, seconds: float) -> None:
+    examples = (*task.train, *task.held_out)
+    print(
+        f"{task.read} functions read in {seconds:.0f} s, {len(examples)} kept: without near-duplicates and tiny ones, "
+        f"the {len(task.labels)} most frequent first words\n"
+        f"{len(task.train)} to train on, {len(task.held_out)} held out, of other files; "
+        f"{len(task.symbols)} symbols\n"
+        f"first words: {' '.join(task.labels)}\n"
+    )
+
+
+def run(model: Model, task: Task, seed: int) -> Outcome:
+    """Prove, train and time one model."""
+    start = time.perf_counter()
+    few = sorted(task.train, key=lambda example: len(example.tokens))[:: max(1, len(task.train) // 6)][:6]
+    params = model.init(np.random.default_rng(seed), len(model.ids(task)), len(task.labels))
+    xs, labels = [model.inputs(example) for example in few], [example.label for example in few]
+    report = ab.testing.assert_equivalent(model.loss, xs, labels, params=params)
+    print(f"{model.name}: {report.examples} functions give the loop's values and gradients: {', '.join(report.ways)}")
+    speed = measure_speed(model, task, seed=seed)
+    params = fit(model, task, seed=seed)
+    return Outcome(model, params, accuracy(model, task.held_out, params), speed, time.perf_counter() - start)
+
+
+def table(outcomes: Sequence[Outcome], majority: float) -> str:
+    """One row per model: accuracy beside the majority class, and training speed beside the loop."""
+    rows = [
+        f"{'':<18}{'batched':<11} {'held-out':>8} {'majority':>8} {'times':>6} {'':4} "
+        f"{'batched/s':>10} {'loop/s':>8} {'times':>6} {'':4} {'seconds':>7}"
+    ]
+    for outcome in outcomes:
+        better, speed, target = outcome.accuracy / max(majority, 1e-9), outcome.speed, outcome.model.target
+        rows.append(
+            f"{outcome.model.name:<18}{outcome.model.way:<11} {outcome.accuracy:8.1%} {majority:8.1%} "
+            f"{better:5.2f}x {verdict(better >= 2)} {speed.batched:10,.0f} {speed.loop:8,.1f} "
+            f"{speed.ratio:5.1f}x {verdict(speed.ratio >= target)} {outcome.seconds:7.0f}"
+        )
+    bars = ", ".join(f"{outcome.model.name} {outcome.model.target:.0f}x" for outcome in outcomes)
+    rows.append(
+        f"\nheld-out accuracy: at least 2x the majority class. Training, functions per second, over the loop: {bars}."
+    )
+    return "\n".join(rows)
+
+
+def verdict(reached: bool) -> str:
+    return "PASS" if reached else "MISS"
+
+
+def predictions(outcomes: Sequence[Outcome], task: Task, count: int = 8) -> str:
+    """A few held-out functions: what they are called, and what each model would call them."""
+    chosen: list[Example] = task.held_out[:: max(1, len(task.held_out) // count)][:count]
+    guesses = [predict(outcome.model, chosen, outcome.params) for outcome in outcomes]
+    names = [outcome.model.name for outcome in outcomes]
+    rows = [f"{'held-out function':<66} {'truth':<10}" + "".join(f"{name:<19}" for name in names)]
+    for place, (example, truth) in enumerate(zip(chosen, labels_of(chosen), strict=True)):
+        where = f"{example.function.file}:{example.function.line} {example.function.signature}"
+        where = where if len(where) <= 65 else where[:62] + "..."
+        answers = (int(guess[place]) for guess in guesses)
+        marked = (f"{task.labels[answer]}{' *' if answer == truth else ''}" for answer in answers)
+        rows.append(f"{where:<66} {task.labels[truth]:<10}" + "".join(f"{answer:<19}" for answer in marked))
+    rows.append("* right")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""A child-sum Tree-LSTM over the syntax tree of one function (Tai et al. 2015, equations 2-8), by plain recursion."""
+
+from typing import Any
+
+import numpy as np
+
+import autobatch as ab
+from examples.task import Node
+
+__all__ = ["init", "logits", "loss"]
+
+
+def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 48) -> dict[str, Any]:
+    def weights(*shape: int) -> np.ndarray:
+        return rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32)
+
+    return {
+        "emb": ab.EmbeddingTable(rng.normal(0, 0.5, (num_ids, size)).astype(np.float32)),
+        "w": weights(size, 4 * size),
+        "u": weights(size, 3 * size),
+        "u_forget": weights(size, size),
+        "b": np.zeros(4 * size, np.float32),
+        "w_out": weights(size, num_labels),
+        "b_out": np.zeros(num_labels, np.float32),
+    }
+
+
+def tree_lstm(node: Node, p: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The state (h, c) of a node, from its own words and the states of its children."""
+    size = p["u"].shape[0]
+    x = p["emb"][node.ids].sum(0) @ p["w"] + p["b"]
+    gates, x_forget = x[: 3 * size], x[3 * size :]
+    kept = []
+    if node.children:
+        states = [tree_lstm(child, p) for child in node.children]
+        gates = gates + total([h for h, _ in states]) @ p["u"]
+        kept = [ab.nn.sigmoid(x_forget + h @ p["u_forget"]) * c for h, c in states]
+    in_out = ab.nn.sigmoid(gates[: 2 * size])
+    c = total([in_out[:size] * np.tanh(gates[2 * size :]), *kept])
+    return in_out[size:] * np.tanh(c), c
+
+
+def total(parts: list[np.ndarray]) -> np.ndarray:
+    return sum(parts[1:], parts[0])
+
+
+def logits(tree: Node, params: dict[str, Any]) -> np.ndarray:
+    """One function's syntax tree -> one score per label."""
+    h, _ = tree_lstm(tree, params)
+    return h @ params["w_out"] + params["b_out"]
+
+
+def loss(tree: Node, label: int, params: dict[str, Any]) -> np.ndarray:
+    return ab.nn.cross_entropy(logits(tree, params), label)
