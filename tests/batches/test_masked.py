@@ -244,3 +244,9 @@ def test_python_numbers_have_no_length_and_no_items():
         MaskedBatch(["a", "b"])
     with pytest.raises(ShapeError, match=r"not one padded array .* use MaskedBatch\.from_examples"):
         MaskedBatch([[1], [1, 2]])
+
+
+@pytest.mark.parametrize("convert", [bool, int, float, complex])
+def test_no_lanes_agree_on_nothing(convert):
+    with pytest.raises(UnsupportedError, match=rf"{convert.__name__}\(\) of a batch"):
+        convert(MaskedBatch(np.zeros(0)))

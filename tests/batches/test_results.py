@@ -122,6 +122,7 @@ def test_examples_needs_a_batch_and_one_size():
     with pytest.raises(ShapeError, match="batches of 1 and 2 examples"):
         examples((MaskedBatch([1]), MaskedBatch([1, 2])))
     assert lanes_of({"a": 1}, 2) == [{"a": 1}, {"a": 1}]
+    assert lanes_of("a", 2) == ["a", "a"]
     assert batch_size_of((1, [2])) is None
 
 
@@ -196,3 +197,13 @@ def test_gradients_reach_examples_that_vary_in_several_dimensions():
     loss = sum(np.sum(x * x) for x in examples(batch))
     for ct, leaf in zip(tape.backward(loss, np.float64(1), leaves), leaves, strict=True):
         np.testing.assert_array_equal(ct, np.full(leaf.shape, 6.0))
+
+
+def test_a_cotangent_at_the_padding_reaches_no_example():
+    for shapes in [[(3,), (1,), (0,)], [(2, 1), (1, 3)]]:
+        tape = Tape()
+        leaves = [tape.leaf(np.full(shape, 3.0)) for shape in shapes]
+        data = MaskedBatch.from_examples(leaves).data
+        poison = np.where(MaskedBatch.from_examples([np.ones(shape) for shape in shapes]).mask, 1.0, 1e9)
+        for ct, shape in zip(tape.backward(data, poison, leaves), shapes, strict=True):
+            np.testing.assert_array_equal(np.zeros(shape) if ct is None else ct, np.ones(shape))
