@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.forms import Batch
+from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import current_region
@@ -29,6 +30,7 @@ from autobatch.lockstep.loops import each
 from autobatch.lockstep.ownership import remember, require_own
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import LaneSequence
+from autobatch.ops.table import UFUNCS
 
 __all__ = ["call", "create", "is_library"]
 
@@ -69,9 +71,12 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     """`f(*args, **kwargs)`."""
     kind = type(f)
     if kind is np.ufunc:
+        args = _plain_arguments(args)
         if kwargs:
             _check_out(kwargs)
-        return f(*_plain_arguments(args), **kwargs)
+            return f(*args, **kwargs)
+        op = UFUNCS.get(f)
+        return f(*args) if op is None or len(args) != f.nin else op(*args)
     if kind is MethodType:
         return _method(f, args, kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
@@ -111,6 +116,8 @@ def _is_fresh(f: Any) -> bool:
 def _plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     for arg in args:
         kind = type(arg)
+        if kind is MaskedBatch or kind is np.ndarray:
+            continue
         if kind is LaneList or kind is tuple or kind is list or isinstance(arg, LaneSequence):
             return tuple(map(unwrapped, args))
     return args

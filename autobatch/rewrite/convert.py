@@ -1,7 +1,7 @@
 """From a user's function to its lock-step form: find the tree, run the passes, compile, cache by code object.
 
-The lock-step form is built anew from the live function for each call, which costs a microsecond: its globals are the
-function's own, its closure cells and defaults too, so rebinding any of them is seen.
+The lock-step form is made from the live function: its globals, closure cells and defaults are the function's own, so
+rebinding any of them is seen.
 """
 
 import ast
@@ -37,13 +37,14 @@ _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 class _Converted:
     """The code of a lock-step form, or why there is none."""
 
-    __slots__ = ("code", "origin", "reason", "tree")
+    __slots__ = ("code", "last", "origin", "reason", "tree")
 
     def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
         self.origin = origin  # keeps the key alive
         self.code = code
         self.tree = tree
         self.reason = reason
+        self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
 
 
 _cache: dict[int, _Converted] = {}
@@ -66,10 +67,14 @@ def convert(function: FunctionType) -> Any:
         known = _cache[id(code)] = _convert(function)
     if known.code is None:
         raise NeedsLoop(known.reason)
+    last, defaults, named, out = known.last
+    if last is function and defaults is function.__defaults__ and named is function.__kwdefaults__:
+        return out
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
     closure = tuple([_NAME_CELLS.get(name) or cells[name] for name in known.code.co_freevars])
     out = FunctionType(known.code, function.__globals__, function.__name__, function.__defaults__, closure)
     out.__kwdefaults__ = function.__kwdefaults__
+    known.last = (function, function.__defaults__, function.__kwdefaults__, out)
     return out
 
 

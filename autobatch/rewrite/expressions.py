@@ -91,13 +91,15 @@ class Guards(ast.NodeTransformer):
     @staticmethod
     def remains(node: ast.AST) -> bool:
         if isinstance(node, ast.Compare):
-            return any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops)
+            return not is_generated(node.comparators[0]) and any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops)
         if isinstance(node, ast.FormattedValue):
             return not isinstance(node.value, ast.Call)
         return isinstance(node, ast.Try) and bool(node.handlers) and not hasattr(node.handlers[0], "marked")
 
     def visit_Compare(self, node: ast.Compare) -> Any:  # noqa: N802
         self.generic_visit(node)
+        if is_generated(node.comparators[0]):
+            return node
         op = node.ops[0]
         special = {ast.Is: "_ab_is(A, B)", ast.IsNot: "_ab_is_not(A, B)", ast.In: "_ab_in(A, B)", ast.NotIn: "_ab_not_in(A, B)"}
         if len(node.ops) == 1 and type(op) in special:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterable, Iterator
 
-__all__ = ["bound_names", "captured", "local_nodes", "nested_reads", "parameters", "reads", "target_names"]
+__all__ = ["bound_names", "captured", "local_nodes", "parameters", "reads", "target_names"]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -32,11 +32,6 @@ def reads(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
     return {node.id for node in local_nodes(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
 
 
-def nested_reads(tree: ast.AST) -> set[str]:
-    """Every name that is mentioned anywhere below, nested scopes included."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
 def bound_names(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
     """Names that a piece of syntax may bind in its own scope; a comprehension binds only by `:=`."""
     out: set[str] = set()
@@ -63,12 +58,23 @@ def target_names(target: ast.AST) -> set[str]:
 
 
 def captured(function: ast.AST) -> set[str]:
-    """Names that functions and classes nested in this one mention: they may be read at any time."""
+    """Names of this function that functions and classes nested in it use: they may be read at any time."""
     out: set[str] = set()
-    for node in ast.walk(function):
-        if isinstance(node, _SCOPES) and node is not function:
-            out |= nested_reads(node)
+    for node in local_nodes(getattr(function, "body", [])):
+        if isinstance(node, _SCOPES):
+            out |= _free(node)
     return out
+
+
+def _free(scope: ast.AST) -> set[str]:
+    """Names that a nested scope uses and does not bind itself."""
+    if isinstance(scope, ast.ClassDef):
+        return {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)}
+    assert isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    nodes = list(local_nodes(scope.body))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} | captured(scope)
+    outer = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
+    return used - ((parameters(scope) | bound_names(scope.body)) - outer)
 
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from autobatch.rewrite.loops import stored_names
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import local_nodes, parameters
+from autobatch.rewrite.scopes import captured, local_nodes, parameters
 
 __all__ = ["Ownership", "Stores"]
 
@@ -34,7 +34,7 @@ class Ownership:
                 inner = list(local_nodes(node.body))
                 in_loops |= stored_names(node.body)
                 in_loops |= {n.target.id for n in inner if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
-        known = _aliased(nodes) | _bound_otherwise(nodes) | parameters(function)
+        known = _aliased(nodes) | _bound_otherwise(nodes) | parameters(function) | captured(function)
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.shared = {each for each in self.written & in_loops if each in known or each not in bound}
 
@@ -92,8 +92,7 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
             parts = list(node.elts)
         harmless.update(id(part) for part in parts)
     out = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in harmless}
-    nested = {n.id for f in nodes if isinstance(f, ast.Lambda | ast.FunctionDef) for n in ast.walk(f) if isinstance(n, ast.Name)}
-    return out | nested
+    return out
 
 
 _READERS = frozenset({"len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all"})

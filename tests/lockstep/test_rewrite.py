@@ -1,0 +1,278 @@
+"""The rewritten code: its form, its line numbers, and that every pass removes what it says."""
+
+import ast
+import linecache
+import textwrap
+import time
+import traceback
+
+import numpy as np
+import pytest
+
+from autobatch.api.batch import batch
+from autobatch.errors import NeedsLoop
+from autobatch.rewrite.convert import PASSES, convert, source
+from autobatch.rewrite.liveness import annotate
+from autobatch.rewrite.quote import statements
+from autobatch.rewrite.stores import Ownership
+from tests.lockstep.law import equals_loop, ragged
+
+
+def body_of(f):
+    return ast.dump(ast.Module(ast.parse(source(f)).body[0].body, []))
+
+
+def written(text):
+    return ast.dump(ast.parse(textwrap.dedent(text)))
+
+
+def test_a_loop():
+    def f(xs, w):
+        h = np.zeros(3)
+        for x in xs:
+            h = np.tanh(h @ w + x)
+        return h
+
+    assert body_of(f) == written(
+        """
+        h = _ab_call(np.zeros, 3)
+        _ab_loop_1 = _ab_loop(xs)
+        for x in _ab_loop_1:
+            if _ab_loop_1.fewer:
+                (h,) = _ab_loop_1.narrow((h,), ())
+            h = _ab_call(np.tanh, h @ w + x)
+        (h,) = _ab_loop_1.merge((h,))
+        return h
+        """
+    )
+
+
+def test_only_what_is_read_later_is_merged():
+    def f(xs):
+        a = b = c = 0
+        for x in xs:
+            t = x + a
+            a = t + b
+            b = a
+            c = t
+        return c
+
+    assert body_of(f) == written(
+        """
+        a = b = c = 0
+        _ab_loop_1 = _ab_loop(xs)
+        for x in _ab_loop_1:
+            if _ab_loop_1.fewer:
+                (c, a, b) = _ab_loop_1.narrow((c,), (a, b))
+            t = x + a
+            a = t + b
+            b = a
+            c = t
+        (c,) = _ab_loop_1.merge((c,))
+        return c
+        """
+    )
+
+
+def test_a_loop_with_return_else_and_a_name_that_may_be_unbound():
+    def f(xs):
+        for x in xs:
+            y = x
+            if y is None:
+                return y
+        else:
+            y = y + 1
+        return y
+
+    assert body_of(f) == written(
+        """
+        _ab_loop_1 = _ab_loop(xs)
+        for x in _ab_loop_1:
+            if _ab_loop_1.fewer:
+                (y,) = _ab_loop_1.narrow((_ab_locals().get('y', _ab_unbound),), ())
+                if y is _ab_unbound:
+                    del y
+            y = x
+            if _ab_is(y, None):
+                return _ab_loop_1.leave(y)
+        (y,) = _ab_loop_1.merge((_ab_locals().get('y', _ab_unbound),))
+        if y is _ab_unbound:
+            del y
+        if _ab_loop_1.finished():
+            y = y + 1
+        return y
+        """
+    )
+
+
+def test_stores_reads_and_displays():
+    def f(x, i):
+        out = [x[i], x[1:, ::2]]
+        out[0] = {"a": x}
+        out[0]["b"] += 1
+        x.name, out[1] = 1, 2
+        del out[0]
+        return out
+
+    assert body_of(f) == written(
+        """
+        out = _ab_made([_ab_getitem(x, i), _ab_getitem(x, (_ab_slice(1, None, None), _ab_slice(None, None, 2)))])
+        _ab_setitem(_ab_made({'a': x}), out, 0)
+        _ab_base_1 = _ab_getitem(out, 0)
+        _ab_key_1 = 'b'
+        _ab_setitem(_ab_update('+', _ab_getitem(_ab_base_1, _ab_key_1), 1), _ab_base_1, _ab_key_1)
+        (_ab_value_2, _ab_value_3) = (1, 2)
+        _ab_setattr(_ab_value_2, x, 'name')
+        _ab_setitem(_ab_value_3, out, 1)
+        _ab_delitem(out, 0)
+        return out
+        """
+    )
+
+
+def test_comprehensions():
+    def f(xs):
+        return [a * b for a, b in xs if a], {x for x in xs}, sum(x for x in xs)
+
+    assert body_of(f) == written(
+        """
+        return (_ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda _ab_item_0:
+                    (lambda a, b: _ab_call(_ab_out.append, a * b) if a else None)(*_ab_unpack(_ab_item_0)))),
+                _ab_comprehension('set', lambda _ab_out: _ab_each(xs, lambda x: _ab_call(_ab_out.add, x))),
+                _ab_call(sum, _ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda x:
+                    _ab_call(_ab_out.append, x)))))
+        """
+    )
+
+
+EVERYTHING = """
+def f(x, *rest, k=[1, 2], **named):
+    total = 0
+    for i, (a, x[0]) in enumerate(zip(x, rest[0])):
+        total += a
+        x[i], x.y = [v for v in rest if v is not None], {**named}
+        for b in [c for c in (a, i)]:
+            if b in k:
+                break
+        else:
+            continue
+        assert total, f"{total!r:>{i}}"
+    try:
+        with open(x) as f, g(x)[0]:
+            del x[0], total
+    except (ValueError, KeyError) as error:
+        raise TypeError from error
+    while (n := next(rest)) and not n:
+        return (lambda z=x[1]: [z[j] % 2 for j in k])() if x else -1
+    def inner(y=x[0]):
+        for z in y:
+            yield_ = z
+        return yield_, "%s" % z
+    return inner, {k: v for k, v in named.items()}, {1, 2}, [*rest], x[..., None]
+"""
+
+
+def test_each_pass_removes_its_syntax_and_the_result_compiles():
+    (tree,) = ast.parse(EVERYTHING).body
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.ownership = Ownership(node)
+    removed = []
+    for each in PASSES:
+        assert each.__doc__
+        rewriter = each(tree) if "__init__" in vars(each) else each()
+        tree.body = _all(rewriter, tree)
+        removed.append(each)
+        for node in ast.walk(ast.Module(tree.body, [])):
+            for earlier in removed:
+                assert not earlier.remains(node), (earlier, ast.unparse(node))
+    compile(ast.fix_missing_locations(ast.Module([tree], [])), "<test>", "exec")
+
+
+def _all(rewriter, tree):
+    results = [rewriter.visit(statement) for statement in tree.body]
+    return [line for out in results for line in (out if isinstance(out, list) else [out])]
+
+
+def test_tracebacks_show_the_users_lines():
+    def f(x):
+        y = x + 1
+        return y.no_such_attribute
+
+    ours = convert(f)
+    with pytest.raises(AttributeError) as caught:
+        ours(np.ones(2))
+    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert frame.filename == __file__
+    assert frame.line == "return y.no_such_attribute"
+    assert frame.lineno == f.__code__.co_firstlineno + 2
+    assert ours.__code__.co_qualname == f.__code__.co_qualname
+
+
+def test_rewritten_code_on_plain_values_is_the_function():
+    rng = np.random.default_rng(0)
+
+    def f(xs, n):
+        out, table = [], {}
+        for i, x in enumerate(xs):
+            if i == n:
+                break
+            out.append(x[0])
+            table[i] = x[1:]
+            out[-1] += 1
+        else:
+            out += [-1.0]
+        return out, {k: v.sum() for k, v in table.items()}, [a for a, *_ in xs]
+
+    for n in (0, 2, 9):
+        xs = rng.normal(size=(4, 3))
+        np.testing.assert_equal(convert(f)(xs, n), f(xs, n))
+
+
+def test_no_source_for_a_library_function():
+    with pytest.raises(NeedsLoop, match="belongs to a library"):
+        source(textwrap.dedent)
+
+
+def test_decorating_costs_nothing_and_rewriting_little():
+    text = "def f(x):\n" + "    x = x[0:2] + sum([a for a in x])\n" * 50 + "    return x\n"
+    linecache.cache["<long>"] = (len(text), None, text.splitlines(keepends=True), "<long>")
+    namespace = {}
+    exec(compile(text, "<long>", "exec"), namespace)
+    start = time.process_time()
+    for _ in range(100):
+        batch(namespace["f"])
+    assert time.process_time() - start < 0.05
+    start = time.process_time()
+    convert(namespace["f"])
+    assert time.process_time() - start < 0.5
+
+
+def test_liveness_of_a_name_that_a_later_iteration_reads():
+    (tree,) = ast.parse(
+        "def f(xs):\n    a = 0\n    while p():\n        for x in xs:\n            b = x + a\n        a = b\n    return 1"
+    ).body
+    annotate(tree)
+    (loop,) = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    assert "b" in loop.live_out
+    assert "x" not in loop.live_out
+    assert loop.bound == {"xs", "a"}
+
+
+def test_templates_take_the_place_of_what_they_replace():
+    (at,) = ast.parse("\n\nx = 1").body
+    (out,) = statements("A = F(B)", at, A="y", F="g", B=ast.Constant(2))
+    assert ast.unparse(out) == "y = g(2)"
+    assert {node.lineno for node in ast.walk(out) if isinstance(node, ast.stmt | ast.Name)} == {3}
+
+
+def test_a_name_read_by_a_nested_function_is_carried():
+    def f(xs):
+        h = np.zeros(2)
+        step = lambda x: h + x
+        for x in xs:
+            h = step(x) * 0.5
+        return step(np.ones(2))
+
+    equals_loop(f, ragged(3, 1, 0, 4, width=2))
+    assert "merge((h,))" in source(f)
