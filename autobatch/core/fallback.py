@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import functools
 import os
 import sys
 import warnings
@@ -35,12 +36,17 @@ def noted_fallbacks() -> Iterator[list[str]]:
         _noted.reset(token)
 
 
+@functools.lru_cache(maxsize=4096)
+def _is_library(filename: str) -> bool:
+    return filename.startswith(_PACKAGE) or f"{os.sep}numpy{os.sep}" in filename
+
+
 def user_line() -> tuple[str, int]:
     """(file, line) of the innermost running code that is neither this library nor NumPy."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not filename.startswith(_PACKAGE) and f"{os.sep}numpy{os.sep}" not in filename:
+        if not _is_library(filename):
             return filename, frame.f_lineno
         frame = frame.f_back
     return "<unknown>", 0

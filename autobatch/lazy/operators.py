@@ -25,10 +25,10 @@ def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     def operator(self: Any, other: Any) -> Any:
         trace = self.trace
         wave = trace.wave
-        if self.wave is wave:
+        if self.wave is wave or trace.enter(self):
             kind = type(other)
             if kind is type(self):
-                if other.wave is wave:
+                if other.wave is wave or trace.enter(other):
                     sig = trace.fast.get((op, self.aval, other.aval))
                     if sig is not None:
                         return trace.append_two(wave, sig, self.ref, other.ref)
@@ -48,7 +48,7 @@ def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, An
         trace = self.trace
         wave = trace.wave
         kind = type(other)
-        if kind in WEAK and self.wave is wave:
+        if kind in WEAK and (self.wave is wave or trace.enter(self)):
             sig = trace.fast.get((op, WEAK[kind], self.aval))
             if sig is not None:
                 return trace.append_two(wave, sig, wave.external(other, -1), self.ref)
@@ -78,6 +78,10 @@ class FastOperators(ArrayFace):
     __truediv__ = _forward(np.divide, ArrayFace.__truediv__)
     __rtruediv__ = _reflected(np.divide, ArrayFace.__rtruediv__)
     __matmul__ = _forward(np.matmul, ArrayFace.__matmul__)
+    __lt__ = _forward(np.less, ArrayFace.__lt__)
+    __le__ = _forward(np.less_equal, ArrayFace.__le__)
+    __gt__ = _forward(np.greater, ArrayFace.__gt__)
+    __ge__ = _forward(np.greater_equal, ArrayFace.__ge__)
 
     def __neg__(self) -> Any:
         return self.__array_ufunc__(np.negative, "__call__", self)
@@ -86,18 +90,44 @@ class FastOperators(ArrayFace):
         if len(inputs) == 1 and not kwargs and method == "__call__":
             trace = self.trace
             wave = trace.wave
-            if self.wave is wave:
+            if self.wave is wave or trace.enter(self):
                 sig = trace.fast.get((UFUNCS.get(ufunc), self.aval))
                 if sig is not None:
                     return trace.append(wave, sig, self.ref)
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+    def sum(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("sum", axis, args, kwargs)
+
+    def mean(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("mean", axis, args, kwargs)
+
+    def max(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("max", axis, args, kwargs)
+
+    def min(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("min", axis, args, kwargs)
+
+    def _reduce(self, name: str, axis: Any, args: Any, kwargs: Any) -> Any:
+        trace = self.trace
+        wave = trace.wave
+        if args or kwargs or type(axis) not in _BOUND or not (self.wave is wave or trace.enter(self)):
+            return getattr(super(), name)(axis, *args, **kwargs)
+        key = (self.aval, name, axis)
+        sig = trace.views.get(key)
+        if sig is not None:
+            return trace.append(wave, sig, self.ref)
+        out = getattr(super(), name)(axis)
+        if type(out) is type(self) and out.wave is wave is trace.wave and trace.is_plain_call(out, self):
+            trace.views[key] = trace.signature_of(out)
+        return out
 
     def _ab_getitem(self, index: Any) -> Any:
         """`self[index]`, the view that it is in NumPy."""
         kind = type(index)
         trace = self.trace
         wave = trace.wave
-        if self.wave is not wave:
+        if self.wave is not wave and not trace.enter(self):
             return super().__getitem__(index)
         if kind is int:
             n = self.aval.shape[0] if self.aval.shape else 0

@@ -4,6 +4,7 @@ A recorded op is one entry in `Wave.sigs` and one reference per operand in `Wave
 an external value (~i is entry i of the externals): a constant, an input, a shared value, a row of an earlier wave.
 """
 
+import marshal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -127,6 +128,16 @@ class Trace:
             self._overflow()
         return out
 
+    def is_plain_call(self, out: LazyArray, operand: LazyArray) -> bool:
+        """Whether `out` is the last node and reads `operand` and nothing else."""
+        wave = self.wave
+        return (
+            out.ref == len(wave.sigs) - 1
+            and len(self._table[wave.sigs[-1]].avals) == 1
+            and wave.refs[-1] == operand.ref
+            and self._table[wave.sigs[-1]].avals[0] is operand.aval
+        )
+
     def signature_of(self, handle: LazyArray) -> Signature:
         """The signature of a node of the current wave."""
         return self._table[self.wave.sigs[handle.ref]]
@@ -164,7 +175,7 @@ class Trace:
                 if op.kind == "index":  # specs and shapes: integers only
                     key.append(tuple(params.values()))
                 else:
-                    key.append(freeze(tuple(params.items())))
+                    key.append(_frozen(params))
             except TypeError:  # an attribute that cannot be compared
                 return self.run_now(op, args, params)
         interned = tuple(key)
@@ -192,6 +203,13 @@ class Trace:
         if sig is not None and not sig.shared and not params and not op.ragged:
             self.fast[key] = sig
         return sig
+
+    def enter(self, handle: LazyArray) -> bool:
+        """Give a value that is there a reference in this wave; False for a look-up that was put off."""
+        if handle.trace is not self or (handle.source is None and handle.wave is None):
+            return False
+        self._external(handle)
+        return True
 
     def _external(self, arg: LazyArray) -> int:
         """The reference of a value from outside this wave, entered once."""
@@ -369,6 +387,15 @@ class Trace:
         if len(wave.sigs):
             self._start_wave()
             launch_wave(wave, self._table, self.stats)
+
+
+def _frozen(params: dict[str, Any]) -> Any:
+    """A hashable form of attributes that tells 1, 1.0 and True apart."""
+    items = tuple(params.items())
+    try:
+        return marshal.dumps(items, 2)  # the quickest; version 2 writes equal values alike
+    except ValueError:  # dtypes and other objects
+        return freeze(items)
 
 
 def _without_length(aval: Any) -> Any:
