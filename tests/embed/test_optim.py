@@ -173,3 +173,20 @@ def test_an_update_inside_a_gradient_is_refused():
     opt = SGD(0.1)
     with pytest.raises(UnsupportedError, match=r"call update outside of ab\.grad"):
         grad(lambda x: opt.update(x, np.ones(2), opt.init(np.ones(2)))[0].sum())(np.ones(2))
+
+
+def test_equals_torch():
+    torch = pytest.importorskip("torch")
+    start, steps = make((5, 3)), [make((5, 3)) for _ in range(4)]
+    for ours, theirs in [
+        (SGD(0.1, 0.9, True, 0.01), lambda p: torch.optim.SGD(p, 0.1, 0.9, nesterov=True, weight_decay=0.01)),
+        (Adagrad(0.1), lambda p: torch.optim.Adagrad(p, 0.1)),
+        (Adam(0.1, weight_decay=0.01), lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.01)),
+    ]:
+        params, weight = start.copy(), torch.nn.Parameter(torch.tensor(start))
+        state, other = ours.init(params), theirs([weight])
+        for g in steps:
+            params, state = ours.update(params, g, state)
+            weight.grad = torch.tensor(g)
+            other.step()
+        np.testing.assert_allclose(params, weight.detach().numpy(), rtol=1e-10)

@@ -1,5 +1,9 @@
 """Row kernels against slow oracles; run compiled, and as plain Python with NUMBA_DISABLE_JIT=1."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -29,10 +33,11 @@ def test_gather_and_scatter_are_indexing(dtype, width, n, id_dtype):
     np.testing.assert_allclose(sums, naive.scatter_add(out, ids, 4))
 
 
-def test_gather_where_leaves_masked_rows_and_reads_no_masked_id():
+@pytest.mark.parametrize("masked", [1, 10**15, -7])
+def test_gather_where_leaves_masked_rows_and_reads_no_masked_id(masked):
     table = make((3, 2), np.float32)
     out = np.full((3, 2), 7, np.float32)
-    rows.gather_where(table, np.array([2, 10**15, 0]), np.array([True, False, True]), out)
+    rows.gather_where(table, np.array([2, masked, 0]), np.array([True, False, True]), out)
     np.testing.assert_array_equal(out, [table[2], [7, 7], table[0]])
 
 
@@ -141,3 +146,16 @@ def test_updates_touch_the_named_rows_only(dtype):
         np.testing.assert_array_equal(weights[[0, 2]], before[[0, 2]])
         assert (weights[ids] != before[ids]).all()
         assert all((s[ids] != 0).all() and (s[[0, 2]] == 0).all() for s in state)
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")
+def test_importing_compiles_nothing():
+    code = (
+        "import autobatch, sys\n"
+        "for module in [m for name, m in sys.modules.items() if name.startswith('autobatch.')]:\n"
+        "    for value in vars(module).values():\n"
+        "        assert not getattr(value, 'signatures', None), value\n"
+        "from autobatch.kernels.rows import gather\n"
+        "assert gather.signatures == []\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
