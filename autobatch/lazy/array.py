@@ -107,8 +107,6 @@ class LazyArray(FastOperators):
     def __iter__(self) -> Iterator[Any]:
         if not self.aval.shape:
             raise TypeError("iteration over a 0-d array")
-        if self.source is not None and type(self.source) is np.ndarray and not self.aval.shared:
-            return map(self.trace.wrap, self.trace.value(self))
         if self.wave is None and self.source is None:
             return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
         return (self[i] for i in range(self.aval.shape[0]))

@@ -86,6 +86,7 @@ class _Hub:
                 break
         while self.fibers:
             self._launch()
+            self._settle_finished()
             for index, fiber in list(self.fibers.items()):
                 if index < self.failed:
                     self._step(index, fiber)

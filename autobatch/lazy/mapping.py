@@ -12,7 +12,7 @@ from autobatch.errors import ShapeError, UnsupportedError, note_example
 from autobatch.lazy.fibers import LaunchError, active_trace, run_examples
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
-from autobatch.lazy.values import finish, wrap_example, wrap_shared
+from autobatch.lazy.values import finish, settled, wrap_example, wrap_shared
 
 __all__ = ["map", "map_with_stats"]
 
@@ -58,7 +58,7 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
 
     def call(index: int) -> Any:
-        return function(*wrap_example(trace, [column[index] for column in columns]), **arguments)
+        return settled(trace, function(*wrap_example(trace, [column[index] for column in columns]), **arguments))
 
     def plain(index: int) -> Any:
         with example(Example(index)):

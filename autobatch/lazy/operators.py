@@ -3,6 +3,7 @@
 A first meeting, and everything unusual, goes the general way through `ArrayFace`, which the results of this path equal.
 """
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,13 @@ import numpy as np
 from autobatch.lazy.aval import WEAK
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.face import ArrayFace
+from autobatch.ops.indexing import _derive, _restore
+from autobatch.ops.indexing_spec import FULL, Spec, parse
 from autobatch.ops.inplace import _View
 
 __all__ = ["FastOperators"]
 
+VIEW_FUNCTIONS = (_derive, _restore)
 _BOUND = (int, type(None))
 
 
@@ -57,12 +61,19 @@ def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, An
     return operator
 
 
+@functools.lru_cache(maxsize=64)
+def _row_spec(ndim: int) -> Spec:
+    return (("i",), *[FULL] * (ndim - 1))
+
+
 class FastOperators(ArrayFace):
     """Short cuts for a class that has `trace`, `wave`, `aval` and `ref` (`LazyArray`)."""
 
     __slots__ = ()
 
     trace: Any
+    source: Any
+    row: int
     wave: Any
     aval: Any
     ref: int
@@ -127,6 +138,8 @@ class FastOperators(ArrayFace):
         kind = type(index)
         trace = self.trace
         wave = trace.wave
+        if self.source is not None and type(self.source) is np.ndarray and self.row == -1 and (kind is int or kind is slice):
+            return self._known_view(index)
         if self.wave is not wave and not trace.enter(self):
             return super().__getitem__(index)
         if kind is int:
@@ -166,10 +179,27 @@ class FastOperators(ArrayFace):
             out = trace.append_two(wave, sig, self.ref, wave.external(position, -1))
         else:
             out = trace.append(wave, sig, self.ref)
+        self._add_view(out, derive, restore, args, contiguous)
+        return out
+
+    def _add_view(self, out: Any, derive: Any, restore: Any, args: Any, contiguous: bool) -> None:
+        """As `ops.inplace.view`, without its checks."""
         above = getattr(self, "_view", None)
         out._view = _View(self, derive, restore, args, contiguous and (above is None or above.contiguous))
         try:
             self._views.append(weakref.ref(out))
         except AttributeError:
             self._views = [weakref.ref(out)]
+
+    def _known_view(self, index: Any) -> Any:
+        """`self[index]` of a value that is there: nothing to record."""
+        part = self.source[index]
+        if type(part) is not np.ndarray:
+            return part
+        out = self.trace.known(part)
+        if type(index) is int:
+            spec, operands = _row_spec(self.aval.ndim), (np.int64(index),)
+        else:
+            spec, operands = parse(self, index)  # type: ignore[assignment]
+        self._add_view(out, *VIEW_FUNCTIONS, (spec, tuple(operands)), part.flags.c_contiguous)
         return out

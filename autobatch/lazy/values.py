@@ -12,7 +12,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.trace import Trace
 
-__all__ = ["finish", "rebuild", "wrap_example", "wrap_shared"]
+__all__ = ["finish", "rebuild", "settled", "wrap_example", "wrap_shared"]
 
 _PLAIN = (int, float, bool, complex, str, bytes, type(None))
 
@@ -105,6 +105,17 @@ def wrap_shared(trace: Trace, value: Any) -> Any:
         if type(x) is LazyArray and x.trace is trace:
             return x
         return trace.shared(x) if hasattr(x, "_ab_rank") or hasattr(x, "_ab_lookup") else x
+
+    return rebuild(value, leaf)
+
+
+def settled(trace: Trace, value: Any) -> Any:
+    """A result in which no look-up is put off any more, so that all of them are launched together."""
+
+    def leaf(x: Any) -> Any:
+        if type(x) is LazyArray and x.wave is None and x.source is None and x.trace is trace:
+            trace.settle(x)
+        return x
 
     return rebuild(value, leaf)
 

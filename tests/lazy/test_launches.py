@@ -135,3 +135,8 @@ def test_a_graph_beyond_the_budget_runs_in_waves(budget):
 def test_results_do_not_keep_other_values_alive():
     results, _ = map_with_stats(lambda x: np.tanh(x).sum(), vectors(10, 1000))
     assert all(isinstance(result, np.float32) for result in results)
+
+
+def test_look_ups_that_are_returned_are_launched_together():
+    stats = check(lambda ids, table: table[ids], [np.arange(3)] * 20, table=normal(20, 4))
+    assert (stats.launches, stats.rounds) == (1, 1)

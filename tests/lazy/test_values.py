@@ -223,3 +223,29 @@ def test_results_that_outlive_the_map():
     kept = []
     ab.map(lambda x: kept.append(x * 2), vectors(3, 4))
     assert_same([np.asarray(x + 1) for x in kept], [x * 2 + 1 for x in vectors(3, 4)])
+
+
+def test_writes_reach_the_views_of_an_input_and_back():
+    def f(x):
+        first, rest = x[0], x[1:]
+        for row in rest:
+            row *= 2
+        x[0, 0] = 7.0
+        rest[0] = first
+        return x, first, rest, x[0, 0], [row for row in x]
+
+    xs = vectors(3, 3, 4)
+    found = ab.map(f, [x.copy() for x in xs])
+    assert_same(found, loop(f, [x.copy() for x in xs]))
+
+
+def test_rows_of_an_input_by_position():
+    def f(x, w):
+        h = np.zeros(4, np.float32)
+        for t in range(len(x)):
+            h = np.tanh(x[t] @ w + h)
+        return h, x[-1], x[1:3].sum(), x[::2]
+
+    stats = check(f, [normal(n, 4, seed=n) for n in (3, 1, 6)], w=W)
+    rows = {op: figures for (op, text), figures in stats.by_signature.items() if op == "matmul"}
+    assert rows["matmul"][:2] == [10, 1]
