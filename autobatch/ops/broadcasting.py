@@ -18,6 +18,7 @@ __all__ = [
     "align",
     "broadcast_sizes",
     "fill",
+    "fill_p",
     "has_lengths",
     "per_lane",
     "quietly",
@@ -57,10 +58,28 @@ def unbroadcast(ct: Any, like: Any) -> Any:
     return ct.astype(dtype)
 
 
+def _fill(x: Any, mask: Any, *, value: Any) -> Any:
+    """`np.where(mask, x, value)` by whole rows: several times faster where the mask is constant along the last axes."""
+    out = np.array(x)
+    rank = mask.ndim
+    while rank > 1 and mask.shape[rank - 1] == 1:
+        rank -= 1
+    out[~np.broadcast_to(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
+    return out
+
+
+def _fill_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return None if position else fill_p(ct, args[1], value=0)
+
+
+# fill_p(x, mask, value=): x where the mask is True. The mask is a plain array of x's rank that broadcasts against it.
+fill_p = Op("fill", _fill, vjp=_fill_vjp, kind="padding")
+
+
 def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
-    """The data of `x` with `value` selected at the padding (along `axes` only, if given)."""
+    """The data of `x` with `value` at the padding (along `axes` only, if given)."""
     mask = padding_mask(x.sizes, x.data.shape[1:], axes)
-    return x.data if mask is None else np.where(mask, x.data, np.asarray(value, x.data.dtype))
+    return x.data if mask is None else fill_p(x.data, mask, value=value)
 
 
 def select(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:
@@ -183,7 +202,7 @@ def _spread_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     if position:
         return None
     x, mask = args
-    return unbroadcast(np.where(mask, ct, np.zeros((), dtype_of(ct))), x)
+    return unbroadcast(fill_p(ct, mask, value=0), x)
 
 
 # Broadcasts an operand over positions of which some are padding: no cotangent comes back from the padding.

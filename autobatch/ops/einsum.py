@@ -13,7 +13,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
-from autobatch.ops.broadcasting import align, has_lengths, per_lane, quietly, select, unbroadcast
+from autobatch.ops.broadcasting import align, fill_p, has_lengths, per_lane, quietly, select, unbroadcast
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["einsum_p"]
@@ -182,7 +182,7 @@ def _prepare(x: Any, letters: str, sizes: dict[str, Size], extents: dict[str, in
     widths = data.shape[1:]
     axes = [at for at in axes if widths[at] == shape[at]]
     mask = padding_mask(goal, widths, axes)
-    return data if mask is None else np.where(mask, data, np.zeros((), dtype_of(data)))
+    return data if mask is None else fill_p(data, mask, value=0)
 
 
 einsum_p = Op("einsum", _einsum, rule=_rule, vjp=_vjp, kind="contraction")

@@ -8,9 +8,8 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
-from autobatch.ops.broadcasting import has_lengths, quietly, unbroadcast
+from autobatch.ops.broadcasting import fill, fill_p, has_lengths, quietly, unbroadcast
 from autobatch.ops.elementwise import add_p, mul_p
-from autobatch.ops.kinds import fill
 from autobatch.ops.nn_softmax import as_floating
 from autobatch.ops.reductions import counts, shifted
 
@@ -76,14 +75,13 @@ def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any
     data = as_floating(x.data)
     dtype = dtype_of(data)
     mask: Any = padding_mask(x.sizes, x.data.shape[1:])
-    data = _wide(np.where(mask, data, np.zeros((), dtype)))
-    zero = np.zeros((), dtype_of(data))
-    n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)), 1).astype(zero.dtype)
+    data = _wide(fill_p(data, mask, value=0))
+    n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)), 1).astype(dtype_of(data))
     n = n.reshape((-1,) + (1,) * x.rank)
     over = params["axis"]
-    centered = np.where(mask, data - np.sum(data, axis=over, keepdims=True) / n, zero)
+    centered = fill_p(data - np.sum(data, axis=over, keepdims=True) / n, mask, value=0)
     inverse = 1 / np.sqrt(np.sum(centered * centered, axis=over, keepdims=True) / n + params["eps"])
-    out = np.where(mask, centered * inverse, zero)
+    out = fill_p(centered * inverse, mask, value=0)
     return Batched(out if dtype_of(out) == dtype else out.astype(dtype), x.sizes)
 
 

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
-from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.broadcasting import has_lengths, quietly, select, unbroadcast
-from autobatch.ops.kinds import fill
+from autobatch.ops.broadcasting import fill, fill_p, has_lengths, quietly, select, unbroadcast
 from autobatch.ops.reductions import expand, reduced_sizes, shifted
 
 __all__ = ["as_floating", "log_softmax_p", "logsumexp_p", "softmax_p"]
@@ -59,20 +58,16 @@ def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
             out = quietly(lambda: op(x.data, axis=axis + 1), lambda: op(fill(x, 0), axis=axis + 1))
             return Batched(out, x.sizes)
         x = Batched(as_floating(x.data), x.sizes)
-        dtype = dtype_of(x.data)
-        lead = (-1,) + (1,) * x.rank
-        padding = np.where(size.values > 0, -np.inf, 0.0).astype(dtype).reshape(lead)
-        extents = x.data.shape[1:]
-        along: Any = padding_mask(x.sizes, extents, (axis,))
+        others = [a for a in range(x.rank) if a != axis]
 
-        def rerun() -> Any:
-            inside: Any = padding_mask(x.sizes, extents)
-            others = [a for a in range(x.rank) if a != axis]
-            rest = padding_mask(x.sizes, extents, others)
-            value = padding if rest is None else np.where(rest, padding, np.zeros((), dtype))
-            return op(np.where(inside, x.data, value), axis=axis + 1)
+        def run(data: Any) -> Any:
+            data = fill(Batched(data, x.sizes), -np.inf, (axis,))
+            if not size.values.all():  # a row of padding only: any finite values
+                some = (size.values > 0).reshape((-1,) + (1,) * x.rank)
+                data = fill_p(data, some, value=0)
+            return op(data, axis=axis + 1)
 
-        out = quietly(lambda: op(np.where(along, x.data, padding), axis=axis + 1), rerun)
+        out = quietly(lambda: run(x.data), lambda: run(fill(x, 0, others)))
         return Batched(select(out, x.sizes) if is_boxed(out) else out, x.sizes)
 
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

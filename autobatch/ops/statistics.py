@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
-from autobatch.ops.broadcasting import has_lengths, unbroadcast
+from autobatch.ops.broadcasting import fill_p, has_lengths, unbroadcast
 from autobatch.ops.reductions import counts, expand, keep, no_options, normal_axes, reduced_sizes, shifted, sum_p
 from autobatch.ops.table import Declined, implements
 
@@ -106,11 +106,11 @@ def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batche
     if np.any(np.asarray(counts(x.sizes, axes)) - ddof <= 0) and x.batch_size:
         warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=2)
     mask: Any = padding_mask(x.sizes, x.data.shape[1:])
-    data = np.where(mask, x.data, np.zeros((), dtype))
+    data = fill_p(x.data, mask, value=0)
     data = data if dtype == working else data.astype(working)
     clean = Batched(data, x.sizes)
     n = np.maximum(_divisor(x, axes, True), 1).astype(real)
-    centered = np.where(mask, data - _total(clean, axes, True, working) / n, np.zeros((), working))
+    centered = fill_p(data - _total(clean, axes, True, working) / n, mask, value=0)
     squares = (centered * np.conjugate(centered)).real if working.kind == "c" else centered * centered
     var = _total(Batched(squares, x.sizes), axes, keepdims, real) / _divisor(x, axes, keepdims, ddof).astype(real)
     return Batched(var if dtype_of(var) == result else var.astype(result), sizes)
