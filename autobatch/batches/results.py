@@ -153,11 +153,11 @@ def broadcast(value: Any, batch_size: int) -> Any:
 def stack_results(results: Sequence[Any]) -> Any:
     """One batched tree from one plain result per example; the inverse of `examples`.
 
-    Where all results have one structure it is kept, and each leaf becomes
+    Structure that all results share is kept. A leaf becomes
     - a padded batch, if all examples have arrays of one rank and dtype there,
     - lanes that are Python scalars, if all have Python scalars of one type,
     - itself, if all have one and the same object, or equal strings: it is shared,
-    - an `ObjectBatch` otherwise. Results of different structure are one `ObjectBatch`.
+    - an `ObjectBatch` otherwise, as do parts of different structure.
 
     >>> stack_results([(1, "a"), (2, "a")])
     (MaskedBatch(batch_size=2, example=int, data=[1 2]), 'a')
@@ -167,6 +167,11 @@ def stack_results(results: Sequence[Any]) -> Any:
     first = results[0]
     if not is_node(first):
         return _stack_leaf(results)
+    kind = type(first)
+    if kind is tuple or kind is list:
+        if any(type(other) is not kind or len(other) != len(first) for other in results):
+            return FORMS["objects"](results)
+        return kind(stack_results(column) for column in zip(*results, strict=True))
     columns, structures = zip(*map(flatten, results), strict=True)
     structure: TreeDef = structures[0]
     if any(other != structure for other in structures[1:]):

@@ -96,6 +96,9 @@ def test_what_stacks_to_what():
     assert isinstance(stack_results([2**70, 1]), ObjectBatch)
     assert isinstance(stack_results([[1], [1, 2]]), ObjectBatch)
     assert isinstance(stack_results([]), ObjectBatch)
+    state, history = stack_results([(np.ones(2), [1]), (np.ones(2), [1, 2])])
+    assert isinstance(state, MaskedBatch)
+    assert isinstance(history, ObjectBatch)
     shared = object()
     assert stack_results([shared, shared]) is shared
     assert stack_results([None, None]) is None
