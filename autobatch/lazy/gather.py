@@ -35,8 +35,10 @@ def _gather(*buffers: Any, which: np.ndarray | None, rows: Any) -> np.ndarray:
     if which is None:
         return buffers[0][rows] if isinstance(rows, slice) else buffers[0].take(rows, axis=0)
     out = np.empty((rows.shape[0], *buffers[0].shape[1:]), buffers[0].dtype)
+    order = np.argsort(which, kind="stable")
+    bounds = np.searchsorted(which[order], np.arange(len(buffers) + 1)).tolist()
     for k, buffer in enumerate(buffers):
-        mine = np.flatnonzero(which == k)
+        mine = order[bounds[k] : bounds[k + 1]]
         out[mine] = buffer[rows[mine]]
     return out
 

@@ -19,7 +19,7 @@ from autobatch.ops import elementwise, reductions, statistics
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.inplace import _View as View
 
-__all__ = ["now", "read", "read_row", "reduced"]
+__all__ = ["bag", "now", "read", "read_row", "reduced"]
 
 _MODES: dict[Op, str] = {
     reductions.sum_p: "sum",
@@ -37,11 +37,16 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
     aval = table.aval
     if aval.ndim == 2 and aval.dtype.kind == "f":
         if kind is np.ndarray:
-            if index.ndim == 1 and index.dtype.kind in "iu" and (len(index) == 0 or int(index.min()) >= 0):
+            if index.ndim == 1 and index.dtype.kind in "iu" and _from_zero(table, index):
                 return _put_off(trace, table, index.astype(np.int64), None)
         elif (kind is int or kind is np.int64) and 0 <= index < aval.shape[0]:
             return _row(table, np.int64(index))
     return _read_now(table, index)
+
+
+def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
+    """Whether no id counts from the end: in a table that is an error, in an array it has a meaning."""
+    return getattr(table.source, "_ab_lookup", None) is not None or len(ids) == 0 or int(ids.min()) >= 0
 
 
 def _row(table: LazyArray, index: np.int64) -> Any:
@@ -97,6 +102,22 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
     if mode not in ("sum",):
         return None
     return bag_p(table, ids, weights.reshape(len(ids)), mode=mode, empty="numpy")
+
+
+def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
+    """Rows that were put off, reduced over the first axis: one `bag_p`; None if they are weighted."""
+    table, ids, weights = rows.pending
+    if weights is not None:
+        return None
+    wave = trace.wave
+    key = (table.aval, "bag", mode)
+    sig = trace.views.get(key)
+    if sig is not None and (table.wave is wave or trace.enter(table)):
+        return trace.append_two(wave, sig, table.ref, wave.external(ids, -1))
+    out = bag_p(table, ids, mode=mode, empty="numpy")
+    if type(out) is LazyArray and out.wave is trace.wave:
+        trace.views[key] = trace.signature_of(out)
+    return out
 
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:

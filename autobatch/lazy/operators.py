@@ -15,11 +15,11 @@ from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.indexing import _derive, _restore
 from autobatch.ops.indexing_spec import FULL, Spec, parse
-from autobatch.ops.inplace import _View
+from autobatch.ops.inplace import is_contiguous
 
 __all__ = ["FastOperators"]
 
-VIEW_FUNCTIONS = (_derive, _restore)
+_new = object.__new__
 _BOUND = (int, type(None))
 
 
@@ -64,6 +64,31 @@ def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, An
 @functools.lru_cache(maxsize=64)
 def _row_spec(ndim: int) -> Spec:
     return (("i",), *[FULL] * (ndim - 1))
+
+
+class _FastView:
+    """As `ops.inplace` records a view, made in two stores: `how` is (signature, derive, restore, args, leads)."""
+
+    __slots__ = ("base", "how")
+
+    base: Any
+    how: tuple[Any, ...]
+
+    @property
+    def derive(self) -> Any:
+        return self.how[1]
+
+    @property
+    def restore(self) -> Any:
+        return self.how[2]
+
+    @property
+    def args(self) -> Any:
+        return self.how[3]
+
+    @property
+    def contiguous(self) -> bool:
+        return self.how[4] and is_contiguous(self.base)
 
 
 class FastOperators(ArrayFace):
@@ -122,6 +147,10 @@ class FastOperators(ArrayFace):
     def _reduce(self, name: str, axis: Any, args: Any, kwargs: Any) -> Any:
         trace = self.trace
         wave = trace.wave
+        if axis == 0 and self.wave is None and self.source is None and not args and not kwargs:
+            bag = trace.bag(self, name)
+            if bag is not None:
+                return bag
         if args or kwargs or type(axis) not in _BOUND or not (self.wave is wave or trace.enter(self)):
             return getattr(super(), name)(axis, *args, **kwargs)
         key = (self.aval, name, axis)
@@ -136,60 +165,56 @@ class FastOperators(ArrayFace):
     def _ab_getitem(self, index: Any) -> Any:
         """`self[index]`, the view that it is in NumPy."""
         kind = type(index)
-        trace = self.trace
-        wave = trace.wave
-        if self.source is not None and type(self.source) is np.ndarray and self.row == -1 and (kind is int or kind is slice):
-            return self._known_view(index)
-        if self.wave is not wave and not trace.enter(self):
-            return super().__getitem__(index)
-        if kind is int:
+        if kind is slice:
+            start, stop, step = index.start, index.stop, index.step
+            if not (
+                (stop is None or type(stop) is int)
+                and (start is None or type(start) is int)
+                and (step is None or type(step) is int)
+            ):
+                return super().__getitem__(index)
+            key: Any = (self.aval, start, stop, step)
+        elif kind is int:
             n = self.aval.shape[0] if self.aval.shape else 0
             if not -n <= index < n:
                 return super().__getitem__(index)
-            key: Any = (self.aval, int)
-        elif kind is slice:
-            start, stop, step = index.start, index.stop, index.step
-            if type(start) not in _BOUND or type(stop) not in _BOUND or type(step) not in _BOUND:
-                return super().__getitem__(index)
-            key = (self.aval, start, stop, step)
+            key = (self.aval, int)
         else:
             return super().__getitem__(index)
-        known = trace.views.get(key)
-        if known is None:
-            out = super().__getitem__(index)
-            record = (
-                getattr(out, "_view", None)
-                if type(out) is type(self) and out.wave is wave and trace.wave is wave
-                else None
-            )
-            above = getattr(self, "_view", None)
-            if record is not None and record.base is self and (above is None or above.contiguous):
-                trace.views[key] = (
-                    trace.signature_of(out),
-                    record.derive,
-                    record.restore,
-                    record.args,
-                    record.contiguous,
-                )
-            return out
-        sig, derive, restore, args, contiguous = known
+        trace = self.trace
+        wave = trace.wave
+        if type(self.source) is np.ndarray and self.row == -1:
+            return self._known_view(index)
+        if self.wave is not wave and not trace.enter(self):
+            return super().__getitem__(index)
+        how = trace.views.get(key)
+        if how is None:
+            return self._first_view(index, key)
         if kind is int:
             position = np.int64(index)
-            args = (args[0], (position,))
-            out = trace.append_two(wave, sig, self.ref, wave.external(position, -1))
+            how = (None, how[1], how[2], (how[3][0], (position,)), how[4])
+            out = trace.append_two(wave, trace.views[key][0], self.ref, wave.external(position, -1))
         else:
-            out = trace.append(wave, sig, self.ref)
-        self._add_view(out, derive, restore, args, contiguous)
-        return out
-
-    def _add_view(self, out: Any, derive: Any, restore: Any, args: Any, contiguous: bool) -> None:
-        """As `ops.inplace.view`, without its checks."""
-        above = getattr(self, "_view", None)
-        out._view = _View(self, derive, restore, args, contiguous and (above is None or above.contiguous))
+            out = trace.append(wave, how[0], self.ref)
+        out._view = record = _new(_FastView)
+        record.base = self
+        record.how = how
         try:
             self._views.append(weakref.ref(out))
         except AttributeError:
             self._views = [weakref.ref(out)]
+        return out
+
+    def _first_view(self, index: Any, key: Any) -> Any:
+        """`self[index]` the general way, remembered for the next time."""
+        trace = self.trace
+        out = super().__getitem__(index)
+        if type(out) is type(self) and out.wave is trace.wave and is_contiguous(self):
+            record = getattr(out, "_view", None)
+            if record is not None and record.base is self:
+                sig = trace.signature_of(out)
+                trace.views[key] = sig, record.derive, record.restore, record.args, record.contiguous
+        return out
 
     def _known_view(self, index: Any) -> Any:
         """`self[index]` of a value that is there: nothing to record."""
@@ -198,8 +223,15 @@ class FastOperators(ArrayFace):
             return part
         out = self.trace.known(part)
         if type(index) is int:
-            spec, operands = _row_spec(self.aval.ndim), (np.int64(index),)
+            args: tuple[Any, Any] = _row_spec(self.aval.ndim), (np.int64(index),)
         else:
-            spec, operands = parse(self, index)  # type: ignore[assignment]
-        self._add_view(out, *VIEW_FUNCTIONS, (spec, tuple(operands)), part.flags.c_contiguous)
+            spec, operands = parse(self, index)
+            args = spec, tuple(operands)
+        out._view = record = _new(_FastView)
+        record.base = self
+        record.how = (None, _derive, _restore, args, part.flags.c_contiguous)
+        try:
+            self._views.append(weakref.ref(out))
+        except AttributeError:
+            self._views = [weakref.ref(out)]
         return out

@@ -269,6 +269,10 @@ class Trace:
         """`table[index]` of a shared array."""
         return lookups.read(self, table, index)
 
+    def bag(self, rows: LazyArray, mode: str) -> Any:
+        """The reduction of a look-up that was put off; None if it is no bag."""
+        return lookups.bag(self, rows, mode)
+
     def read_row(self, rows: LazyArray, index: int) -> Any:
         """`rows[index]` of a look-up that was put off."""
         return lookups.read_row(self, rows, index)

@@ -232,7 +232,7 @@ def test_writes_reach_the_views_of_an_input_and_back():
             row *= 2
         x[0, 0] = 7.0
         rest[0] = first
-        return x, first, rest, x[0, 0], [row for row in x]
+        return x, first, rest, x[0, 0], list(x)
 
     xs = vectors(3, 3, 4)
     found = ab.map(f, [x.copy() for x in xs])
