@@ -4,6 +4,8 @@ The op's param `spec` has one letter per example dimension and an explicit resul
 so a shared operand turns a batch of products into a single tall one.
 """
 
+import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,41 +23,62 @@ __all__ = ["einsum_p"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
+@functools.lru_cache(maxsize=4096)
 def _split(spec: str) -> tuple[list[str], str]:
     inputs, out = spec.split("->")
     return inputs.split(","), out
 
 
-def _einsum(*operands: Any, spec: str) -> Any:
-    """Two operands become one matrix product where BLAS gains by it; NumPy's einsum does the rest."""
-    if len(operands) != 2:
-        return np.einsum(spec, *operands, optimize=len(operands) > 2)
+@functools.lru_cache(maxsize=4096)
+def _batched_spec(spec: str, batched: tuple[bool, ...]) -> str:
+    """The subscripts with a letter for the batch axis on the operands that have one, and on the result."""
+    inputs, result = _split(spec)
+    batch = next(letter for letter in _LETTERS if letter not in spec)
+    return ",".join(batch * has + letters for letters, has in zip(inputs, batched, strict=True)) + f"->{batch}{result}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _product_plan(spec: str) -> tuple[Any, ...] | None:
+    """How a contraction of two operands is one matrix product, or None where it is none.
+
+    Returns (equal axes, order of the left axes, of the right axes, number of batch, row and contracted letters, order
+    of the result's axes): left becomes (batch, rows, contracted), right (batch, contracted, columns).
+    """
     (left, right), out = _split(spec)
-    x, y = (np.asarray(operand) for operand in operands)
-    if x.dtype.kind not in "fc" or len(set(left)) < len(left) or len(set(right)) < len(right):
-        return np.einsum(spec, x, y)
-    extents = dict(zip(left, x.shape, strict=True))
-    broadcasts = any(extents.get(letter, n) != n for letter, n in zip(right, y.shape, strict=True))
+    if len(set(left)) < len(left) or len(set(right)) < len(right):
+        return None
     shared = [letter for letter in left if letter in right]
     contracted = [letter for letter in shared if letter not in out]
+    batch = [letter for letter in out if letter in shared]
     rows = [letter for letter in out if letter in left and letter not in right]
     columns = [letter for letter in out if letter in right and letter not in left]
     alone = any(letter not in out and letter not in shared for letter in left + right)
-    if broadcasts or alone or not contracted or not (rows or columns):
+    if alone or not contracted or not (rows or columns):
+        return None
+    result = [*batch, *rows, *columns]
+    return (
+        [(left.index(letter), right.index(letter)) for letter in shared],
+        [left.index(letter) for letter in (*batch, *rows, *contracted)],
+        [right.index(letter) for letter in (*batch, *contracted, *columns)],
+        (len(batch), len(rows), len(contracted)),
+        [result.index(letter) for letter in out],
+    )
+
+
+def _einsum(*operands: Any, spec: str) -> Any:
+    """Two operands become one matrix product where BLAS gains by it; NumPy's einsum does the rest."""
+    plan = _product_plan(spec) if len(operands) == 2 else None
+    if plan is None:
+        return np.einsum(spec, *operands, optimize=len(operands) > 2)
+    x, y = (np.asarray(operand) for operand in operands)
+    equal, x_order, y_order, (batch, rows, contracted), out_order = plan
+    if x.dtype.kind not in "fc" or any(x.shape[i] != y.shape[j] for i, j in equal):
         return np.einsum(spec, x, y)
-    batch = [letter for letter in out if letter in shared]
-    extents.update(zip(right, y.shape, strict=True))
-
-    def arranged(array: np.ndarray, letters: str, *groups: list[str]) -> np.ndarray:
-        order = [letters.index(letter) for group in groups for letter in group]
-        shape = [extents[letter] for letter in groups[0]]
-        shape += [int(np.prod([extents[letter] for letter in group], dtype=np.int64)) for group in groups[1:]]
-        return array.transpose(order).reshape(shape)
-
-    product = np.matmul(arranged(x, left, batch, rows, contracted), arranged(y, right, batch, contracted, columns))
-    letters = [*batch, *rows, *columns]
-    product = product.reshape([extents[letter] for letter in letters])
-    return product.transpose([letters.index(letter) for letter in out])
+    x, y = x.transpose(x_order), y.transpose(y_order)
+    stack, k = x.shape[:batch], math.prod(x.shape[batch + rows :])
+    m, n = x.shape[batch : batch + rows], y.shape[batch + contracted :]
+    product = np.matmul(x.reshape(*stack, math.prod(m), k), y.reshape(*stack, k, math.prod(n)))
+    return product.reshape(*stack, *m, *n).transpose(out_order)
 
 
 def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -105,11 +128,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     inputs, result = _split(params["spec"])
     sizes = _letter_sizes(inputs, operands)
     used = set("".join(inputs))
-    batch = next(letter for letter in _LETTERS if letter not in used)
-    spec = ",".join(
-        batch + letters if isinstance(x, Batched) else letters for letters, x in zip(inputs, operands, strict=True)
-    )
-    spec = f"{spec}->{batch}{result}"
+    spec = _batched_spec(params["spec"], tuple(isinstance(x, Batched) for x in operands))
     out_sizes = tuple(sizes[letter] for letter in result)
     if not has_lengths(tuple(sizes.values())):
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)

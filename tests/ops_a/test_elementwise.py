@@ -214,3 +214,26 @@ def test_padding_does_not_warn_and_examples_do():
     ints = as_operands(([np.array([1, 2]), np.array([4])],), 3)[0]
     ints.data[1, 1:] = -1
     assert [e.tolist() for e in np.power(3, ints).examples()] == [[3, 9], [81]]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_lanes_broadcast_as_numpy_does(seed):
+    """Random shapes per lane: every dimension of either operand is the result's or 1, in each lane anew."""
+    rng = np.random.default_rng(seed)
+    count, rank = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    ranks = [rank, int(rng.integers(0, rank + 1))]
+    full = [rng.integers(0, 4, size=rank) for _ in range(count)]
+    fixed = rng.random(rank) < 0.4
+    full = [np.where(fixed, full[0], shape) for shape in full]
+    sides = []
+    for own in ranks:
+        always = rng.random(own)  # 0 .. 1: how often a lane has length one along this dimension
+        shapes = [np.where(rng.random(own) < always**2, 1, shape[rank - own :]) for shape in full]
+        sides.append([rng.normal(size=shape) for shape in shapes])
+    if rng.random() < 0.3:
+        wide = [x for x in sides[1] if x.size == max(y.size for y in sides[1])][0]
+        sides[1] = Shared(wide)
+    check(np.multiply, *sides)
+    check(np.add, *sides[::-1])
+    if check(np.subtract, *sides) is not None:
+        check_grads(np.multiply, *sides)

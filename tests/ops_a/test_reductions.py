@@ -67,8 +67,8 @@ def test_reduction(name, case):
     for dtype in DTYPES:
         if dtype == "?" and name == "ptp":
             continue  # NumPy does not subtract bools
-        if dtype == "c16" and name in ("ptp", "nanprod", "max", "min", "argmax", "argmin"):
-            continue  # padding of complex extrema would have to compare below every complex number
+        if dtype == "c16" and name in ("ptp", "nanprod"):
+            continue  # NumPy orders complex numbers, but their differences mean nothing
         x = sample(SHAPES[case], dtype)
         for axis in axes_of(rank):
             if name.startswith("arg") and isinstance(axis, tuple):
