@@ -16,6 +16,7 @@ from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.collector import collector_paused
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.lanes import current_region
+from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 
@@ -72,6 +73,7 @@ def value_and_grad(
     @functools.wraps(f)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _check_call(f, positions, args)
+        keep_freed_memory()
         tape = Tape()
         with contextlib.ExitStack() as stack:
             stack.enter_context(collector_paused())

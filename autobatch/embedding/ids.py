@@ -57,6 +57,7 @@ def check_ids(ids: np.ndarray, num_rows: int, offsets: np.ndarray | None = None,
 
 
 def bad_id_message(bad: int, place: str, num_rows: int, what: str = "id") -> str:
+    """What the error of a bad id says."""
     hint = "; a table has no negative ids" if bad < 0 else ""
     return f"{what} {bad} at {place} is outside a table of {num_rows} rows{hint}"
 
