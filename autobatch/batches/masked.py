@@ -138,7 +138,7 @@ class MaskedBatch(Batched, ArrayBatch):
         return self.data[(index, *corner)]
 
     def _take(self, index: Any, memo: dict[Any, Any]) -> "MaskedBatch":
-        return self._narrow(lambda array: array[index], memo)
+        return self._narrow(lambda array: _taken(array, index), memo)
 
     def _prefix(self, count: int, memo: dict[Any, Any]) -> "MaskedBatch":
         return self._narrow(lambda array: array[:count], memo)
@@ -283,6 +283,13 @@ class MaskedBatch(Batched, ArrayBatch):
             example = f"({shape}{',' if self.ndim == 1 else ''}) {self.dtype}"
         ragged = f", lengths={_head(self.lengths)}" if self.is_ragged else ""
         return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, data={_head(self.data)})"
+
+
+def _taken(array: Any, index: np.ndarray) -> Any:
+    """array[index]; `take` is the faster gather, but copies what is not contiguous first."""
+    if type(array) is np.ndarray and array.flags.c_contiguous:
+        return array.take(index, axis=0)
+    return array[index]
 
 
 def _head(data: Any) -> str:
