@@ -111,13 +111,6 @@ class LazyArray(FastOperators):
             return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
         return (self[i] for i in range(self.aval.shape[0]))
 
-    def __getitem__(self, index: Any) -> Any:
-        if self.aval.shared:
-            return self.trace.read_shared(self, index)
-        if self.wave is None and self.source is None and type(index) is int:
-            return self.trace.read_row(self, index)
-        return self._ab_getitem(index)
-
     def _value(self) -> Any:
         return self.trace.value(self)
 

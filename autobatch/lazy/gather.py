@@ -33,7 +33,8 @@ def gather_rows(buffers: Sequence[Any], which: np.ndarray, rows: np.ndarray) -> 
 
 def _gather(*buffers: Any, which: np.ndarray | None, rows: Any) -> np.ndarray:
     if which is None:
-        return buffers[0][rows] if isinstance(rows, slice) else buffers[0].take(rows, axis=0)
+        buffer = buffers[0]  # take() copies all of a strided array first
+        return buffer.take(rows, axis=0) if buffer.flags.c_contiguous and type(rows) is np.ndarray else buffer[rows]
     out = np.empty((rows.shape[0], *buffers[0].shape[1:]), buffers[0].dtype)
     order = np.argsort(which, kind="stable")
     bounds = np.searchsorted(which[order], np.arange(len(buffers) + 1)).tolist()

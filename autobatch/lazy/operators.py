@@ -162,8 +162,10 @@ class FastOperators(ArrayFace):
             trace.views[key] = trace.signature_of(out)
         return out
 
-    def _ab_getitem(self, index: Any) -> Any:
-        """`self[index]`, the view that it is in NumPy."""
+    def __getitem__(self, index: Any) -> Any:
+        aval = self.aval
+        if aval.shared:
+            return self.trace.read_shared(self, index)
         kind = type(index)
         if kind is slice:
             start, stop, step = index.start, index.stop, index.step
@@ -173,18 +175,21 @@ class FastOperators(ArrayFace):
                 and (step is None or type(step) is int)
             ):
                 return super().__getitem__(index)
-            key: Any = (self.aval, start, stop, step)
+            key: Any = (aval, start, stop, step)
         elif kind is int:
-            n = self.aval.shape[0] if self.aval.shape else 0
+            n = aval.shape[0] if aval.shape else 0
             if not -n <= index < n:
                 return super().__getitem__(index)
-            key = (self.aval, int)
+            key = (aval, int)
         else:
             return super().__getitem__(index)
         trace = self.trace
         wave = trace.wave
-        if type(self.source) is np.ndarray and self.row == -1:
-            return self._known_view(index)
+        if self.source is not None:
+            if self.row == -1 and type(self.source) is np.ndarray:
+                return self._known_view(index)
+        elif self.wave is None and kind is int:
+            return trace.read_row(self, index)
         if self.wave is not wave and not trace.enter(self):
             return super().__getitem__(index)
         how = trace.views.get(key)
