@@ -15,7 +15,8 @@ from autobatch.ops import catalogue, elementwise
 from autobatch.ops.face_methods import ArrayMethods
 from autobatch.ops.indexing import add_at, getitem, setitem
 from autobatch.ops.inplace import cast_for_write, write
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, Declined, refuse, top_box
+from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, Declined, refuse, top_box
+from autobatch.ops.table_rest import reason, twin
 from autobatch.ops.ufunc_methods import call_ufunc
 
 __all__ = ["ArrayFace", "iterate"]
@@ -114,10 +115,10 @@ class ArrayFace(ArrayMethods):
                 raise Declined("where= without out= leaves elements unset")
             return call_ufunc(ufunc, method, inputs, kwargs)
         except Declined as declined:
-            reason = declined.reason
+            why = declined.reason
         if where is not True:
             kwargs["where"] = where
-        return refuse(called, inputs, kwargs, reason)
+        return refuse(called, inputs, kwargs, why)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         implementation = FUNCTIONS.get(func)
@@ -125,7 +126,10 @@ class ArrayFace(ArrayMethods):
             return implementation(*args, **kwargs)
         if func in NUMPY_OWN:
             return func._implementation(*args, **kwargs)
-        return refuse(func, args, kwargs, UNSUPPORTED.get(func, f"np.{func.__name__} has no batching rule"))
+        creation = twin(func)
+        if creation is not None:
+            return creation(*args, **kwargs)
+        return refuse(func, args, kwargs, reason(func) or f"np.{func.__name__} has no batching rule")
 
     def __getitem__(self, index: Any) -> Any:
         return getitem(self, index)

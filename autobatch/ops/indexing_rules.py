@@ -23,6 +23,7 @@ __all__ = ["basic_index", "flat_positions", "getitem_rule", "scatter_rule"]
 
 
 def getitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """Every example's read at once: one basic index of the padded data where that serves, else the three steps."""
     x, *index = operands
     spec: Spec = params["spec"]
     if isinstance(x, Batched):
@@ -205,9 +206,11 @@ class _Reader:
         padded = _block_widths(block)
         for axis, value in advanced:
             width = widths[axis + lead]
-            src = src * width + aligned_ids(value, self.sizes[axis], axis, block, padded)
+            ids = aligned_ids(value, self.sizes[axis], axis, block, padded)
+            src = src * width + ids if rows != 1 or self.batched else ids
             rows *= width
-        src = np.broadcast_to(src, (self.lanes, *padded))
+        if src.shape != (self.lanes, *padded):
+            src = np.broadcast_to(src, (self.lanes, *padded))
         valid = padding_mask(block, padded)
         if valid is not None:
             src = np.where(valid, src, -1)
@@ -298,8 +301,12 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
             raise NeedsLoop("index arrays whose lengths are 1 in some examples only")
         if have != 1:
             ids = to_width(ids, place + 1, padded[place + len(block) - rank])
-    limit = per_lane(size).reshape((-1,) + (1,) * rank)
     inside = padding_mask(sizes, ids.shape[1:])
+    if not isinstance(size, Lengths):
+        clean = ids if inside is None else np.where(inside, ids, 0)
+        if not clean.size or (clean.min() >= 0 and clean.max() < size):
+            return clean.reshape(clean.shape[:1] + (1,) * (len(block) - rank) + clean.shape[1:])
+    limit = per_lane(size).reshape((-1,) + (1,) * rank)
     bad = (ids < -limit) | (ids >= limit)
     if inside is not None:
         bad = bad & inside
@@ -325,6 +332,7 @@ def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.nda
 
 
 def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The transpose of a read: what was read is added up at the places it was read from."""
     values, *index = operands
     shape, lanes = params["shape"], lanes_of(operands)
     like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)

@@ -131,6 +131,11 @@ def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], 
 
 def _stack_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes, axis = lanes_of(operands), params["axis"]
+    first = operands[0]
+    if all(isinstance(x, Batched) and x.scalar is None and x.sizes == first.sizes for x in operands):
+        data = [x.data for x in operands]
+        if len({tuple(shape_of(x)) for x in data}) == 1:
+            return Batched(op(*data, axis=axis + 1), (*first.sizes[:axis], len(data), *first.sizes[axis:]))
     parts = [as_batched(x, lanes) for x in operands]
     if len({part.rank for part in parts}) > 1:
         raise ShapeError("all input arrays must have the same shape")

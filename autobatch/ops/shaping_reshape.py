@@ -1,5 +1,6 @@
 """Reshape of each example, and dropping its axes of one."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -84,6 +85,9 @@ def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Si
     Raises:
         ShapeError: the number of elements of some example does not fit.
     """
+    quick = _resolve_quickly(have, want)
+    if quick is not None:
+        return quick
     total = _product(have, lanes)
     free = [i for i, size in enumerate(want) if isinstance(size, int) and size == -1]
     if len(free) > 1:
@@ -103,6 +107,25 @@ def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Si
         if (per_lane(size) < 0).any():
             raise ValueError("negative dimensions not allowed")
     return tuple(out)
+
+
+def _resolve_quickly(have: Sequence[Size], want: Sequence[Size]) -> tuple[Size, ...] | None:
+    """The same where it follows from the static sizes alone; None if it does not, or is an error."""
+    left = [size for size in have if isinstance(size, Lengths)]
+    right = [size for size in want if isinstance(size, Lengths)]
+    whole = math.prod(size for size in have if isinstance(size, int))
+    part = math.prod(size for size in want if isinstance(size, int))
+    same = len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+    if part > 0:
+        return tuple(want) if same and whole == part else None
+    place = next((i for i, size in enumerate(want) if isinstance(size, int) and size == -1), None)
+    if place is None or part == 0 or min(size for size in want if isinstance(size, int)) < -1:
+        return None
+    if same and (not left or all((size.values > 0).all() for size in left)) and whole % -part == 0:
+        return (*want[:place], whole // -part, *want[place + 1 :])
+    if len(left) == 1 and not right and whole == -part:
+        return (*want[:place], left[0], *want[place + 1 :])
+    return None
 
 
 def _free_size(have: Sequence[Size], want: Sequence[Size], values: np.ndarray) -> Size:

@@ -93,6 +93,7 @@ def _bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
 
 
 def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether two shapes are equal in every example."""
     return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -153,6 +154,12 @@ def normalise_axis(axis: Any, rank: int) -> int:
 
 
 def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """One axis or several as non-negative ints.
+
+    Raises:
+        AxisError: out of bounds.
+        ValueError: an axis is named twice.
+    """
     axes = tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
     if len(set(axes)) != len(axes):
         raise ValueError("repeated axis")

@@ -1,21 +1,21 @@
 """The NumPy functions that no op stands for: those that NumPy's own code serves, and those that run as a loop.
 
-Also the twins that NumPy keeps of functions with a `like=` argument.
+Also the twins that NumPy keeps of functions with a `like=` argument; and whole modules where no function has an op,
+which are not imported for this.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.lib.recfunctions
-import numpy.polynomial
-import numpy.testing.overrides
 
 from autobatch.core.aval import dtype_of
 from autobatch.core.op import is_boxed
 from autobatch.ops.creation import CREATION
 from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements
 
-__all__ = ["UNSUPPORTED_REASONS"]
+__all__ = ["UNSUPPORTED_REASONS", "reason", "twin"]
 
 
 def _typed(x: Any) -> Any:
@@ -177,19 +177,28 @@ _MODULES = {
 }
 
 
-def _classify() -> None:
-    by_name: dict[str, Any] = {f"numpy.{function.__name__}": ours for function, ours in CREATION.items()}
-    for function in numpy.testing.overrides.get_overridable_numpy_array_functions():
-        name = f"{function.__module__}.{function.__name__}"
-        if function in FUNCTIONS or function in NUMPY_OWN:
-            continue
-        module = next((reason for module, reason in _MODULES.items() if function.__module__.startswith(module)), None)
-        if name in by_name:
-            FUNCTIONS[function] = by_name[name]
-        elif name.removeprefix("numpy.") in UNSUPPORTED_REASONS:
-            UNSUPPORTED[function] = UNSUPPORTED_REASONS[name.removeprefix("numpy.")]
-        elif module is not None:
-            UNSUPPORTED[function] = module
+_TWINS = {function.__name__: ours for function, ours in CREATION.items()}
 
 
-_classify()
+def twin(function: Any) -> Callable[..., Any] | None:
+    """Ours for a function that makes arrays, of which NumPy keeps a twin for `like=`."""
+    if function in FUNCTIONS or function.__module__ != "numpy":
+        return None
+    return _TWINS.get(function.__name__)
+
+
+def reason(function: Any) -> str | None:
+    """Why a function has no op, by its name or the module it is in; None if it has one, or is not known."""
+    if function in UNSUPPORTED:
+        return UNSUPPORTED[function]
+    if function in FUNCTIONS or function in NUMPY_OWN:
+        return None
+    if function.__module__ == "numpy":  # a twin with `like=`
+        return UNSUPPORTED_REASONS.get(function.__name__)
+    return next((why for module, why in _MODULES.items() if function.__module__.startswith(module)), None)
+
+
+for _name, _why in UNSUPPORTED_REASONS.items():
+    _function = functools.reduce(getattr, _name.split("."), np)
+    if _function not in FUNCTIONS:
+        UNSUPPORTED[_function] = _why
