@@ -27,7 +27,7 @@ from autobatch.lockstep.functions import HANDLERS, converted, is_batched_tree, u
 from autobatch.lockstep.items import own
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each
-from autobatch.lockstep.ownership import remember, require_own
+from autobatch.lockstep.ownership import remember, require_own, require_whole
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops.table import UFUNCS
@@ -49,9 +49,7 @@ _CHANGES = {
           "symmetric_difference_update"},
     np.ndarray: {"fill", "sort", "put", "resize", "partition", "itemset", "setflags", "byteswap", "setfield"},
 }  # fmt: skip
-_WRITERS = {
-    np.copyto: 0, np.put: 0, np.place: 0, np.putmask: 0, np.fill_diagonal: 0, np.put_along_axis: 0,
-}  # fmt: skip
+_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("lockstep")]
@@ -126,7 +124,9 @@ def _plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
 def _check_out(kwargs: dict[str, Any]) -> None:
     out = kwargs.get("out")
     for target in out if isinstance(out, tuple) else (out,):
-        if target is not None and not isinstance(target, Batch):
+        if isinstance(target, Batch):
+            require_whole(target)
+        elif target is not None:
             require_own(target, "writing (out=)")
 
 
@@ -135,6 +135,8 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(holder) is LaneList:
         return _list_method(holder, f.__name__, args, kwargs)
     if isinstance(holder, Batch) or is_boxed(holder):
+        if f.__name__ in _CHANGES[np.ndarray] and isinstance(holder, Batch):
+            require_whole(holder)
         return f(*_plain_arguments(args), **kwargs)
     function = f.__func__
     root = current_root()
@@ -158,8 +160,11 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kwargs:
         _check_out(kwargs)
         kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
-    if f in _WRITERS and not isinstance(args[0], Batch):
-        require_own(args[0], f"np.{f.__name__}")
+    if f in _WRITERS:
+        if isinstance(args[0], Batch):
+            require_whole(args[0])
+        else:
+            require_own(args[0], f"np.{f.__name__}")
     return f(*_plain_arguments(args), **kwargs)
 
 

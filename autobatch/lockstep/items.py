@@ -8,17 +8,17 @@ import numpy as np
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast, leaves, per_lane, stack_results
+from autobatch.batches.results import broadcast, leaves, map_tree, per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each
-from autobatch.lockstep.ownership import is_made, remember, require_own
+from autobatch.lockstep.ownership import freeze, is_made, remember, require_own, require_whole
 from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops import indexing
 
-__all__ = ["delitem", "getitem", "made", "own", "setattribute", "setitem", "setitem_in", "setitem_shared", "update", "update_shared"]
+__all__ = ["delitem", "getitem", "made", "own", "setattribute", "setitem", "setitem_in", "update"]
 
 _UPDATES = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
@@ -61,7 +61,7 @@ def getitem(x: Any, index: Any) -> Any:
             index = _as_index(index)
         region = current_region()
         if region is not None and x.region is not region:
-            x = region.narrow(x)
+            return freeze(region.narrow(x)[index])
         return x[index]
     elif kind is np.ndarray:
         if type(index) is LaneList or type(index) is tuple:
@@ -91,16 +91,14 @@ def _list_item(x: LaneList, index: Any) -> Any:
         if x.region is not current_region() or getattr(index, "scalar", None) is not int:
             return stack_results(per_lane(operator.getitem, (x.per_lane(), index), {}))
         index = narrowed(index)
-    return x.item(index)
+    return map_tree(freeze, x.item(index))
 
 
 def setitem(value: Any, x: Any, index: Any) -> None:
     """`x[index] = value`."""
     index = _as_index(index)
     if isinstance(x, MaskedBatch):
-        region = current_region()
-        if x.region is not region and region is not None:
-            raise NeedsLoop("a write by some examples into an array of all of them")
+        require_whole(x)
         if isinstance(value, LaneList):
             value = list(value)
         x[index] = value
@@ -117,13 +115,6 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         if is_lanes(index):
             raise NeedsLoop("a write at a key that differs by example")
         x[index] = value
-
-
-def setitem_shared(value: Any, x: Any, index: Any) -> None:
-    """`x[index] = value` in a loop, under a name that may not be the only one."""
-    if isinstance(x, MaskedBatch) and current_region() is not None:
-        raise NeedsLoop("a write, inside a loop, into an array that may have another name")
-    setitem(value, x, index)
 
 
 def setitem_in(x: Any, index: Any, value: Any) -> None:
@@ -155,9 +146,7 @@ def update(symbol: str, x: Any, value: Any) -> Any:
     if isinstance(x, MaskedBatch):
         if not x.sizes:  # a scalar, which is never written in place
             return _PLAIN[symbol](x, value)
-        region = current_region()
-        if region is not None and x.region is not region:
-            raise NeedsLoop("an update by some examples of an array of all of them")
+        require_whole(x)
         return _UPDATES[symbol](x, value)
     if isinstance(x, _IMMUTABLE):
         return _PLAIN[symbol](x, value)
@@ -176,13 +165,6 @@ def update(symbol: str, x: Any, value: Any) -> Any:
     if any(isinstance(leaf, Batch) for leaf in leaves(value)):
         raise NeedsLoop("an update in place of a shared object by a value per example")
     return _UPDATES[symbol](x, value)
-
-
-def update_shared(symbol: str, x: Any, value: Any) -> Any:
-    """`x += value` in a loop, where the name `x` may not be the only one."""
-    if current_region() is not None and isinstance(x, MaskedBatch) and x.sizes:
-        raise NeedsLoop("an update in place, inside a loop, of an array that may have another name")
-    return update(symbol, x, value)
 
 
 def own(value: Any) -> Any:

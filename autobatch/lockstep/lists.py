@@ -5,18 +5,19 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast, lane
+from autobatch.batches.results import broadcast
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.pytree import flatten, unflatten
+from autobatch.core.pytree import flatten, is_node, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
+from autobatch.lockstep.ownership import freeze
 from autobatch.lockstep.regions import lanes_within
 
-__all__ = ["LaneList", "plain_lists"]
+__all__ = ["LaneList"]
 
 
 class LaneList:
@@ -25,8 +26,8 @@ class LaneList:
     Attributes:
         region: where it was made.
         items: the values, in the order of appending.
-        owners: for each item the lanes of `region` that have it, in the order of the item's own lanes, and its place in
-            each of their lists; None while all lanes have all items.
+        owners: for each item the lanes of `region` that have it, in the order of the item's own lanes, its place in each
+            of their lists, and the region whose lanes the item's are; None while all lanes have all items.
         counts: the length of each lane's list.
     """
 
@@ -35,7 +36,7 @@ class LaneList:
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self.items = list(items)
         self.region: Any = current_region()
-        self.owners: list[tuple[np.ndarray, np.ndarray]] | None = None
+        self.owners: list[tuple[np.ndarray, np.ndarray, Any]] | None = None
         self.counts: Any = None
         self._stacked: Any = None
 
@@ -54,16 +55,16 @@ class LaneList:
         if self.owners is None:
             self._spread()
         assert self.owners is not None
-        if isinstance(value, Batch):
-            value = region.narrow(value)  # type: ignore[union-attr]
-        self.owners.append((lanes, self.counts[lanes]))
+        self.owners.append((lanes, self.counts[lanes], region))
+        value = map_tree(_narrowed_copy, value)
         self.items.append(value)
         self.counts[lanes] += 1
         self._stacked = None
 
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)
-        self.owners = [(everyone, np.full(len(everyone), place)) for place in range(len(self.items))]
+        self.owners = [(everyone, np.full(len(everyone), place), self.region) for place in range(len(self.items))]
+        self.items = [_within(self.region, item) for item in self.items]
         self.counts = np.full(len(everyone), len(self.items))
 
     def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
@@ -74,7 +75,7 @@ class LaneList:
         values, structures = zip(*map(flatten, self.items), strict=True)
         if any(structure != structures[0] for structure in structures):
             raise NeedsLoop("a list of different structures")
-        sizes = [len(lanes) for lanes, _ in self.owners]
+        sizes = [len(lanes) for lanes, _, _ in self.owners]
         leaves = []
         for column in zip(*values, strict=True):
             batches = [self._as_batch(value, size) for value, size in zip(column, sizes, strict=True)]
@@ -83,7 +84,7 @@ class LaneList:
             leaves.append(concatenated(batches))
         table = np.full((len(self.counts), int(self.counts.max(initial=0))), sum(sizes))
         start = 0
-        for (lanes, places), size in zip(self.owners, sizes, strict=True):
+        for (lanes, places, _), size in zip(self.owners, sizes, strict=True):
             table[lanes, places] = np.arange(start, start + size)
             start += size
         return leaves, structures[0], table
@@ -161,18 +162,18 @@ class LaneList:
         out.region = self.region
         if self.owners is not None:
             out.counts = self.counts.copy()
-            out.owners = [(lanes, self.counts[lanes] - 1 - places) for lanes, places in self.owners]
+            out.owners = [(lanes, self.counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
         return out
 
     def per_lane(self) -> ObjectBatch:
         """A plain list for each lane of the region."""
         if self.owners is None:
-            out: list[list[Any]] = [[plain_lists(lane(item, i)) for item in self.items] for i in range(self.region.count)]
+            out = [[_lane_of(item, i, self.region) for item in self.items] for i in range(self.region.count)]
         else:
             out = [[None] * count for count in self.counts.tolist()]
-            for item, (lanes, places) in zip(self.items, self.owners, strict=True):
+            for item, (lanes, places, region) in zip(self.items, self.owners, strict=True):
                 for i, (owner, place) in enumerate(zip(lanes.tolist(), places.tolist(), strict=True)):
-                    out[owner][place] = plain_lists(lane(item, i))
+                    out[owner][place] = _lane_of(item, i, region)
         batch = ObjectBatch(out)
         batch.region = self.region
         return batch
@@ -262,10 +263,26 @@ def _plain_list(value: Any) -> list[Any]:
     return value
 
 
-def plain_lists(tree: Any) -> Any:
-    """Lists of one lane as plain ones, at any depth."""
-    if isinstance(tree, LaneList):
-        return [plain_lists(item) for item in tree._plain()]
-    if type(tree) is list or type(tree) is tuple:
-        return type(tree)(plain_lists(item) for item in tree)
-    return tree
+def _within(region: Any, value: Any) -> Any:
+    """A value with its batches restricted to the lanes of a region."""
+    return map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
+
+
+def _narrowed_copy(leaf: Any) -> Any:
+    """A leaf for a list of the current region; where that is a copy, neither may be written into."""
+    out = narrowed(leaf)
+    if out is not leaf:
+        freeze(leaf)
+        freeze(out)
+    return out
+
+
+def _lane_of(value: Any, index: int, region: Any) -> Any:
+    """The value of one lane of a region; lists of ours as plain ones, at any depth."""
+    if isinstance(value, LaneList):
+        if not value.is_spread:
+            return [_lane_of(item, index, region) for item in value.items]
+        value = value.per_lane()
+    if isinstance(value, Batch):
+        return region.narrow(value)._lane(index)
+    return map_tree(lambda leaf: _lane_of(leaf, index, region), value) if is_node(value) else value

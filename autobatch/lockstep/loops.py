@@ -8,11 +8,11 @@ import numpy as np
 from autobatch.batches.forms import Batch
 from autobatch.batches.results import take_lanes
 from autobatch.core.lanes import current_region, set_region
-from autobatch.core.pytree import is_node, map_tree
+from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.merging import joined
-from autobatch.lockstep.ownership import is_made, remember
+from autobatch.lockstep.ownership import freeze, is_made, remember
 from autobatch.lockstep.regions import Order, Prefix
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
 
@@ -33,10 +33,10 @@ class SharedLoop:
         yield from self.iterable
         self.exhausted = True
 
-    def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
+    def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         return kept + carried
 
-    def merge(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
+    def merge(self, kept: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         return kept
 
     def leave(self, value: Any) -> Any:
@@ -102,9 +102,19 @@ class Loop:
             self.fewer = False
         self.exhausted = True
 
-    def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Values of the lanes that go on; of `kept`, what the others leave behind is put aside."""
+    def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
+        """Values of the lanes that go on; of `kept`, what the others leave behind is put aside.
+
+        `own`: places of values that no other name knows, so that they may be written into as they are narrowed.
+        """
         self.fewer = False
+        out = self._narrowed(kept, carried)
+        for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
+            if new is not old and place not in own:
+                _freeze_both(new, old)
+        return out
+
+    def _narrowed(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
         memo: dict[int, Any] = {}
         before = [self._within(value, self.previous, memo) for value in kept]
         if self.current is self.previous:
@@ -136,8 +146,8 @@ class Loop:
                 remember(known, region)
         return known
 
-    def merge(self, kept: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Values for all lanes again, in their own order; the loop's region ends."""
+    def merge(self, kept: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
+        """Values for all lanes again, in their own order; the loop's region ends. `own` as in `narrow`."""
         current, parent = self.current, self.parent
         set_region(parent)
         if not kept:
@@ -153,7 +163,11 @@ class Loop:
         missing = self.order.size - sum(counts)
         if missing:
             raise NeedsLoop("lanes left a loop before its variables were known")
-        return tuple(self._unsorted(joined(column, counts), old) for column, old in zip(columns, kept, strict=True))
+        out = tuple(self._unsorted(joined(column, counts), old) for column, old in zip(columns, kept, strict=True))
+        for place, (new, old) in enumerate(zip(out, kept, strict=True)):
+            if new is not old and place not in own:
+                _freeze_both(new, old)
+        return out
 
     def _unsorted(self, value: Any, old: Any) -> Any:
         """A value of all lanes, from the loop's order to the parent's."""
@@ -182,13 +196,25 @@ class Loop:
             raise NeedsLoop("a list of one step of a loop is returned")
         region = self.current
         set_region(self.parent)
-        return self._unsorted(self._within(value, region, {}), value)
+        out = self._unsorted(self._within(value, region, {}), value)
+        _freeze_both(out, value)
+        return out
 
     def finished(self) -> bool:
         """Whether the loop came to its end, so that its `else` runs."""
         if not self.exhausted and self.current.count < self.order.size:
             raise NeedsLoop("a break in a loop with else that some examples have left")
         return self.exhausted
+
+
+def _freeze_both(new: Any, old: Any) -> None:
+    for value in (new, old):
+        if isinstance(value, Batch):
+            freeze(value)
+        elif is_node(value):
+            for leaf in leaves(value):
+                if isinstance(leaf, Batch):
+                    freeze(leaf)
 
 
 def loop(iterable: Any) -> Any:

@@ -10,7 +10,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast, lanes_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import flatten, is_node, unflatten
+from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
 
 __all__ = ["UNBOUND", "concatenated", "joined", "stackable"]
@@ -79,8 +79,9 @@ def stackable(batches: Sequence[Any]) -> bool:
 def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> ObjectBatch:
     values: list[Any] = []
     for piece, count in zip(pieces, counts, strict=True):
-        if not (_is_array_like(piece) or is_node(piece) or isinstance(piece, _PLAIN)):
-            raise NeedsLoop(f"{type(piece).__name__} objects that differ by example")
+        for leaf in leaves(piece):
+            if not (_is_array_like(leaf) or isinstance(leaf, _PLAIN)):
+                raise NeedsLoop(f"{type(leaf).__name__} objects that differ by example")
         values += lanes_of(piece, count)
     return ObjectBatch(values)
 

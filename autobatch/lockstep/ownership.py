@@ -2,13 +2,15 @@
 anything else would be seen outside, where the loop over the examples makes it once per example and in another order.
 """
 
+import weakref
 from typing import Any
 
+from autobatch.core.batched import Batched, Packed
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions import current_root
 
-__all__ = ["is_made", "remember", "require_own"]
+__all__ = ["freeze", "is_made", "remember", "require_own", "require_whole"]
 
 
 def remember(value: Any, region: Any = None) -> Any:
@@ -35,3 +37,26 @@ def require_own(value: Any, what: str) -> None:
         raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
     if entry[1] is not current_region():
         raise NeedsLoop(f"{what} of a {type(value).__name__} by some of its examples")
+
+
+def freeze(batch: Any) -> Any:
+    """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it."""
+    root = current_root()
+    if root is not None and isinstance(batch, Batched | Packed) and getattr(batch, "sizes", True) != ():
+        key, frozen = id(batch), root.frozen
+        if key not in frozen:
+            frozen[key] = weakref.ref(batch, lambda _: frozen.pop(key, None))
+    return batch
+
+
+def require_whole(batch: Any) -> None:
+    """Raise NeedsLoop if a write into this batch, or into what it is a view of, would be seen by some lanes only."""
+    root, region = current_root(), current_region()
+    if root is None:
+        return
+    if batch.region is not region:
+        raise NeedsLoop("a write by some examples into an array of all of them")
+    while batch is not None:
+        if id(batch) in root.frozen:
+            raise NeedsLoop("a write into an array that is known by another name, or in a list, to other examples as well")
+        batch = getattr(getattr(batch, "_view", None), "base", None)

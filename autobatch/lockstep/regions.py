@@ -24,16 +24,19 @@ class Root:
         batch_size: the number of lanes.
         call: runs a call of converted code.
         convert: gives the lock-step form of a user's function, or None where it has none.
+        frozen: batches that stand for a part of an array, or have a part standing for them: a write into one would not
+            reach the other, so there is none.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         prints: what the lanes have printed; shown example by example when the call ends.
     """
 
-    __slots__ = ("batch_size", "call", "convert", "count", "made", "parent", "prints", "root")
+    __slots__ = ("batch_size", "call", "convert", "count", "frozen", "made", "parent", "prints", "root")
 
     def __init__(self, batch_size: int, call: Any, convert: Any) -> None:
         self.batch_size = self.count = batch_size
         self.call = call
         self.convert = convert
+        self.frozen: dict[int, Any] = {}
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
         self.root = self

@@ -107,11 +107,9 @@ NAMES: dict[str, Any] = {
     "_ab_setattr": items.setattribute,
     "_ab_setitem": items.setitem,
     "_ab_setitem_in": items.setitem_in,
-    "_ab_setitem_shared": items.setitem_shared,
     "_ab_shared": shared,
     "_ab_slice": slice,
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,
     "_ab_update": items.update,
-    "_ab_update_shared": items.update_shared,
 }

@@ -12,6 +12,7 @@ from autobatch.batches.results import map_tree, per_lane, stack_results, weak_la
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.ownership import freeze
 
 __all__ = ["Enumerated", "LaneSequence", "Ranges", "Zipped", "in_reverse", "lane_sequence", "must_be_shared"]
 
@@ -99,7 +100,8 @@ class Rows(LaneSequence):
             self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
         data = self.data
         rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
-        return MaskedBatch.in_region(Batched(rows, self.sizes), region)
+        out = MaskedBatch.in_region(Batched(rows, self.sizes), region)
+        return freeze(out) if self.sizes else out
 
     def _of_region(self, size: Any, count: int) -> Any:
         if isinstance(size, int):

@@ -18,6 +18,8 @@ from autobatch.ops.inplace import view, write
 
 __all__ = ["add_at", "getitem", "setitem"]
 
+_ALL_INTEGERS: Spec = (("i",),) * 64
+
 
 def getitem(x: Any, index: Any) -> Any:
     """`x[index]`; a view of `x` where NumPy gives one.
@@ -27,6 +29,8 @@ def getitem(x: Any, index: Any) -> Any:
     """
     spec, operands = parse(x, index)
     out = getitem_op(spec)(x, *operands, spec=spec)
+    if spec == _ALL_INTEGERS[: len(spec)] and spec and not (type(index) is tuple and any(i is Ellipsis for i in index)):
+        return out  # an element, which NumPy copies
     if is_basic(spec) and (spec or not hasattr(x, "_ab_rebind")) and is_boxed(out):
         return view(out, x, _derive, _restore, (spec, tuple(operands)), _leads(spec))
     return out

@@ -24,6 +24,7 @@ class Loops(ast.NodeTransformer):
     if _ab_loop_1.finished():
         ORELSE
     ```
+    (`own=` names the places of arrays that the function made and that have no other name.)
     Names carried: those that the body binds or writes into and that may be read at the loop's head (`liveness`).
     Runs first, on the user's own syntax, since it needs to see every binding.
     """
@@ -47,7 +48,9 @@ class Loops(ast.NodeTransformer):
             return self.generic_visit(node)
         annotate(node)
         nest, self.nest = self.nest, []
+        self.owners.append(node)
         self.generic_visit(node)
+        self.owners.pop()
         self.nest = nest
         return node
 
@@ -90,15 +93,15 @@ class Loops(ast.NodeTransformer):
         else:
             target = node.target
         at = node.target
+        own = self.owners[-1].ownership.own  # type: ignore[attr-defined]
         if kept or carried:
-            narrow = expression(
-                "LOOP.narrow(KEPT, CARRIED)", at, LOOP=loop, KEPT=_values(kept, bound, at), CARRIED=_values(carried, bound, at)
-            )
+            parts = {"KEPT": _values(kept, bound, at), "CARRIED": _values(carried, bound, at)}
+            narrow = expression(_call_of("narrow", [*kept, *carried], own), at, LOOP=loop, **parts)
             rebind = _rebind([*kept, *carried], narrow, bound, at)
             body = [*statements("if LOOP.fewer:\n    REBIND", at, LOOP=loop, REBIND=rebind), *body]
         out = statements("LOOP = _ab_loop(ITER)", at, LOOP=loop, ITER=node.iter)
         out.append(ast.copy_location(ast.For(target, name(loop, at), body, []), node))
-        merge = expression("LOOP.merge(KEPT)", at, LOOP=loop, KEPT=_values(kept, bound, at))
+        merge = expression(_call_of("merge", kept, own), at, LOOP=loop, KEPT=_values(kept, bound, at))
         out += _rebind(kept, merge, bound, at) if kept else [ast.copy_location(ast.Expr(merge), at)]
         if orelse:
             out += statements("if LOOP.finished():\n    ORELSE", node.orelse[0], LOOP=loop, ORELSE=orelse)
@@ -116,6 +119,12 @@ def stored_names(body: Any) -> set[str]:
             if isinstance(base, ast.Name):
                 out.add(base.id)
     return out
+
+
+def _call_of(method: str, names: list[str], own: set[str]) -> str:
+    places = tuple(place for place, each in enumerate(names) if each in own)
+    arguments = "KEPT, CARRIED" if method == "narrow" else "KEPT"
+    return f"LOOP.{method}({arguments}, own={places})" if places else f"LOOP.{method}({arguments})"
 
 
 def _as_list(result: Any) -> list[Any]:

@@ -20,23 +20,17 @@ class Ownership:
 
     Attributes:
         written: names of which items are assigned, or that are updated in place.
-        shared: those of them that are written inside a `for` loop and may be known by another name as well: a loop
-            carries what it writes under its name only, so such a write cannot be done for some of the lanes.
+        own: those of them that no other name can know: a loop, which carries a value under its name only, may write
+            into them for some of the lanes.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
         nodes = list(local_nodes(function.body))
         updated = {node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
         self.written = stored_names(function.body) | updated
-        in_loops: set[str] = set()
-        for node in nodes:
-            if isinstance(node, ast.For):
-                inner = list(local_nodes(node.body))
-                in_loops |= stored_names(node.body)
-                in_loops |= {n.target.id for n in inner if isinstance(n, ast.AugAssign) and isinstance(n.target, ast.Name)}
         known = _aliased(nodes) | _bound_otherwise(nodes) | parameters(function) | captured(function)
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        self.shared = {each for each in self.written & in_loops if each in known or each not in bound}
+        self.own = (self.written & bound) - known
 
 
 _VIEWS = frozenset({"asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis",
@@ -153,9 +147,8 @@ class Stores(ast.NodeTransformer):
         self.generic_visit(node)
         symbol, target = ast.Constant(_SYMBOLS[type(node.op)]), node.target
         if isinstance(target, ast.Name):
-            update = "_ab_update_shared" if target.id in self.owned.shared else "_ab_update"
             load = name(target.id, target)
-            return statements(f"TARGET = {update}(OP, LOAD, VALUE)", node, TARGET=target.id, OP=symbol, LOAD=load, VALUE=node.value)
+            return statements("TARGET = _ab_update(OP, LOAD, VALUE)", node, TARGET=target.id, OP=symbol, LOAD=load, VALUE=node.value)
         self.count += 1
         base, key = f"_ab_base_{self.count}", f"_ab_key_{self.count}"
         if isinstance(target, ast.Attribute):
@@ -163,9 +156,8 @@ class Stores(ast.NodeTransformer):
                 "BASE = X\n_ab_setattr(_ab_update(OP, getattr(BASE, KEY), VALUE), BASE, KEY)",
                 node, X=target.value, BASE=base, KEY=ast.Constant(target.attr), OP=symbol, VALUE=node.value,
             )  # fmt: skip
-        setter = self._setter(target)
         return statements(
-            f"BASE = X\nKEY = I\n{setter}(_ab_update(OP, _ab_getitem(BASE, KEY), VALUE), BASE, KEY)",
+            "BASE = X\nKEY = I\n_ab_setitem(_ab_update(OP, _ab_getitem(BASE, KEY), VALUE), BASE, KEY)",
             node, X=target.value, I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
         )  # fmt: skip
 
@@ -193,16 +185,8 @@ class Stores(ast.NodeTransformer):
             return name(temporary, target, ast.Store())
         return target
 
-    def _setter(self, target: ast.Subscript) -> str:
-        base: ast.expr = target
-        while isinstance(base, ast.Subscript):
-            base = base.value
-        shared = isinstance(base, ast.Name) and base.id in self.owned.shared
-        return "_ab_setitem_shared" if shared else "_ab_setitem"
-
     def _store(self, value: ast.expr, target: ast.Subscript | ast.Attribute) -> list[ast.stmt]:
         if isinstance(target, ast.Attribute):
             key = ast.Constant(target.attr)
             return statements("_ab_setattr(VALUE, X, KEY)", target, VALUE=value, X=target.value, KEY=key)
-        setter = self._setter(target)
-        return statements(f"{setter}(VALUE, X, I)", target, VALUE=value, X=target.value, I=target.slice)
+        return statements("_ab_setitem(VALUE, X, I)", target, VALUE=value, X=target.value, I=target.slice)
