@@ -185,7 +185,7 @@ def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Se
         elif bool((per_lane(size) == 1).all()):
             data = _crop(data, at, 1)
         else:
-            mask = padding_mask(sizes, extents)
+            mask = padding_mask(sizes, extents, (axis + missing,))
             data = stretch_p(data, per_lane(size), mask, axis=at, width=extents[axis + missing])
     return data
 
@@ -224,11 +224,6 @@ def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     rank = len(shape_of(x))
     zero = np.zeros((), dtype_of(ct))
     own = shape_of(x)[axis]
-    shape = shape_of(ct)
-    # the mask may vary along axes that x is broadcast over afterwards; those were summed with zeros selected
-    axes = tuple(i for i in range(1, len(mask.shape)) if i < rank and mask.shape[i] != 1 and shape[i] == 1)
-    if axes:
-        mask = mask.any(axis=axes, keepdims=True)
     one = (np.asarray(lengths) == 1).reshape((-1,) + (1,) * (rank - 1))
     ct = np.where(mask, ct, zero)
     first = np.sum(np.where(one, ct, zero), axis=axis, keepdims=True)
@@ -243,6 +238,7 @@ def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 
 
 # Repeats, along one padded axis, the single element of the lanes of length one; other lanes are left as they are.
+# The mask is that of the result along this axis.
 stretch_p = Op("stretch", _stretch, vjp=_stretch_vjp, kind="padding")
 
 

@@ -231,7 +231,7 @@ def test_any_lanes_broadcast_as_numpy_does(seed):
         shapes = [np.where(rng.random(own) < always**2, 1, shape[rank - own :]) for shape in full]
         sides.append([rng.normal(size=shape) for shape in shapes])
     if rng.random() < 0.3:
-        wide = [x for x in sides[1] if x.size == max(y.size for y in sides[1])][0]
+        wide = max(sides[1], key=np.size)
         sides[1] = Shared(wide)
     check(np.multiply, *sides)
     check(np.add, *sides[::-1])
