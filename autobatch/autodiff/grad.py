@@ -18,7 +18,7 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.lanes import current_region
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 
 __all__ = ["grad", "value_and_grad"]
 
@@ -89,7 +89,7 @@ def value_and_grad(
                 inputs += slots
                 structures.append(structure)
                 boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
-            result = f(*boxed, **kwargs)
+            result = _call(f, boxed, kwargs)
             result, aux = _split_aux(result) if has_aux else (result, None)
             result = _settled(result, tape)
             _check_result(result)
@@ -102,6 +102,16 @@ def value_and_grad(
             return out, trees[0] if single else tuple(trees)
 
     return wrapper
+
+
+def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    try:
+        return f(*args, **kwargs)
+    except (TypeError, ValueError) as error:
+        cause = error.__cause__
+        if isinstance(cause, ForcedValueError):  # NumPy hides it behind one of its own, which says less
+            raise ForcedValueError(*cause.args).with_traceback(error.__traceback__) from None
+        raise
 
 
 class _Input:

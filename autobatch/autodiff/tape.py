@@ -4,6 +4,7 @@ A value on a tape is a `TapeArray`. What it holds may itself be an array of an i
 an outer tape), so gradients nest with everything else.
 """
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -206,8 +207,28 @@ class TapeArray(ArrayFace):
     def _ab_gradient(self) -> Any:
         return self.value._ab_gradient  # a table's; no attribute of anything else
 
+    # Piecewise constant, or for people to read: no gradient is lost.
+
     def __bool__(self) -> bool:
-        return bool(self.value)  # piecewise constant: no gradient is lost
+        return bool(self.value)
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return round(self.value) if ndigits is None else round(self.value, ndigits)
+
+    def __floor__(self) -> int:
+        return math.floor(self.value)
+
+    def __ceil__(self) -> int:
+        return math.ceil(self.value)
+
+    def __trunc__(self) -> int:
+        return math.trunc(self.value)
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
 
     def _forced(self, wanted: str, instead: str) -> NoReturn:
         raise ForcedValueError(
@@ -221,7 +242,7 @@ class TapeArray(ArrayFace):
         self._forced("a Python complex", "leave out complex(): NumPy functions take the value as it is")
 
     def __int__(self) -> int:
-        self._forced("a Python int", "write np.floor(x) or np.trunc(x) first, whose results carry no gradient")
+        self._forced("a Python int", "write np.floor(x) or np.trunc(x), or math.floor(x) for a Python int")
 
     def __index__(self) -> int:
         self._forced("an index", "index with integers, which carry no gradient")
