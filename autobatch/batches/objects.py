@@ -88,7 +88,7 @@ class ObjectBatch(Batch):
         raise refuse("a batch of objects is no array; .examples() gives the object of each example")
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("region", "values", "scalar", "_view", "_views"):
+        if name.startswith(("__", "_ab_")) or name in ("region", "values", "scalar", "_view", "_views"):
             raise AttributeError(name)
         return self._each(getattr, self, name)
 

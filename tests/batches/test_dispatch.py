@@ -169,9 +169,10 @@ def test_results_of_the_loop_that_differ_in_rank_are_objects():
     assert [np.ndim(x) for x in got.examples()] == [0, 2]
 
 
-def test_writes_are_those_of_each_example():
+@pytest.mark.parametrize("make", [masked, packed])
+def test_writes_are_those_of_each_example(make):
     examples = arrays([2, 1])
-    batch = masked(examples)
+    batch = make(examples)
     view = batch[0]
     batch[0] = 7.0
     batch *= 2
