@@ -69,6 +69,8 @@ def _differences(expected: Any, actual: Any, path: str) -> Iterator[Difference]:
             yield Difference(path, "value", repr(expected), repr(actual))
     elif hasattr(expected, "to_dense"):
         yield from _differences(expected.to_dense(), actual.to_dense(), f"{path}.to_dense()")
+    elif hasattr(expected, "__array__"):
+        yield from _differences(np.asarray(expected), np.asarray(actual), path)
     elif not _same_object(expected, actual):
         yield Difference(path, "value", repr(expected), repr(actual))
 

@@ -171,7 +171,7 @@ class _Run:
 
     def compare_results(self, report: Report) -> None:
         """Values, or the exception of the first example that fails."""
-        expected = [self.reference.outcome(index, place) for place, index in enumerate(self.order)]
+        expected = self.reference.outcomes(self.order)
         first_failing = next((place for place, outcome in enumerate(expected) if outcome.error is not None), None)
         packed = self.way.pack(fresh(self.examples))
         try:

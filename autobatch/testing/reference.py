@@ -9,6 +9,7 @@ import numpy as np
 from autobatch.api.batch import BatchFunction
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, UnsupportedError
+from autobatch.testing.compare import compare
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
 from autobatch.testing.ways import Loop, is_float
 
@@ -34,7 +35,8 @@ class Reference:
     """The undecorated function on plain arrays, one example at a time.
 
     An example's result depends on its place in the batch only if it draws random numbers, so results are kept by
-    example, and by place too where random numbers were drawn.
+    example, and by place too where random numbers were drawn. It depends on the examples before it only if the function
+    writes into a shared argument: such a function is run anew for each order, and gradients are not compared.
     """
 
     def __init__(self, f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> None:
@@ -44,6 +46,7 @@ class Reference:
         self._outcomes: dict[tuple[int, int], Outcome] = {}
         self._gradients: dict[tuple[int, int], Gradients] = {}
         self._random: set[int] = set()
+        self._writes = False
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -52,16 +55,29 @@ class Reference:
         """What example `index` gives at this place of a batch."""
         key = self._key(index, place)
         if key not in self._outcomes:
-            loop = Loop(place)
-            args = loop.pack([fresh(self.examples[index])]).args
-            try:
-                outcome = Outcome(value=loop.call(self._f, args, fresh(self._shared))[0])
-            except Exception as error:
-                outcome = Outcome(error=error)
-            if loop.random:
-                self._random.add(index)
+            shared = fresh(self._shared)
+            outcome = self._run(index, place, shared)
+            self._writes = self._writes or bool(compare(self._shared, shared))
             self._outcomes[self._key(index, place)] = outcome
         return self._outcomes[self._key(index, place)]
+
+    def outcomes(self, order: Sequence[int]) -> list[Outcome]:
+        """What the loop over these examples gives, in this order."""
+        if not self._writes:
+            return [self.outcome(index, place) for place, index in enumerate(order)]
+        shared = fresh(self._shared)
+        return [self._run(index, place, shared) for place, index in enumerate(order)]
+
+    def _run(self, index: int, place: int, shared: dict[str, Any]) -> Outcome:
+        loop = Loop(place)
+        args = loop.pack([fresh(self.examples[index])]).args
+        try:
+            return Outcome(value=loop.call(self._f, args, shared)[0])
+        except Exception as error:
+            return Outcome(error=error)
+        finally:
+            if loop.random:
+                self._random.add(index)
 
     def _key(self, index: int, place: int) -> tuple[int, int]:
         return (index, place if index in self._random else -1)
@@ -72,14 +88,18 @@ class Reference:
 
     def no_gradient(self) -> str | None:
         """Why gradients cannot be compared; None where they can."""
-        values = [self.outcome(i, i).value for i in range(len(self))]
+        values = [outcome.value for outcome in self.outcomes(range(len(self)))]
+        if self._writes:
+            return "the function writes into its shared arguments"
         if not any(is_float(leaf) for value in values for leaf in leaves(value)):
             return "no float outputs"
         if not shared_floats(self._shared)[0] and not any(Loop().pack([x]).floats for x in self.examples):
             return "no float inputs"
         try:
             self.gradients(range(len(self)))
-        except (ForcedValueError, UnsupportedError) as error:
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
             return f"the function cannot be differentiated: {error}"
         return None
 
@@ -97,6 +117,15 @@ class Reference:
             weights = [cotangents(self.outcome(index, place).value, index)]
             self._gradients[key] = gradients(loop, self._f, packed, fresh(self._shared), weights)
         return self._gradients[key]
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Whether it says that there is no gradient; NumPy puts errors of its own in front of ours."""
+    while error is not None:
+        if isinstance(error, ForcedValueError | UnsupportedError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _sum(parts: Sequence[Any]) -> Any:

@@ -6,6 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from autobatch.embedding.table import EmbeddingTable
 from autobatch.testing.compare import compare, largest_error
 
 Point = collections.namedtuple("Point", "x y")
@@ -37,6 +38,7 @@ SAME = [
     (State(np.ones(2), 3), State(np.ones(2), 3)),
     (Plain(np.ones(2)), Plain(np.ones(2))),
     (object(), object()),
+    (EmbeddingTable(np.ones((2, 1))), EmbeddingTable(np.ones((2, 1)))),
     ({1, 2}, {2, 1}),
     (np.array([1, None], object), np.array([1, None], object)),
     (np.zeros((0, 3)), np.zeros((0, 3))),
@@ -69,6 +71,7 @@ DIFFERENT = [
     (State(np.ones(2), 3), State(np.ones(2), 4), "value", "result.step"),
     (State(np.ones(2), 3), None, "structure", "result"),
     (Plain(1), Plain(2), "value", "result"),
+    (EmbeddingTable(np.ones((2, 1))), EmbeddingTable(np.zeros((2, 1))), "value", "result[0, 0]"),
     (np.array([1, None], object), np.array([1, 2], object), "type", "result[1]"),
     (np.ones(2), [1.0, 1.0], "structure", "result"),
     (np.array(["NaT"], "M8[s]"), np.array([0], "M8[s]"), "value", "result[0]"),

@@ -163,6 +163,28 @@ def test_ways_do_not_see_what_others_wrote():
     assert EXAMPLES[0][0] == 1
 
 
+def put(into, x):
+    into[0] = x[0]
+    return into
+
+
+def test_a_function_that_writes_into_a_shared_argument_is_compared_in_each_order():
+    def counted(x, seen):
+        seen.append(len(x))
+        return x.sum() + len(seen)
+
+    shared = {"seen": [0]}
+    assert check(Right(), counted, shared=shared).ways == ["planted"]
+    assert shared == {"seen": [0]}
+
+    class Forgetful(Right):
+        def result(self, f, place, values, shared):
+            return f(*values, seen=[0])
+
+    with pytest.raises(AssertionError, match="example 1 "):
+        check(Forgetful(), counted, shared=shared)
+
+
 def failing(x, w):
     if len(x) < 3:
         raise KeyError(f"length {len(x)}")
@@ -294,6 +316,8 @@ def test_a_way_that_takes_some_batches_only_ran():
         (lambda x: len(x), EXAMPLES, {}, "no float outputs"),
         (lambda x: np.tanh(x * 1.0), [np.arange(3), np.arange(2)], {}, "no float inputs"),
         (lambda x: np.float32(float(x.sum())), EXAMPLES, {}, "cannot be differentiated"),
+        (lambda x: put(np.zeros(9), x), EXAMPLES, {}, "cannot be differentiated"),
+        (lambda x, w: put(w, x).copy(), EXAMPLES, {"w": np.zeros(9)}, "writes into its shared arguments"),
     ],
 )
 def test_the_report_says_why_there_are_no_gradients(f, examples, shared, why):
