@@ -51,7 +51,7 @@ class Lazy:
             if isinstance(x, LazyArray) and x.trace is self._trace:
                 return x
             if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "biufc":
-                return self._trace.known(np.asarray(x))
+                return self._trace.known(np.array(x))  # a copy: the caller may write into `x` before the launch
             return self._trace.known(x) if is_boxed(x) and hasattr(x, "dtype") else x
 
         return rebuild(tree, leaf)

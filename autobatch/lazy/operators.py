@@ -20,6 +20,7 @@ from autobatch.ops.inplace import is_contiguous
 __all__ = ["FastOperators"]
 
 _new = object.__new__
+_NEGATIVE = UFUNCS[np.negative]
 _BOUND = (int, type(None))
 
 
@@ -120,7 +121,13 @@ class FastOperators(ArrayFace):
     __ge__ = _forward(np.greater_equal, ArrayFace.__ge__)
 
     def __neg__(self) -> Any:
-        return self.__array_ufunc__(np.negative, "__call__", self)
+        trace = self.trace
+        wave = trace.wave
+        if self.wave is wave or trace.enter(self):
+            sig = trace.fast.get((_NEGATIVE, self.aval))
+            if sig is not None:
+                return trace.append(wave, sig, self.ref)
+        return super().__neg__()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if len(inputs) == 1 and not kwargs and method == "__call__":

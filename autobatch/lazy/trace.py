@@ -24,6 +24,7 @@ from autobatch.lazy.stats import Stats
 __all__ = ["Trace"]
 
 _SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
+_MARSHALLED = frozenset((int, float, complex, bool, str, type(None)))
 _new = object.__new__
 
 
@@ -396,10 +397,11 @@ class Trace:
 def _frozen(params: dict[str, Any]) -> Any:
     """A hashable form of attributes that tells 1, 1.0 and True apart."""
     items = tuple(params.items())
-    try:
-        return marshal.dumps(items, 2)  # the quickest; version 2 writes equal values alike
-    except ValueError:  # dtypes and other objects
-        return freeze(items)
+    for value in params.values():
+        kind = type(value)
+        if kind not in _MARSHALLED and (kind is not tuple or any(type(part) not in _MARSHALLED for part in value)):
+            return freeze(items)
+    return marshal.dumps(items, 2)  # the quickest; version 2 writes equal values alike
 
 
 def _without_length(aval: Any) -> Any:

@@ -83,3 +83,19 @@ def test_an_error_of_a_launch_is_raised_where_the_value_is_needed():
         with pytest.raises(IndexError):
             np.asarray(rows)
         assert np.asarray(table + 1)[0, 0] == 2
+
+
+def test_an_array_that_is_written_to_after_it_was_taken():
+    x = np.ones(3)
+    with ab.lazy() as lz:
+        y = lz(x) * 2
+        x += 1
+    assert y.tolist() == [2, 2, 2]
+
+
+def test_a_map_inside_the_block():
+    xs = vectors(4, 4)
+    with ab.lazy() as lz:
+        ys = ab.map(lambda x: np.tanh(x @ W).sum(), [lz(x) * 2 for x in xs])
+    found = lz.results(ys)
+    np.testing.assert_allclose(found, [np.tanh((x * 2) @ W).sum() for x in xs], rtol=1e-5)

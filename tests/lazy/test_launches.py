@@ -140,3 +140,10 @@ def test_results_do_not_keep_other_values_alive():
 def test_look_ups_that_are_returned_are_launched_together():
     stats = check(lambda ids, table: table[ids], [np.arange(3)] * 20, table=normal(20, 4))
     assert (stats.launches, stats.rounds) == (1, 1)
+
+
+def test_attributes_that_are_equal_but_of_another_type_are_not_grouped():
+    def f(x, k):
+        return x.sum(initial=[np.int64(0), np.float64(0.0)][k])
+
+    check(f, [normal(3), normal(3)] * 2, [0, 1, 0, 1])
