@@ -45,7 +45,7 @@ def as_arrays(examples: Sequence[Any]) -> list[Any]:
             "an empty sequence of examples has no rank and no dtype; "
             "give MaskedBatch(data of shape (0, ...)) for a batch without examples"
         )
-    arrays = [x if is_boxed(x) or type(x) is np.ndarray else _as_array(x, i) for i, x in enumerate(examples)]
+    arrays = [x if type(x) is np.ndarray or is_boxed(x) else _as_array(x, i) for i, x in enumerate(examples)]
     bare = [i for i, x in enumerate(examples) if isinstance(x, list | tuple) and arrays[i].size == 0]
     if bare:
         typed = next((x for i, x in enumerate(arrays) if i not in set(bare)), None)
@@ -114,7 +114,7 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                 sizes[axis] = Lengths(lengths)
                 if differs:
                     varying.append(axis)
-    boxed = any(map(is_boxed, arrays))
+    boxed = any(type(x) is not np.ndarray and is_boxed(x) for x in arrays)
     if not varying:
         return np.stack(arrays), tuple(sizes)
     padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
