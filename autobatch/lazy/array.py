@@ -54,7 +54,7 @@ class LazyArray(FastOperators):
 
     def _ab_rebind(self, new: Any) -> None:
         """Become `new`: what an in-place write leaves in its target."""
-        if self.aval.shared:
+        if self.aval.shared and self.row == -1:
             self.trace.failed = NeedsLoop(
                 "an example writes into a shared array, which the examples after it would see"
             )

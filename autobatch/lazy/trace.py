@@ -4,6 +4,7 @@ A recorded op is one entry in `Wave.sigs` and one reference per operand in `Wave
 an external value (~i is entry i of the externals): a constant, an input, a shared value, a row of an earlier wave.
 """
 
+import copy
 import marshal
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -304,7 +305,7 @@ class Trace:
                 found = self.shared(found)
                 found.row = -2
             self._memo[key, weak] = found
-        return found
+        return copy.copy(found) if type(found) is LazyArray else found  # the example may write into its own
 
     def run_now(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on real values, waiting for them."""

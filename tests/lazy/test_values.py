@@ -249,3 +249,15 @@ def test_rows_of_an_input_by_position():
     stats = check(f, [normal(n, 4, seed=n) for n in (3, 1, 6)], w=W)
     rows = {op: figures for (op, text), figures in stats.by_signature.items() if op == "matmul"}
     assert rows["matmul"][:2] == [10, 1]
+
+
+def test_writes_into_what_was_computed_from_shared_arrays():
+    def f(x, w):
+        h = w[0] * 2
+        h += x
+        g = w.copy()
+        g[0] = h
+        g[1:] *= 2
+        return h, g, w * 2
+
+    check(f, vectors(3, 4), w=W)
