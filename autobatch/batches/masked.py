@@ -68,6 +68,7 @@ class MaskedBatch(Batched, ArrayBatch):
             sizes = sizes_static(data.shape, dims)
         self.data, self.sizes, self.scalar = data, sizes, None
         self.region = current_region()
+        self._view = self._views = None
 
     @classmethod
     def of(cls, batched: Batched) -> "MaskedBatch":
@@ -79,6 +80,7 @@ class MaskedBatch(Batched, ArrayBatch):
         """A batch whose lanes are those of this region."""
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = batched.data, batched.sizes, batched.scalar, region
+        self._view = self._views = None  # set, so that looking for them never reaches __getattr__
         return self
 
     @classmethod
@@ -202,6 +204,7 @@ class MaskedBatch(Batched, ArrayBatch):
         out = op.rule(op, args, params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
+        self._view = self._views = None
         return self
 
     @staticmethod
