@@ -4,21 +4,20 @@ Python integers in an index are operands, so a call's signature does not depend 
 unless their bounds differ between examples.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
-from autobatch.core.op import is_boxed
+from autobatch.core.op import Op, is_boxed
 from autobatch.ops.indexing_get import getitem_op
 from autobatch.ops.indexing_set import add_at_p, setitem_p
 from autobatch.ops.indexing_spec import FULL, Spec, is_basic, parse
 from autobatch.ops.inplace import view, write
 
 __all__ = ["add_at", "getitem", "setitem"]
-
-_ALL_INTEGERS: Spec = (("i",),) * 64
 
 
 def getitem(x: Any, index: Any) -> Any:
@@ -28,12 +27,18 @@ def getitem(x: Any, index: Any) -> Any:
         IndexError: an index out of bounds, with the example; too many indices; a mask that does not fit.
     """
     spec, operands = parse(x, index)
-    out = getitem_op(spec)(x, *operands, spec=spec)
-    if spec == _ALL_INTEGERS[: len(spec)] and spec and not (type(index) is tuple and any(i is Ellipsis for i in index)):
-        return out  # an element, which NumPy copies
-    if is_basic(spec) and (spec or not hasattr(x, "_ab_rebind")) and is_boxed(out):
-        return view(out, x, _derive, _restore, (spec, tuple(operands)), _leads(spec))
-    return out
+    op, views, leads = _facts(spec)
+    out = op(x, *operands, spec=spec)
+    if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
+        return out
+    return view(out, x, _derive, _restore, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
+
+
+@functools.lru_cache(maxsize=4096)
+def _facts(spec: Spec) -> tuple[Op, bool, bool]:
+    """The op of a read, whether it gives a view (an element is a copy), and whether that is one contiguous run."""
+    element = bool(spec) and all(entry[0] == "i" for entry in spec)
+    return getitem_op(spec), is_basic(spec) and not element, _leads(spec)
 
 
 def _derive(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:

@@ -28,6 +28,7 @@ FULL = ("s", None, None, None)
 _INT = ("i",)
 _ARRAY = ("a",)
 _NEW = ("n",)
+_ROWS: tuple[Spec, ...] = ((), *((_INT, *(FULL,) * rank) for rank in range(64)))  # x[i], by rank
 
 
 def parse(x: Any, index: Any) -> tuple[Spec, list[Any]]:
@@ -36,6 +37,10 @@ def parse(x: Any, index: Any) -> tuple[Spec, list[Any]]:
     Raises:
         IndexError: too many indices, two ellipses, or something that cannot index.
     """
+    if type(index) is int:
+        rank = ndim_of(x)
+        if rank:
+            return _ROWS[rank], [np.int64(index)]
     items = index if type(index) is tuple else (index,)
     spec: list[tuple[Any, ...]] = []
     operands: list[Any] = []
