@@ -3,7 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any, overload
 
 from autobatch.batches.forms import Batch
@@ -52,10 +52,10 @@ class BatchFunction:
         return self if instance is None or bind is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        return _by_name, (self.__module__, self.__qualname__)
+        return _by_name, (self.__module__, self.__wrapped__.__qualname__)
 
     def __repr__(self) -> str:
-        return f"<batch function {self.__qualname__}>"
+        return f"<batch function {self.__wrapped__!r}>"
 
 
 def _convert(function: Any) -> Any:
@@ -68,7 +68,7 @@ def _convert(function: Any) -> Any:
         elif isinstance(function, functools.partial):
             inner = _convert(function.func)
             return None if inner is None else functools.partial(inner, *function.args, **function.keywords)
-        elif hasattr(type(function), "__call__") and hasattr(type(function).__call__, "__code__"):
+        elif isinstance(getattr(type(function), "__call__", None), FunctionType):  # noqa: B004  (not whether: which)
             function = MethodType(type(function).__call__, function)
         else:
             return None
@@ -102,9 +102,9 @@ def batch(f: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
         f: the function, in plain NumPy, of one example.
         strict: raise `UnsupportedError` where the examples cannot run together, instead of looping over them.
 
-    Called with a `MaskedBatch` or `PackedBatch` among its arguments, or anywhere inside them, the function runs once for
-    all examples, each batch standing for one example's value and everything else shared. `ab.examples(result)` lists the
-    results. Called with plain values it is the function itself. Nothing is rewritten before the first batched call.
+    Called with a `MaskedBatch` or `PackedBatch` among its arguments, or anywhere inside them, the function runs once
+    for all examples, each batch standing for one example's value and everything else shared. `ab.examples(result)`
+    lists the results. Called with plain values it is the function itself. Nothing is rewritten before the first batched call.
 
     Raises:
         ShapeError: batches of different sizes. An example's own error carries a note with its index.

@@ -9,8 +9,6 @@ axis. `implements` makes a NumPy function run an op.
 array([ 0.5 , -0.75])
 """
 
-import numpy as np  # the example above
-
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import Op

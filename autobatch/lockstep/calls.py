@@ -37,7 +37,20 @@ __all__ = ["call", "create", "is_library"]
 _DISPATCHER = type(np.sum)
 _RANDOM = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
-_OUTSIDE = ("os", "io", "_io", "posix", "sys", "logging", "warnings", "subprocess", "threading", "socket", "shutil", "tempfile")
+_OUTSIDE = (
+    "os",
+    "io",
+    "_io",
+    "posix",
+    "sys",
+    "logging",
+    "warnings",
+    "subprocess",
+    "threading",
+    "socket",
+    "shutil",
+    "tempfile",
+)
 _FRESH = {
     np.zeros, np.ones, np.empty, np.full, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.array, np.arange,
     np.eye, np.identity, np.linspace, np.copy,
@@ -51,6 +64,7 @@ _CHANGES = {
 }  # fmt: skip
 _WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
+_HARMLESS = (*_IMMUTABLE, np.ndarray, Batch)
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("lockstep")]
 _library_files: dict[str, bool] = {}
@@ -151,7 +165,7 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name == "extend":
-        each(*args, holder.append)
+        each(args[0], holder.append)
         return None
     return getattr(holder, name)(*args, **kwargs)
 
@@ -208,9 +222,9 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return cls(*args, **kwargs)
     start = cls.__init__
-    if dataclasses.is_dataclass(cls) and getattr(start, "__code__", None) is not None:
-        if start.__code__.co_filename == "<string>" and not hasattr(cls, "__post_init__"):  # type: ignore[attr-defined]
-            return remember(cls(*args, **kwargs))
+    generated = getattr(getattr(start, "__code__", None), "co_filename", "") == "<string>"
+    if dataclasses.is_dataclass(cls) and generated and not hasattr(cls, "__post_init__"):
+        return remember(cls(*args, **kwargs))
     module = sys.modules.get(cls.__module__)
     if is_library(getattr(module, "__file__", None) or "") or cls.__module__ == "collections":
         if cls.__module__ == "collections" and not any(isinstance(a, Batch | LaneSequence) for a in args):
@@ -242,7 +256,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _instance(f, args, kwargs)
     if isinstance(f, Op):
         return f(*args, **kwargs)
-    function = getattr(type(f), "__call__", None)
+    function = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
     if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         return call(MethodType(function, f), *args, **kwargs)
     name = getattr(f, "__name__", "")
@@ -268,9 +282,8 @@ def _library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for leaf in leaves((args, kwargs)):
         if isinstance(leaf, FunctionType | MethodType) and batched:
             raise NeedsLoop(f"{name} calls a function on values that differ by example")
-        if not isinstance(leaf, (*_IMMUTABLE, np.ndarray, Batch, FunctionType, MethodType, BuiltinFunctionType)):
-            if not is_boxed(leaf) and not callable(leaf):
-                require_own(leaf, f"{name}()")
+        if not (isinstance(leaf, _HARMLESS) or is_boxed(leaf) or callable(leaf)):
+            require_own(leaf, f"{name}()")
     for arg in (*args, *kwargs.values()):
         if is_node(arg) and not isinstance(arg, tuple) and not batched and _may_change(f):
             require_own(arg, f"{name}()")
@@ -300,4 +313,3 @@ def captures_lanes(f: Any) -> bool:
                 return True
         f = getattr(f, "__wrapped__", None)
     return False
-

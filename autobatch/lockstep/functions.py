@@ -332,9 +332,11 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     setattr: _setattr,
     functools.reduce: _reduce,
     **{getattr(operator, name): _operator(name) for name in ("iadd", "isub", "imul", "itruediv")},
-    **{getattr(builtins, name): _refused(getattr(builtins, name)) for name in ("open", "input", "exec", "eval", "delattr")},
+    **{
+        getattr(builtins, name): _refused(getattr(builtins, name))
+        for name in ("open", "input", "exec", "eval", "delattr")
+    },
     operator.setitem: _refused(operator.setitem),
     operator.delitem: _refused(operator.delitem),
     filter: _refused(filter),
 }
-

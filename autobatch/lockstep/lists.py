@@ -26,8 +26,8 @@ class LaneList:
     Attributes:
         region: where it was made.
         items: the values, in the order of appending.
-        owners: for each item the lanes of `region` that have it, in the order of the item's own lanes, its place in each
-            of their lists, and the region whose lanes the item's are; None while all lanes have all items.
+        owners: for each item the lanes of `region` that have it, in the order of the item's own lanes, its place in
+            each of their lists, and the region whose lanes the item's are; None while all lanes have all items.
         counts: the length of each lane's list.
     """
 

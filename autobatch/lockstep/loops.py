@@ -136,7 +136,7 @@ class Loop:
         """A value, containers included, restricted to a region; containers that are one object stay one."""
         if isinstance(value, Batch):
             return value if value.region is region else region.narrow(value)
-        if not is_node(value) or isinstance(value, tuple) and not value:
+        if not is_node(value) or (isinstance(value, tuple) and not value):
             return value
         known = memo.get(id(value))
         if known is None:

@@ -7,8 +7,9 @@ import numpy as np
 
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import broadcast, lanes_of
-from autobatch.core.batched import Batched, Lengths, Packed, Size
+from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
@@ -52,7 +53,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
         batch_of(piece, count) if _is_array_like(piece) else None for piece, count in zip(pieces, counts, strict=True)
     ]
     if stackable(batches):
-        return concatenated(batches)
+        return concatenated(batches)  # type: ignore[arg-type]
     return _objects(pieces, counts)
 
 
@@ -61,7 +62,7 @@ def _is_array_like(value: Any) -> bool:
 
 
 def batch_of(value: Any, count: int) -> Any:
-    return value.to_masked() if isinstance(value, Packed) else broadcast(value, count)
+    return value.to_masked() if isinstance(value, PackedBatch) else broadcast(value, count)
 
 
 def stackable(batches: Sequence[Any]) -> bool:

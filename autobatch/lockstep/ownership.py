@@ -58,5 +58,7 @@ def require_whole(batch: Any) -> None:
         raise NeedsLoop("a write by some examples into an array of all of them")
     while batch is not None:
         if id(batch) in root.frozen:
-            raise NeedsLoop("a write into an array that is known by another name, or in a list, to other examples as well")
+            raise NeedsLoop(
+                "a write into an array that is known by another name, or in a list, to other examples as well"
+            )
         batch = getattr(getattr(batch, "_view", None), "base", None)

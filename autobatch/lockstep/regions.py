@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.results import prefix_lanes, take_lanes
+from autobatch.core.batched import Batched
 from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
@@ -133,8 +134,7 @@ class Prefix:
 
 def _value_of(batch: Any) -> Any:
     """What a write replaces: a batch that is written into keeps its identity, its data does not."""
-    data = getattr(batch, "data", None)
-    return batch if data is None else data
+    return batch.data if isinstance(batch, Batched) else batch.values
 
 
 def current_root() -> Root | None:

@@ -66,9 +66,7 @@ def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         named = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself is wrong; each example will say so
         named = {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
-    sizes = {
-        name: leaf.batch_size for name, arg in named.items() for leaf in leaves(arg) if isinstance(leaf, Batch)
-    }
+    sizes = {name: leaf.batch_size for name, arg in named.items() for leaf in leaves(arg) if isinstance(leaf, Batch)}
     if len(set(sizes.values())) > 1:
         given = ", ".join(f"{name} has {size}" for name, size in sizes.items())
         raise ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
@@ -195,4 +193,3 @@ def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
             where = (filename, trace.tb_lineno)
         trace = trace.tb_next
     return where
-

@@ -55,9 +55,11 @@ def is_in(a: Any, b: Any) -> Any:
 def not_in(a: Any, b: Any) -> Any:
     """`a not in b`."""
     if is_batched_tree(a) or is_batched_tree(b):
-        return stack_results(per_lane(lambda x, y: x not in y, (unwrapped(a), unwrapped(b)), {})) if not (
-            isinstance(b, dict) and not is_batched_tree(a)
-        ) else a not in b
+        return (
+            stack_results(per_lane(lambda x, y: x not in y, (unwrapped(a), unwrapped(b)), {}))
+            if not (isinstance(b, dict) and not is_batched_tree(a))
+            else a not in b
+        )
     return a not in b
 
 

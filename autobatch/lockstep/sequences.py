@@ -200,7 +200,11 @@ class Ranges(LaneSequence):
 
 
 def _shared_or_lanes(values: list[int]) -> Any:
-    return values[0] if values and all(value == values[0] for value in values) else weak_lanes(np.array(values, np.int64), int)
+    return (
+        values[0]
+        if values and all(value == values[0] for value in values)
+        else weak_lanes(np.array(values, np.int64), int)
+    )
 
 
 class Zipped(LaneSequence):

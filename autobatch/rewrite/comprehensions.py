@@ -35,27 +35,28 @@ class Comprehensions(ast.NodeTransformer):
             isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", None) == "_ab_shared"
         )
 
-    def visit_Call(self, node: ast.Call) -> Any:  # noqa: N802
-        if len(node.args) == 1 and isinstance(node.args[0], ast.GeneratorExp) and not is_generated(node):
-            if isinstance(node.func, ast.Name) and node.func.id in _EAGER and _convertible(node.args[0]):
-                node.args[0] = self._convert(node.args[0])
-                node.keywords = [self.visit(keyword) for keyword in node.keywords]
-                return node
+    def visit_Call(self, node: ast.Call) -> Any:
+        only = node.args[0] if len(node.args) == 1 else None
+        eager = isinstance(node.func, ast.Name) and node.func.id in _EAGER and not is_generated(node)
+        if eager and isinstance(only, ast.GeneratorExp) and _convertible(only):
+            node.args[0] = self._convert(only)
+            node.keywords = [self.visit(keyword) for keyword in node.keywords]
+            return node
         return self.generic_visit(node)
 
-    def visit_ListComp(self, node: ast.ListComp) -> Any:  # noqa: N802
+    def visit_ListComp(self, node: ast.ListComp) -> Any:
         return self._convert(node) if _convertible(node) else self._keep(node)
 
-    def visit_SetComp(self, node: ast.SetComp) -> Any:  # noqa: N802
+    def visit_SetComp(self, node: ast.SetComp) -> Any:
         return self._convert(node) if _convertible(node) else self._keep(node)
 
-    def visit_DictComp(self, node: ast.DictComp) -> Any:  # noqa: N802
+    def visit_DictComp(self, node: ast.DictComp) -> Any:
         return self._convert(node) if _convertible(node) else self._keep(node)
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:  # noqa: N802
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
         return self._keep(node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         return node
 
     def _keep(self, node: Any) -> Any:
@@ -88,7 +89,9 @@ def _convertible(node: Any) -> bool:
         return False
     return all(
         not generator.is_async
-        and all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(generator.target))
+        and all(
+            isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(generator.target)
+        )
         for generator in node.generators
     )
 

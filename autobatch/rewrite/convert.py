@@ -114,11 +114,11 @@ def _convert(function: FunctionType) -> _Converted:
         compiled = _compile(tree, code)
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
         return _Converted(code, None, None, str(error))
-    stack = [compiled]
-    while stack:
-        part = stack.pop()
-        _ours[id(part)] = part
-        stack += [const for const in part.co_consts if isinstance(const, CodeType)]
+    codes = [compiled]
+    while codes:
+        ours = codes.pop()
+        _ours[id(ours)] = ours
+        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
     return _Converted(code, compiled, tree, "")
 
 
@@ -126,7 +126,7 @@ def _as_function(node: Any, name: str) -> ast.FunctionDef:
     """The definition without decorators; a lambda as a function that returns its body."""
     if isinstance(node, ast.Lambda):
         body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
-        return ast.copy_location(ast.FunctionDef("_lambda", node.args, body, []), node)
+        return _definition("_lambda", node.args, body, node)
     if isinstance(node, ast.AsyncFunctionDef):
         raise NoSourceError(f"{name} is a coroutine")
     node.decorator_list = []
@@ -135,6 +135,13 @@ def _as_function(node: Any, name: str) -> ast.FunctionDef:
         if isinstance(arg, ast.arg):
             arg.annotation = None
     return node
+
+
+def _definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST) -> ast.FunctionDef:
+    (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
+    assert isinstance(out, ast.FunctionDef)
+    out.name, out.args, out.body = name, args, body
+    return ast.copy_location(out, at)
 
 
 def _check(tree: ast.FunctionDef) -> None:
@@ -159,12 +166,12 @@ class _Mangle(ast.NodeTransformer):
         private = name.startswith("__") and not name.endswith("__") and "." not in name
         return f"{self.prefix}{name}" if private and self.prefix != "_" else name
 
-    def visit_Attribute(self, node: ast.Attribute) -> Any:  # noqa: N802
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
         self.generic_visit(node)
         node.attr = self._mangled(node.attr)
         return node
 
-    def visit_Name(self, node: ast.Name) -> Any:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> Any:
         node.id = self._mangled(node.id)
         return node
 
@@ -197,12 +204,8 @@ def _compile(tree: ast.FunctionDef, code: CodeType) -> CodeType:
     """Compile inside a function whose parameters are what the code captures, so that those become its free names."""
     free = [*code.co_freevars, *NAMES]
     taken = parameters(tree)
-    factory = ast.FunctionDef(
-        "_ab_factory",
-        ast.arguments([], [ast.arg(name) for name in dict.fromkeys(free) if name not in taken], None, [], [], None, []),
-        [tree],
-        [],
-    )
+    names = [ast.arg(name) for name in dict.fromkeys(free) if name not in taken]
+    factory = _definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)
     defaults, own_name = (tree.args.defaults, tree.args.kw_defaults), tree.name
     tree.name = "_ab_function"  # its own name must stay a global or captured one
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
@@ -213,4 +216,3 @@ def _compile(tree: ast.FunctionDef, code: CodeType) -> CodeType:
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
     (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
     return inner.replace(co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
-

@@ -19,11 +19,11 @@ class Reads(ast.NodeTransformer):
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.Subscript | ast.Slice)
 
-    def visit_Subscript(self, node: ast.Subscript) -> Any:  # noqa: N802
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
         self.generic_visit(node)
         return expression("_ab_getitem(X, I)", node, X=node.value, I=node.slice)
 
-    def visit_Slice(self, node: ast.Slice) -> Any:  # noqa: N802
+    def visit_Slice(self, node: ast.Slice) -> Any:
         self.generic_visit(node)
         at: ast.AST = node.lower or node.upper or node.step or node
         parts = {
@@ -51,7 +51,7 @@ class Displays(ast.NodeTransformer):
 
     visit_Dict = visit_Set = _mark  # noqa: N815
 
-    def visit_List(self, node: ast.List) -> Any:  # noqa: N802
+    def visit_List(self, node: ast.List) -> Any:
         return self._mark(node) if isinstance(node.ctx, ast.Load) else self.generic_visit(node)
 
 
@@ -64,7 +64,7 @@ class Calls(ast.NodeTransformer):
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node)
 
-    def visit_Call(self, node: ast.Call) -> Any:  # noqa: N802
+    def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         if is_generated(node) or _is_super(node):
             return node
@@ -91,35 +91,42 @@ class Guards(ast.NodeTransformer):
     @staticmethod
     def remains(node: ast.AST) -> bool:
         if isinstance(node, ast.Compare):
-            return not is_generated(node.comparators[0]) and any(isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops)
+            return not is_generated(node.comparators[0]) and any(
+                isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops
+            )
         if isinstance(node, ast.FormattedValue):
             return not isinstance(node.value, ast.Call)
         return isinstance(node, ast.Try) and bool(node.handlers) and not hasattr(node.handlers[0], "marked")
 
-    def visit_Compare(self, node: ast.Compare) -> Any:  # noqa: N802
+    def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
         if is_generated(node.comparators[0]):
             return node
         op = node.ops[0]
-        special = {ast.Is: "_ab_is(A, B)", ast.IsNot: "_ab_is_not(A, B)", ast.In: "_ab_in(A, B)", ast.NotIn: "_ab_not_in(A, B)"}
+        special = {
+            ast.Is: "_ab_is(A, B)",
+            ast.IsNot: "_ab_is_not(A, B)",
+            ast.In: "_ab_in(A, B)",
+            ast.NotIn: "_ab_not_in(A, B)",
+        }
         if len(node.ops) == 1 and type(op) in special:
             return expression(special[type(op)], node, A=node.left, B=node.comparators[0])
         if any(type(each) in special for each in node.ops):
             return expression("_ab_refuse('a chained comparison by is or in')", node)
         return node
 
-    def visit_BinOp(self, node: ast.BinOp) -> Any:  # noqa: N802
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
         self.generic_visit(node)
         if isinstance(node.op, ast.Mod) and not isinstance(node.right, ast.Constant):
             return expression("_ab_mod(A, B)", node, A=node.left, B=node.right)
         return node
 
-    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:  # noqa: N802
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
         self.generic_visit(node)
         node.value = expression("_ab_shared(VALUE)", node.value, VALUE=node.value)
         return node
 
-    def visit_Try(self, node: ast.Try) -> Any:  # noqa: N802
+    def visit_Try(self, node: ast.Try) -> Any:
         self.generic_visit(node)
         if node.handlers:
             (guard,) = statements("try:\n    pass\nexcept Exception:\n    _ab_caught()", node)
@@ -129,7 +136,7 @@ class Guards(ast.NodeTransformer):
             node.handlers.insert(0, guard.handlers[0])
         return node
 
-    def visit_Match(self, node: ast.Match) -> Any:  # noqa: N802
+    def visit_Match(self, node: ast.Match) -> Any:
         self.generic_visit(node)
         node.subject = expression("_ab_shared(SUBJECT)", node.subject, SUBJECT=node.subject)
         return node

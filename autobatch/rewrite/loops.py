@@ -43,7 +43,7 @@ class Loops(ast.NodeTransformer):
             isinstance(node.iter, ast.Name) and node.iter.id.startswith("_ab_loop_")
         )
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         if node is self.owners[0]:
             return self.generic_visit(node)
         annotate(node)
@@ -54,13 +54,13 @@ class Loops(ast.NodeTransformer):
         self.nest = nest
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:  # noqa: N802
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
         return node
 
-    def visit_Lambda(self, node: ast.Lambda) -> Any:  # noqa: N802
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
         return node
 
-    def visit_Return(self, node: ast.Return) -> Any:  # noqa: N802
+    def visit_Return(self, node: ast.Return) -> Any:
         value = node.value or ast.copy_location(ast.Constant(None), node)
         for loop in reversed(self.nest):
             value = expression("LOOP.leave(VALUE)", node, LOOP=loop, VALUE=value)
@@ -68,7 +68,7 @@ class Loops(ast.NodeTransformer):
             node.value = value
         return node
 
-    def visit_For(self, node: ast.For) -> Any:  # noqa: N802
+    def visit_For(self, node: ast.For) -> Any:
         self.count += 1
         loop, item = f"_ab_loop_{self.count}", f"_ab_item_{self.count}"
         targets = target_names(node.target)
@@ -85,7 +85,9 @@ class Loops(ast.NodeTransformer):
         body = [line for statement in node.body for line in _as_list(self.visit(statement))]
         self.nest.pop()
 
-        plain_target = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(node.target))
+        plain_target = all(
+            isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(node.target)
+        )
         if not plain_target or targets & {*kept, *carried}:
             assign = ast.copy_location(ast.Assign([node.target], name(item, node.target)), node.target)
             target: ast.expr = name(item, node.target, ast.Store())
@@ -134,7 +136,9 @@ def _as_list(result: Any) -> list[Any]:
 def _values(names: list[str], bound: set[str], at: ast.AST) -> ast.Tuple:
     """A tuple of the names' values, `_ab_unbound` for one that is not bound."""
     values = [
-        name(each, at) if each in bound else expression("_ab_locals().get(NAME, _ab_unbound)", at, NAME=ast.Constant(each))
+        name(each, at)
+        if each in bound
+        else expression("_ab_locals().get(NAME, _ab_unbound)", at, NAME=ast.Constant(each))
         for each in names
     ]
     return ast.fix_missing_locations(ast.copy_location(ast.Tuple(values, ast.Load()), at))

@@ -25,13 +25,13 @@ class _Fill(ast.NodeTransformer):
         self.at = at
         self.parts = parts
 
-    def visit_Name(self, node: ast.Name) -> Any:  # noqa: N802
+    def visit_Name(self, node: ast.Name) -> Any:
         part = self.parts.get(node.id)
         if part is None:
             return self.generic_visit(node)
         return ast.copy_location(ast.Name(part, node.ctx), self.at) if isinstance(part, str) else part
 
-    def visit_Expr(self, node: ast.Expr) -> Any:  # noqa: N802
+    def visit_Expr(self, node: ast.Expr) -> Any:
         part = self.parts.get(node.value.id) if isinstance(node.value, ast.Name) else None
         return part if isinstance(part, list) else self.generic_visit(node)
 

@@ -1,4 +1,4 @@
-"""Names in a function: what a piece of syntax reads and binds, what nested functions capture, what is bound for sure."""
+"""Names in a function: what a piece of syntax reads and binds, and what nested functions capture."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 __all__ = ["bound_names", "captured", "local_nodes", "parameters", "reads", "target_names"]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -41,10 +42,8 @@ def bound_names(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
             inner.update(id(name) for generator in node.generators for name in ast.walk(generator.target))
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in inner:
             out.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            out.add(node.name)
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            out.add(node.name)
+        elif isinstance(node, _NAMED):
+            out |= {node.name} if node.name else set()
         elif isinstance(node, ast.MatchMapping) and node.rest:
             out.add(node.rest)
         elif isinstance(node, ast.Import | ast.ImportFrom):

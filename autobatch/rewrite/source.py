@@ -44,7 +44,7 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
     if not lines:
         raise NoSourceError(f"{function.__qualname__} has no source ({code.co_filename})")
     raise NoSourceError(
-        f"the source of {function.__qualname__} in {code.co_filename} is not what runs: it changed since it was imported"
+        f"the source of {function.__qualname__} in {code.co_filename} changed since it was imported; what runs is older"
     )
 
 
@@ -116,4 +116,4 @@ def _body_starts(node: FunctionNode, code: CodeType) -> bool:
         for line, _, column, _ in code.co_positions()
         if line is not None and column is not None and (line, column) != (code.co_firstlineno, 0)
     ]
-    return bool(inside) and all(start <= position < end for position in inside)  # type: ignore[operator]
+    return bool(inside) and all(start <= position < end for position in inside)

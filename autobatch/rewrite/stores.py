@@ -26,16 +26,18 @@ class Ownership:
 
     def __init__(self, function: ast.FunctionDef) -> None:
         nodes = list(local_nodes(function.body))
-        updated = {node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)}
+        updated = {
+            node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+        }
         self.written = stored_names(function.body) | updated
         known = _aliased(nodes) | _bound_otherwise(nodes) | parameters(function) | captured(function)
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.own = (self.written & bound) - known
 
 
-_VIEWS = frozenset({"asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis",
-                    "squeeze", "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal",
-                    "split", "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90"})  # fmt: skip
+_VIEWS = frozenset(
+    ["asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal", "split", "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit", "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack"]
+)
 
 
 def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
@@ -89,7 +91,9 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
     return out
 
 
-_READERS = frozenset({"len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all"})
+_READERS = frozenset(
+    {"len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all"}
+)
 
 
 class Stores(ast.NodeTransformer):
@@ -114,13 +118,13 @@ class Stores(ast.NodeTransformer):
             return True
         return isinstance(node, ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:  # noqa: N802
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         owned, self.owned = self.owned, node.ownership  # type: ignore[attr-defined]
         self.generic_visit(node)
         self.owned = owned
         return node
 
-    def visit_Assign(self, node: ast.Assign) -> Any:  # noqa: N802
+    def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
         target = node.targets[0]
         if len(node.targets) == 1:
@@ -136,19 +140,21 @@ class Stores(ast.NodeTransformer):
         node.targets = [self._replace(each, after) for each in node.targets]
         return [node, *after]
 
-    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:  # noqa: N802
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         if isinstance(node.target, ast.Name) and node.value is None:
             return node
         if node.value is None:
             return ast.copy_location(ast.Pass(), node)
         return self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:  # noqa: N802
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         self.generic_visit(node)
         symbol, target = ast.Constant(_SYMBOLS[type(node.op)]), node.target
         if isinstance(target, ast.Name):
             load = name(target.id, target)
-            return statements("TARGET = _ab_update(OP, LOAD, VALUE)", node, TARGET=target.id, OP=symbol, LOAD=load, VALUE=node.value)
+            return statements(
+                "TARGET = _ab_update(OP, LOAD, VALUE)", node, TARGET=target.id, OP=symbol, LOAD=load, VALUE=node.value
+            )
         self.count += 1
         base, key = f"_ab_base_{self.count}", f"_ab_key_{self.count}"
         if isinstance(target, ast.Attribute):
@@ -161,7 +167,7 @@ class Stores(ast.NodeTransformer):
             node, X=target.value, I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
         )  # fmt: skip
 
-    def visit_Delete(self, node: ast.Delete) -> Any:  # noqa: N802
+    def visit_Delete(self, node: ast.Delete) -> Any:
         self.generic_visit(node)
         out: list[ast.stmt] = []
         for target in node.targets:

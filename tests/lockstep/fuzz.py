@@ -19,7 +19,7 @@ SCALARS = ("a", "b", "c")
 VECTORS = ("u", "v")
 NAMESPACE = {"np": np}
 
-HELPERS = '''
+HELPERS = """
 def helper(x, k):
     out = np.zeros(2)
     for i in range(k):
@@ -31,7 +31,7 @@ def helper(x, k):
 
 def pick(items, k):
     return items[k % len(items)] if len(items) else 0.5
-'''
+"""
 
 
 class Writer:
@@ -59,11 +59,15 @@ class Writer:
 
     def scalar(self, counters):
         r = self.random
-        return r.choice([*SCALARS, *counters, "n", "len(xs)", "1.5", "2", "ys.sum()", f"{r.choice(VECTORS)}[0]", "pick(ys, 3)"])
+        return r.choice(
+            [*SCALARS, *counters, "n", "len(xs)", "1.5", "2", "ys.sum()", f"{r.choice(VECTORS)}[0]", "pick(ys, 3)"]
+        )
 
     def vector(self, counters):
         r = self.random
-        return r.choice([*VECTORS, "xs.sum(0)", f"helper(u, {r.choice(['n', '2', 'len(ys)'])})", f"(v * {self.scalar(counters)})"])
+        return r.choice(
+            [*VECTORS, "xs.sum(0)", f"helper(u, {r.choice(['n', '2', 'len(ys)'])})", f"(v * {self.scalar(counters)})"]
+        )
 
     def condition(self, counters):
         r = self.random
@@ -82,17 +86,22 @@ class Writer:
         elif kind == "vector":
             self.put(depth, f"{v} = np.tanh({self.vector(counters)} + {self.vector(counters)})")
         elif kind == "update":
-            self.put(depth, r.choice([f"{s} += {self.scalar(counters)}", f"{v} += {self.vector(counters)}", f"{v} *= 0.5"]))
+            self.put(
+                depth, r.choice([f"{s} += {self.scalar(counters)}", f"{v} += {self.vector(counters)}", f"{v} *= 0.5"])
+            )
         elif kind == "list":
             what = r.choice([self.scalar(counters), self.vector(counters), f"({s}, {v})"])
             self.put(depth, r.choice([f"kept.append({what})", f"kept += [{what}]", f"kept = [*kept, {what}]"]))
         elif kind == "item":
-            self.put(depth, r.choice([f"buf[{r.randint(0, 2)}] = {s}", "buf[1] += 2", f"table['k'] = {s}", f"u[0] = {s}"]))
+            self.put(
+                depth, r.choice([f"buf[{r.randint(0, 2)}] = {s}", "buf[1] += 2", f"table['k'] = {s}", f"u[0] = {s}"])
+            )
         elif kind == "other":
             self.put(depth, r.choice([
                 f"{s}, {v} = {self.scalar(counters)}, {self.vector(counters)}", "d = a", f"d = [{s} for w in xs]",
                 "d = [w * 2 for w in ys]", "d = sum([w for w in ys])", f"d = {{'z': {v}}}", "d = (a, b)", "d = kept[-1:]",
-                "d = [(i, w) for i, w in enumerate(ys) if i != 1]", "d = np.stack([w + 1 for w in xs])", "buf = buf * 2", "d = u",
+                "d = [(i, w) for i, w in enumerate(ys) if i != 1]", "d = np.stack([w + 1 for w in xs])", "buf = buf * 2",
+                "d = u",
             ]))  # fmt: skip
         elif kind == "if":
             self.put(depth, f"if {self.condition(counters)}:")
@@ -127,7 +136,7 @@ class Writer:
 
 
 def compare(seed):
-    """Run program `seed` both ways. Returns whether it ran in lock-step; raises AssertionError on a difference."""
+    """Run program `seed` both ways. Returns why it did not run in lock-step; raises AssertionError on a difference."""
     text = HELPERS + Writer(seed).write()
     filename = f"<fuzz {seed}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
@@ -149,14 +158,16 @@ def compare(seed):
         except Exception as raised:
             error = raised
             break
+    raised, got = None, []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             got = examples(batch(f)(*map(batch_of, columns)))
-        except Exception as raised:
-            assert error is not None, f"{text}\nraised {raised!r}"
-            assert (type(raised), str(raised)) == (type(error), str(error)), text
-            return False
+        except Exception as other:
+            raised = other
+    if raised is not None:
+        assert (type(raised), str(raised)) == (type(error), str(error)), text
+        return ["an example raised"]
     assert error is None, f"{text}\ndid not raise {error!r}"
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         assert_same(a, b, f"{text}\nseed {seed}, example {i}: ")

@@ -5,7 +5,6 @@ import inspect
 import linecache
 import pickle
 import textwrap
-import types
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import examples
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
+from autobatch.rewrite import convert
 from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
@@ -142,7 +142,7 @@ def test_helpers_are_converted_on_first_call():
         shift = functools.partial(cell, np.float64(1))
         for row in xss:
             h = cell(h, row) + shift(row)
-        return Twice(2)(h), (lambda y: [v for v in y])(xss[:, 0])
+        return Twice(2)(h), (lambda y: [v + 0 for v in y])(xss[:, 0])
 
     equals_loop(f, ragged(3, 1, 0, 4, width=2))
 
@@ -235,8 +235,6 @@ def test_a_wrong_call_raises_as_the_function_does():
 
 
 def test_nothing_is_rewritten_before_the_first_batched_call(monkeypatch):
-    from autobatch.rewrite import convert
-
     def refuse(*_):
         raise AssertionError("rewritten")
 
@@ -247,7 +245,6 @@ def test_nothing_is_rewritten_before_the_first_batched_call(monkeypatch):
         return x + 1
 
     assert f(1) == 2
-    assert isinstance(types.FunctionType, type)
 
 
 def test_the_callers_batch_is_not_written():

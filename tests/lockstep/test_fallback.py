@@ -171,7 +171,7 @@ def test_random_numbers_are_drawn_example_by_example(draw):
 
 def test_an_iterator_from_outside_is_consumed_example_by_example():
     def f(x, it):
-        return x + next(it), [v for _, v in zip(range(2), it)]
+        return x + next(it), [v for _, v in zip(range(2), it, strict=False)]
 
     want_it, got_it = iter(range(100)), iter(range(100))
     want = [f(x, want_it) for x in XS]
@@ -239,7 +239,7 @@ def test_a_branch_on_a_captured_batch_is_not_mixed_up():
     assert_same(got.examples()[1].examples(), [np.array([6.0]), np.array([7.0])])
 
 
-@pytest.mark.parametrize("f", [lambda x: x * 2, lambda x: [v for v in x], lambda x: 1, branches])
+@pytest.mark.parametrize("f", [lambda x: x * 2, lambda x: [v + 0 for v in x], lambda x: 1, branches])
 def test_no_examples(f):
     assert examples(batch(f)(MaskedBatch(np.zeros((0, 3)), lengths=np.zeros(0, int)))) == []
 

@@ -1,5 +1,7 @@
 """Lists made in converted code: appended to in ragged loops, stacked, joined, indexed, iterated, returned."""
 
+# ruff: noqa: B905, B007 (the programs are what people write)
+
 import numpy as np
 import pytest
 

@@ -1,5 +1,7 @@
 """`for` loops over ragged data: every iterable, every way out, and the variables that they carry."""
 
+# ruff: noqa: B905, B007 (the programs are what people write)
+
 import numpy as np
 import pytest
 
@@ -289,8 +291,6 @@ def test_a_variable_of_the_body_that_some_never_bind():
     with pytest.raises(UnboundLocalError, match="y") as caught:
         batch(f)(batch_of(ragged(3, 0, 5)))
     assert "raised for example 1" in caught.value.__notes__
-
-
 
 
 def test_writes_into_a_fresh_array():

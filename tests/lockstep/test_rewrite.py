@@ -132,7 +132,7 @@ def test_stores_reads_and_displays():
 
 def test_comprehensions():
     def f(xs):
-        return [a * b for a, b in xs if a], {x for x in xs}, sum(x for x in xs)
+        return [a * b for a, b in xs if a], {x for x in xs}, sum(x for x in xs)  # noqa: C416
 
     assert body_of(f) == written(
         """
@@ -250,7 +250,7 @@ def test_decorating_costs_nothing_and_rewriting_little():
 
 def test_liveness_of_a_name_that_a_later_iteration_reads():
     (tree,) = ast.parse(
-        "def f(xs):\n    a = 0\n    while p():\n        for x in xs:\n            b = x + a\n        a = b\n    return 1"
+        "def f(xs):\n    a = 0\n    while p():\n        for x in xs:\n            b = x + a\n        a = b"
     ).body
     annotate(tree)
     (loop,) = [node for node in ast.walk(tree) if isinstance(node, ast.For)]

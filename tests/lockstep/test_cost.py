@@ -1,0 +1,165 @@
+"""What a ragged loop costs: how often lanes are gathered, how many ops run, and random numbers lane by lane."""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.api.batch import batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.results import examples
+from autobatch.core.config import options
+from autobatch.core.lanes import Example, current_example, example
+from autobatch.core.op import Op
+from autobatch.ops import contractions
+from tests.lockstep.law import assert_same, batch_of, ragged
+
+
+def rnn(xs, w, u):
+    h = np.zeros(3)
+    for x in xs:
+        h = np.tanh(x @ w + h @ u)
+    return h
+
+
+W, U = ragged(2, 3, width=3, seed=9)
+
+
+@pytest.fixture
+def gathers(monkeypatch):
+    """The (number of lanes) of every gather of lanes."""
+    taken = []
+    take = MaskedBatch._take
+
+    def counted(self, index, memo):
+        taken.append(len(index))
+        return take(self, index, memo)
+
+    monkeypatch.setattr(MaskedBatch, "_take", counted)
+    return taken
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """The names of the ops that ran on plain arrays."""
+    names = []
+    call = Op.__call__
+
+    def counted(self, *args, **params):
+        if all(isinstance(arg, np.ndarray | np.generic | int | float) for arg in args):
+            names.append(self.name)
+        return call(self, *args, **params)
+
+    monkeypatch.setattr(Op, "__call__", counted)
+    return names
+
+
+def test_a_loop_over_a_sorted_batch_gathers_nothing(gathers):
+    xs = batch_of(ragged(6, 4, 4, 2, 1, width=2))
+    batch(rnn, strict=True)(xs, W, U)
+    assert sum(gathers) <= 5  # each lane's state is put aside once, when it leaves
+
+
+def test_a_loop_over_a_uniform_batch_takes_no_lanes_apart(gathers):
+    batch(rnn, strict=True)(batch_of(ragged(4, 4, 4, width=2)), W, U)
+    assert gathers == []
+
+
+def test_an_unsorted_batch_is_gathered_once_and_put_back_once(gathers):
+    batch(rnn, strict=True)(batch_of(ragged(2, 6, 4, 1, width=2)), W, U)
+    assert [count for count in gathers if count == 4] == [4, 4]
+
+
+def test_an_outer_value_is_gathered_once_for_the_whole_loop(gathers):
+    def f(xs):
+        mean = xs.sum(0)
+        h = np.zeros(2)
+        for x in xs:
+            h = h + (x - mean) * mean
+        return h
+
+    batch(f, strict=True)(batch_of(ragged(2, 6, 4, 1, width=2)))
+    assert [count for count in gathers if count == 4] == [4, 4, 4]  # xs, mean, and h put back
+
+
+def test_lanes_do_not_add_launches(launches):
+    f = batch(rnn, strict=True)
+    f(batch_of(ragged(5, 5, width=2)), W, U)
+    few = len(launches)
+    launches.clear()
+    f(batch_of(ragged(*[5] * 64, width=2)), W, U)
+    assert len(launches) == few
+
+
+def test_work_is_done_only_for_the_lanes_that_are_there(monkeypatch):
+    rows = []
+    matmul = contractions.matmul_p.impl
+
+    def counted(a, b, **params):
+        rows.append(a.shape[0])
+        return matmul(a, b, **params)
+
+    monkeypatch.setattr(contractions.matmul_p, "impl", counted)
+    batch(rnn, strict=True)(batch_of(ragged(5, 3, 1, 0, width=2)), W, U)
+    assert sum(rows) == (5 + 3 + 1) + (2 + 2 + 1 + 1)  # x @ w; and h @ u, but in the first step, where h is shared
+
+
+def draws(xs):
+    key = current_example().next_key(0)
+    for _ in xs:
+        key = current_example().next_key(7)
+    return key, current_example().next_key(1)
+
+
+def as_example(f, i, *args):
+    with example(Example(i)):
+        return f(*args)
+
+
+@pytest.mark.parametrize("lengths", [(3, 0, 5, 3), (2, 2), (4,)])
+def test_random_keys_are_those_of_the_loop(lengths):
+    xs = ragged(*lengths)
+    want = [as_example(draws, i, x) for i, x in enumerate(xs)]
+    got = examples(batch(draws)(batch_of(xs)))
+    assert [tuple(map(int, pair)) for pair in got] == [tuple(map(int, pair)) for pair in want]
+
+
+@pytest.mark.parametrize("lengths", [(3, 1, 5, 3), (2, 2)])
+def test_dropout_is_that_of_the_loop(lengths):
+    def f(xs):
+        h = np.zeros(4)
+        for x in xs:
+            h = ab.nn.dropout(h + x, 0.5)
+        return ab.nn.dropout(h, 0.25)
+
+    xs = ragged(*lengths, width=4)
+    with options(seed=3):
+        want = [as_example(f, i, x) for i, x in enumerate(xs)]
+        got = examples(batch(f, strict=True)(batch_of(xs)))
+    assert_same(got, want)
+
+
+def test_gradients_of_a_ragged_loop():
+    xs = ragged(3, 1, 0, 5, width=2)
+
+    def loss(f, w):
+        return sum((h * h).sum() for h in f(w))
+
+    batched = ab.grad(lambda w: loss(lambda w: examples(batch(rnn, strict=True)(batch_of(xs), w["w"], w["u"])), w))
+    plain = ab.grad(lambda w: loss(lambda w: [rnn(x, w["w"], w["u"]) for x in xs], w))
+    got, want = batched({"w": W, "u": U}), plain({"w": W, "u": U})
+    for name in want:
+        np.testing.assert_allclose(got[name], want[name], rtol=1e-9)
+
+
+def test_gradients_through_a_list_of_each_example():
+    xs = ragged(3, 1, 5, width=2)
+
+    def f(xs, w):
+        outs = []
+        for x in xs:
+            outs.append(np.tanh(x @ w))
+        return (np.stack(outs) * 2).sum() + sum(outs)[0] + outs[-1][1]
+
+    batched = ab.grad(lambda w: sum(examples(batch(f, strict=True)(batch_of(xs), w))))
+    plain = ab.grad(lambda w: sum(f(x, w) for x in xs))
+    np.testing.assert_allclose(batched(W), plain(W), rtol=1e-9)
