@@ -2,6 +2,7 @@
 
 import os
 
-# Read when NumPy is first imported. The models' products have a few hundred rows and gain nothing from a second thread;
-# where other programs keep the cores busy, they lose much.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Read when NumPy and Numba are first imported. Arrays of a few hundred rows gain nothing from a second thread, and
+# where other programs keep the cores busy, waiting for it costs several times the work.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")

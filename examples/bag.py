@@ -20,7 +20,7 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64
 
 def logits(words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
     """(n,) ids of one function's words, in any order -> one score per label."""
-    return params["emb"][words].sum(0) / len(words) ** 0.5 @ params["w"] + params["b"]
+    return params["emb"][words].sum(0) / np.sqrt(len(words), dtype=np.float32) @ params["w"] + params["b"]
 
 
 @ab.batch

@@ -58,9 +58,9 @@ BAG = Model(
     bag.loss,
     inputs=lambda example: example.words,
     ids=lambda task: task.words,
-    batch_size=32,
-    epochs=10,
-    lr=3e-3,
+    batch_size=256,
+    epochs=16,
+    lr=1e-2,
     target=20,
     dropout=0.2,
 )
@@ -98,7 +98,7 @@ def batched_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: An
     """(mean loss, its gradient), all examples at once."""
     if model.way == "on the fly":
         return ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(model.loss, xs, labels, params=p))))(params)
-    batch, targets = ab.MaskedBatch.from_examples(xs), ab.MaskedBatch.from_examples(labels)
+    batch, targets = ab.MaskedBatch.from_examples(xs), ab.MaskedBatch(labels)
     return ab.value_and_grad(lambda p: model.loss(batch, targets, p).data.mean())(params)
 
 
