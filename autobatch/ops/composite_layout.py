@@ -267,7 +267,7 @@ def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float, **_: Any) -> Any:
     return _below(N, N if M is None else M, k).astype(dtype)
 
 
-CREATION[np.tri] = tri
+CREATION[np.tri] = implements(np.tri)(tri)
 
 
 def _below(rows: Any, columns: Any, k: int) -> Any:

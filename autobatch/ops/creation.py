@@ -240,7 +240,7 @@ def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, *
     return array(a, dtype, copy=bool(copy)) if not is_boxed(a) or copy or dtype is not None else a
 
 
-CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
+_MADE: dict[Any, Callable[..., Any]] = {
     np.zeros: zeros,
     np.ones: ones,
     np.empty: empty,
@@ -253,4 +253,7 @@ CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
     np.asarray: asarray,
     np.asanyarray: asarray,
     np.ascontiguousarray: asarray,
+}
+CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
+    function: implements(function)(ours) for function, ours in _MADE.items()
 }

@@ -5,6 +5,7 @@ unless their bounds differ between examples.
 """
 
 import functools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import NeedsLoop
+from autobatch.ops.creation import array
 from autobatch.ops.indexing_get import getitem_op
 from autobatch.ops.indexing_set import add_at_p, setitem_p
 from autobatch.ops.indexing_spec import FULL, Spec, is_basic, parse
 from autobatch.ops.inplace import view, write
+from autobatch.ops.table import Declined, refuse, top_box
 
 __all__ = ["add_at", "getitem", "setitem"]
 
@@ -26,7 +30,10 @@ def getitem(x: Any, index: Any) -> Any:
     Raises:
         IndexError: an index out of bounds, with the example; too many indices; a mask that does not fit.
     """
-    spec, operands = parse(x, index)
+    try:
+        spec, operands = parse(x, index)
+    except Declined as declined:
+        return refuse(operator.getitem, (x, index), {}, declined.reason)
     op, views, leads = _facts(spec)
     out = op(x, *operands, spec=spec)
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
@@ -64,7 +71,12 @@ def setitem(x: Any, index: Any, value: Any) -> None:
 
     The value is cast to the dtype of `x`, as NumPy does.
     """
-    spec, operands = parse(x, index)
+    try:
+        spec, operands = parse(x, index)
+    except Declined as declined:
+        raise NeedsLoop(f"item assignment: {declined.reason}") from None
+    if isinstance(value, list | tuple) and top_box(value) is not None:
+        value = array(value)
     if not is_boxed(value):
         value = np.asarray(value, dtype_of(x))
     write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))

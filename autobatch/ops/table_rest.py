@@ -199,6 +199,6 @@ def reason(function: Any) -> str | None:
 
 
 for _name, _why in UNSUPPORTED_REASONS.items():
-    _function = functools.reduce(getattr, _name.split("."), np)
+    _function: Any = functools.reduce(getattr, _name.split("."), np)
     if _function not in FUNCTIONS:
         UNSUPPORTED[_function] = _why

@@ -5,6 +5,7 @@ import pytest
 
 from autobatch.autodiff.tape import Tape
 from autobatch.batches.masked import MaskedBatch
+from autobatch.errors import FallbackWarning, NeedsLoop
 from autobatch.ops.indexing import getitem
 from autobatch.ops.indexing_rows import RowScatter
 from tests.ops_a.law import Shared, check, check_grads
@@ -129,3 +130,12 @@ def test_a_table_gets_the_rows_that_were_read():
 
 def test_one_huge_poisoned_batch():
     check(lambda x, i: x[i], normals(*[(n, 3) for n in range(1, 30)]), [n // 2 for n in range(1, 30)])
+
+
+def test_a_single_boolean_index_runs_as_a_loop():
+    x = MaskedBatch.from_examples(VECTORS)
+    with pytest.warns(FallbackWarning, match="single boolean"):
+        got = x[True]
+    np.testing.assert_array_equal(got.examples()[1], VECTORS[1][True])
+    with pytest.raises(NeedsLoop, match="single boolean"):
+        x[True] = 1.0

@@ -40,6 +40,18 @@ def mask_set(y, v):
     y[y > 0] = v
 
 
+def mask_each(y, v):
+    y[y > 0] = v[y > 0]
+
+
+def mask_rows(y, v):
+    y[y[:, 0] > 0] = v
+
+
+def list_of_values(y, v):
+    y[0] = [v, 1.0, 2 * v, 0.0]
+
+
 def span(y, a, v):
     y[a:] = v
 
@@ -103,6 +115,9 @@ WRITES = {
     "lane_span": (write(span), ROWS, [1, 0, -2], ROW),
     "mask": (write(mask_set), ROWS, Shared(np.array(0.5))),
     "mask_each": (write(mask_set), ROWS, SCALARS),
+    "mask_values": (write(mask_each), ROWS, [x[::-1] for x in ROWS]),
+    "mask_rows": (write(mask_rows), ROWS, ROW_EACH),
+    "list_of_values": (write(list_of_values), ROWS, SCALARS),
     "mask_both": (write(mask_set), BOTH, SCALARS),
     "static_row": (put(1), STATIC, ROW_EACH[:2]),
     "static_cell": (put((1, 2)), STATIC, SCALARS[:2]),
