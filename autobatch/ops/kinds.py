@@ -77,11 +77,8 @@ def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) ->
         if x.scalar is None:
             if Lengths not in map(type, x.sizes):
                 return Batched(op(x.data, **params), x.sizes)
-            if op.pad is None or not is_boxed(x.data):
-                data = x.data
-                return Batched(
-                    quietly(lambda: op(data, **params), lambda: _general(op, operands, params).data), x.sizes
-                )
+            data = x.data
+            return Batched(quietly(lambda: op(data, **params), lambda: _general(op, operands, params).data), x.sizes)
     elif len(operands) == 2:
         y = operands[1]
         if isinstance(x, Batched):
@@ -100,11 +97,12 @@ def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: A
     """Two operands whose sizes need no alignment: of one size, or a shared one that fits."""
     if Lengths not in map(type, sizes):
         return Batched(op(x, y, **params), sizes)
-    if (
-        is_boxed(x)
-        or is_boxed(y)
-        or (isinstance(operands[0], Batched) and isinstance(operands[1], Batched) and x.shape != y.shape)
-    ):
+    left, right = operands
+    if isinstance(left, Batched) and isinstance(right, Batched):
+        simple = x.shape == y.shape
+    else:
+        simple = not is_boxed(y if isinstance(left, Batched) else x)  # its gradient is a sum: padding must not join it
+    if not simple:
         return _general(op, operands, params)
     return Batched(quietly(lambda: op(x, y, **params), lambda: _general(op, operands, params).data), sizes)
 
@@ -131,14 +129,12 @@ def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
         arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
         return Batched(op(*arrays, **params), sizes)
     extents = target_extents(parts, sizes)
-    boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
     pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * len(operands)
     shape = (batched[0].batch_size, *extents)
     arrays = []
-    for x, pad in zip(operands, pads, strict=True):
+    for x in operands:
         if isinstance(x, Batched):
-            data = fill(x, pad) if boxed and pad is not None else x.data
-            x = align(data, x.sizes, sizes, extents, True)
+            x = align(x.data, x.sizes, sizes, extents, True)
         elif type(x) not in _SCALARS:
             x = align(x, shape_of(x), sizes, extents, False)
         arrays.append(spread(x, sizes, shape))

@@ -34,23 +34,9 @@ def _result(dtype: np.dtype, given: Any) -> np.dtype:
 
 
 def _divisor(x: Batched, axes: Sequence[int], keepdims: bool, less: float = 0) -> Any:
-    """The number of reduced elements of each lane less `less`, at least 0, shaped to divide the reduced data.
-
-    It is 1 in lanes without results, so that 0/0 is only computed where an example computes it.
-    """
+    """The number of reduced elements of each lane less `less`, at least 0, shaped to divide the reduced data."""
     n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)) - less, 0)
-    rest = [axis for axis in range(x.rank) if axis not in axes]
-    n = np.where(np.asarray(counts(x.sizes, rest)) == 0, 1, n)
-    rank = x.rank if keepdims else x.rank - len(axes)
-    n = n.reshape((x.batch_size,) + (1,) * rank)
-    if not n.all():
-        others = [size for axis, size in enumerate(x.sizes) if axis not in axes]
-        extents = [x.data.shape[1 + axis] for axis in range(x.rank) if axis not in axes]
-        mask = padding_mask(others, extents)
-        if mask is not None:
-            mask = expand(mask, shifted(axes), False) if keepdims else mask
-            n = np.where(mask, n, 1)
-    return n
+    return n.reshape((x.batch_size,) + (1,) * (x.rank if keepdims else x.rank - len(axes)))
 
 
 def _mean(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, dtype: Any = None) -> Any:
