@@ -13,7 +13,6 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.ids import as_ids, bad_id_message, check_ids
 from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import lookup_p, rows_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.kernels import bags as kernels
 
@@ -29,7 +28,7 @@ def _bag(table: Any, ids: Any, weights: Any = None, *, mode: str = "sum", empty:
     if weights is not None and shape_of(weights) != ids.shape:
         raise ShapeError(f"weights of shape {shape_of(weights)} for ids of shape {ids.shape}; expected one for each id")
     if empty == "numpy" and not ids.size:
-        return _numpy_empty(rows_of(table), mode)
+        return _numpy_empty(np.asarray(table), mode)
     offsets = np.array([0, ids.shape[0]])
     return _bags(table, ids, offsets, *(() if weights is None else (weights,)), mode=mode)[0]
 
@@ -43,7 +42,7 @@ def _numpy_empty(weights: np.ndarray, mode: str) -> np.ndarray:
 
 def _bags(table: Any, ids: Any, offsets: Any, weights: Any = None, *, mode: str = "sum") -> np.ndarray:
     """Reduce each bag ids[offsets[b]:offsets[b + 1]]; ids and offsets are checked. An empty bag is 0."""
-    rows, weights = rows_of(table), None if weights is None else np.asarray(weights)
+    rows, weights = np.asarray(table), None if weights is None else np.asarray(weights)
     if rows.dtype.kind not in "fiu":
         raise DTypeError(f"a bag over a table of {rows.dtype}; expected floats or integers")
     dtype = rows.dtype
@@ -107,8 +106,8 @@ def _bags_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
     if any(is_boxed(x) for x in (ct, out, table, weights)):
         return _vjp_by_numpy(position, ct, out, (table, ids, bag_of, weights), mode, args)
     if position == 3:
-        return _weights_gradient(ct, out, rows_of(table), ids, offsets, bag_of, np.asarray(weights), mode)
-    rows, row_ids = _kernel_form(rows_of(table), ids)
+        return _weights_gradient(ct, out, np.asarray(table), ids, offsets, bag_of, np.asarray(weights), mode)
+    rows, row_ids = _kernel_form(np.asarray(table), ids)
     wide = np.ascontiguousarray(ct, rows.dtype)
     found = np.zeros((ids.size, wide.shape[1]), rows.dtype)
     if mode in _EXTREMA:
@@ -158,7 +157,7 @@ def _vjp_by_numpy(position: int, ct: Any, out: Any, parts: Sequence[Any], mode: 
         )
     spread = np.take(ct, bag_of, axis=0)
     if position == 3:
-        dots = np.sum(spread * lookup_p(table, ids), axis=1)
+        dots = np.sum(spread * np.take(table, ids, axis=0), axis=1)
         rest = shape_of(weights)[0] - ids.size
         return np.concatenate([dots, np.zeros(rest, dtype_of(dots))]) if rest else dots
     if weights is not None:
@@ -187,9 +186,9 @@ def _bag_vjp_by_numpy(position: int, ct: Any, out: Any, args: Sequence[Any], mod
     if position == 2:
         if mode != "sum":
             raise UnsupportedError(f"no gradient of the gradient of a bag with mode={mode!r} and weights")
-        return np.sum(lookup_p(table, ids) * ct, axis=1)
+        return np.sum(np.take(table, ids, axis=0) * ct, axis=1)
     if mode in _EXTREMA:
-        rows = lookup_p(table, ids)
+        rows = np.take(table, ids, axis=0)
         same = (rows == out) | ((rows != rows) & (out != out))
         first = np.argmax(same, axis=0) if n else np.zeros(dim, np.int64)
         spread = np.where(np.arange(n)[:, None] == first, ct, np.zeros((), dtype_of(ct)))

@@ -8,8 +8,10 @@ import numpy as np
 from autobatch.core.aval import shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.lanes import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.ids import as_ids, bad_id_message, check_ids, is_integer_index
+from autobatch.embedding.pending import PendingRows
 from autobatch.embedding.sparse import SparseRows
 from autobatch.errors import BadIdError, DTypeError, ShapeError, note_example
 from autobatch.kernels import rows as kernels
@@ -199,7 +201,12 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     mask = padding_mask(ids.sizes, ids.data.shape[1:])
     sizes = (*ids.sizes, *shape_of(table)[1:])
     if mask is not None:
-        return Batched(lookup_where_p(table, ids.data, np.broadcast_to(mask, ids.data.shape)), sizes)
+        mask = np.broadcast_to(mask, ids.data.shape)
+        if current_region() is not None and ids.rank == 1 and len(sizes) == 2 and not is_boxed(ids.data):
+            wanted = as_ids(ids.data)
+            _check_lanes(wanted[mask], shape_of(table)[0], np.flatnonzero(mask), wanted.shape)
+            return Batched(PendingRows(table, wanted, mask, lookup_where_p), sizes)
+        return Batched(lookup_where_p(table, ids.data, mask), sizes)
     try:
         return Batched(lookup_p(table, ids.data), sizes)
     except BadIdError:

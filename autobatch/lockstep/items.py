@@ -1,6 +1,7 @@
 """Reads and writes of items and attributes, and updates in place, for values that may be per lane."""
 
 import operator
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each
 from autobatch.lockstep.ownership import freeze, is_made, remember, require_own, require_whole
+from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops import indexing
 
@@ -72,7 +74,11 @@ def getitem(x: Any, index: Any) -> Any:
     elif isinstance(x, LaneSequence):
         raise NeedsLoop("an item of a sequence whose length differs by example")
     index = _as_index(index)
-    if is_boxed(x) or not is_lanes(index):
+    root = current_root()
+    method = getattr(kind, "__getitem__", None)
+    if isinstance(method, FunctionType) and root is not None and root.convert(method) is not None:
+        return root.call(MethodType(method, x), index)
+    if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
     return stack_results(per_lane(operator.getitem, (x, index), {}))
 

@@ -15,6 +15,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example, region
 from autobatch.core.pytree import TreeDef, is_node, map_tree, unflatten
+from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, note_example
 from autobatch.lockstep.calls import call, is_library
 from autobatch.lockstep.lists import LaneList
@@ -136,6 +137,8 @@ def _left(tree: Any, root: Root) -> Any:
             return leaf
         out = copy.copy(leaf)
         out.region = None
+        if isinstance(leaf, MaskedBatch) and type(leaf.data) is PendingRows:
+            out.data = leaf.data._ab_force()
         return out
 
     tree = settle(tree)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.core.op import Op
 from autobatch.errors import BadIdError
 from tests import naive
 
@@ -100,3 +101,30 @@ def test_a_bad_id_in_a_batch_is_the_error_of_the_example():
         with pytest.raises(BadIdError, match=r"id 6 .* is outside a table of 6 rows") as caught:
             run([*SENTENCES, np.array([0, 6])])
         assert any("example 4" in note for note in caught.value.__notes__)
+
+
+def rows_and_more(words, params):
+    rows = params["emb"][words]
+    return rows, rows.sum(axis=0), rows * 2.0, rows.sum(axis=-1), rows.T @ rows, rows.max(initial=0.0)
+
+
+@pytest.mark.parametrize("build", [ab.MaskedBatch.from_examples, ab.PackedBatch.from_examples])
+def test_a_look_up_that_is_put_off_is_like_one_that_is_not(build):
+    params, sentences = parameters(), [words for words in SENTENCES if len(words)]
+    out = ab.batch(rows_and_more)(build(sentences), params)
+    if isinstance(out[0], ab.MaskedBatch):
+        assert type(out[0].data) is np.ndarray
+    for found, words in zip(ab.examples(out), sentences, strict=True):
+        for left, right in zip(found, rows_and_more(words, params), strict=True):
+            np.testing.assert_allclose(left, right, atol=1e-12)
+
+
+def test_a_sum_over_looked_up_rows_is_one_bag(monkeypatch):
+    names = []
+    original = Op.__call__
+    monkeypatch.setattr(
+        Op, "__call__", lambda op, *args, **params: names.append(op.name) or original(op, *args, **params)
+    )
+    ab.batch(score)(ab.MaskedBatch.from_examples(SENTENCES), parameters())
+    assert names.count("bags") == 1
+    assert "lookup_where" not in names
