@@ -59,7 +59,8 @@ class BatchFunction:
 
 
 def _convert(function: Any) -> Any:
-    while not hasattr(function, "__code__"):
+    """The lock-step form of anything callable; None if it is not the user's own code."""
+    while not isinstance(function, FunctionType):
         if hasattr(type(function), "_ab_batch") or isinstance(function, staticmethod | classmethod):
             function = function.__wrapped__
         elif isinstance(function, MethodType):
@@ -72,11 +73,7 @@ def _convert(function: Any) -> Any:
             function = MethodType(type(function).__call__, function)
         else:
             return None
-    return (
-        MethodType(convert(function.__func__), function.__self__)
-        if isinstance(function, MethodType)
-        else convert(function)
-    )
+    return convert(function)
 
 
 def _outside(args: Any, kwargs: Any) -> bool:
@@ -104,7 +101,8 @@ def batch(f: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
 
     Called with a `MaskedBatch` or `PackedBatch` among its arguments, or anywhere inside them, the function runs once
     for all examples, each batch standing for one example's value and everything else shared. `ab.examples(result)`
-    lists the results. Called with plain values it is the function itself. Nothing is rewritten before the first batched call.
+    lists the results. Called with plain values it is the function itself. Nothing is rewritten before the first
+    batched call.
 
     Raises:
         ShapeError: batches of different sizes. An example's own error carries a note with its index.

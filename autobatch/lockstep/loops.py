@@ -231,6 +231,7 @@ def loop(iterable: Any) -> Any:
 
 
 def loop_over(sequence: LaneSequence) -> Any:
+    """The loop over per-lane items: in its region where all lanes have as many, else in prefixes of it."""
     lengths = sequence.lengths()
     if isinstance(lengths, int) or not len(lengths) or (lengths == lengths[0]).all():
         return UniformLoop(sequence)

@@ -138,6 +138,7 @@ def _value_of(batch: Any) -> Any:
 
 
 def current_root() -> Root | None:
+    """The region of the whole running call; None outside lock-step."""
     region = current_region()
     return None if region is None else region.root  # type: ignore[attr-defined]
 

@@ -9,7 +9,7 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep import items
-from autobatch.lockstep.calls import call, create
+from autobatch.lockstep.calls import call, create, is_library
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each, loop
@@ -63,6 +63,17 @@ def not_in(a: Any, b: Any) -> Any:
     return a not in b
 
 
+def context(manager: Any) -> Any:
+    """What a `with` statement enters: only a library's own managers are entered once for all lanes."""
+    if current_region() is None:
+        return manager
+    generator = getattr(manager, "gen", None)
+    code = getattr(generator, "gi_code", None) or getattr(type(manager).__enter__, "__code__", None)
+    if is_batched_tree(manager) or (code is not None and not is_library(code.co_filename)):
+        raise NeedsLoop("a context manager of the user's own")
+    return manager
+
+
 def modulo(a: Any, b: Any) -> Any:
     """`a % b`, which formats if `a` is a string."""
     if isinstance(a, str | bytes) and is_batched_tree(b):
@@ -92,6 +103,7 @@ NAMES: dict[str, Any] = {
     "_ab_call": call,
     "_ab_caught": caught,
     "_ab_comprehension": comprehension,
+    "_ab_context": context,
     "_ab_create": create,
     "_ab_delitem": items.delitem,
     "_ab_each": each,

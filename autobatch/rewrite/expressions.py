@@ -81,7 +81,8 @@ def _is_super(node: ast.Call) -> bool:
 
 
 class Guards(ast.NodeTransformer):
-    """Reads `is`, `in`, `%`, f-strings, `try` and `match`, which would look at a batch as one object; leaves checks.
+    """Reads `is`, `in`, `%`, f-strings, `try`, `with` and `match`, which would look at a batch as one object, or act
+    once for all lanes; leaves checks.
 
     An exception in a `try` may be that of one lane only, so any sends the run to the loop before a handler sees it.
     """
@@ -134,6 +135,12 @@ class Guards(ast.NodeTransformer):
             guard.handlers[0].marked = True  # type: ignore[attr-defined]
             guard.handlers[0].type = ast.copy_location(ast.Name("_ab_Exception", ast.Load()), node)
             node.handlers.insert(0, guard.handlers[0])
+        return node
+
+    def visit_With(self, node: ast.With) -> Any:  # noqa: N802
+        self.generic_visit(node)
+        for item in node.items:
+            item.context_expr = expression("_ab_context(MANAGER)", item.context_expr, MANAGER=item.context_expr)
         return node
 
     def visit_Match(self, node: ast.Match) -> Any:

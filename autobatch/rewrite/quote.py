@@ -61,6 +61,7 @@ def expression(template: str, at: ast.AST, **parts: Any) -> Any:
 
 
 def name(identifier: str, at: Node, ctx: ast.expr_context | None = None) -> ast.Name:
+    """A name, at the place of another node."""
     return ast.copy_location(ast.Name(identifier, ctx or ast.Load()), at)
 
 

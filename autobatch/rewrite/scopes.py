@@ -77,6 +77,7 @@ def _free(scope: ast.AST) -> set[str]:
 
 
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    """The names of all its parameters."""
     args = function.args
     every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
     every += [arg for arg in (args.vararg, args.kwarg) if arg is not None]

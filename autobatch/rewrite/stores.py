@@ -35,9 +35,12 @@ class Ownership:
         self.own = (self.written & bound) - known
 
 
-_VIEWS = frozenset(
-    ["asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal", "split", "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit", "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack"]
-)
+_VIEWS = frozenset({
+    "asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "squeeze",
+    "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal", "split",
+    "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit",
+    "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack",
+})  # fmt: skip
 
 
 def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:

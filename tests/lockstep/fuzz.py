@@ -98,10 +98,12 @@ class Writer:
             )
         elif kind == "other":
             self.put(depth, r.choice([
-                f"{s}, {v} = {self.scalar(counters)}, {self.vector(counters)}", "d = a", f"d = [{s} for w in xs]",
-                "d = [w * 2 for w in ys]", "d = sum([w for w in ys])", f"d = {{'z': {v}}}", "d = (a, b)", "d = kept[-1:]",
-                "d = [(i, w) for i, w in enumerate(ys) if i != 1]", "d = np.stack([w + 1 for w in xs])", "buf = buf * 2",
-                "d = u",
+                f"{s}, {v} = {self.scalar(counters)}, {self.vector(counters)}", "d = a",
+                f"d = [{s} for w in xs]",
+                "d = [w * 2 for w in ys]", "d = sum([w for w in ys])", f"d = {{'z': {v}}}", "d = (a, b)",
+                "d = kept[-1:]",
+                "d = [(i, w) for i, w in enumerate(ys) if i != 1]", "d = np.stack([w + 1 for w in xs])",
+                "buf = buf * 2", "d = u",
             ]))  # fmt: skip
         elif kind == "if":
             self.put(depth, f"if {self.condition(counters)}:")
@@ -121,7 +123,8 @@ class Writer:
         i, w = f"i{self.loops}", f"w{self.loops}"
         head = r.choice([
             (f"{w} in xs", "u"), (f"{w} in ys", "a"), (f"{i} in range(n)", None), (f"{i} in range(len(xs))", None),
-            (f"{i}, {w} in enumerate(xs)", "u"), (f"{i}, ({w}, z) in enumerate(zip(xs, ys))", "u"), (f"{w} in reversed(ys)", "a"),
+            (f"{i}, {w} in enumerate(xs)", "u"), (f"{i}, ({w}, z) in enumerate(zip(xs, ys))", "u"),
+            (f"{w} in reversed(ys)", "a"),
             (f"{i}, {w} in enumerate(reversed(xs))", "v"), (f"{i} in range(3)", None), (f"{w} in [1.0, 2.0]", "a"),
             (f"{i} in range(n, -1, -1)", None), (f"{w} in list(xs)", "u"),
         ])  # fmt: skip

@@ -1,5 +1,6 @@
 """What lanes cannot do together: the loop, its warning, its errors, and that nothing outside happens twice."""
 
+import contextlib
 import math
 import random
 import statistics
@@ -305,13 +306,48 @@ def matches(x):
             return n
 
 
+class Entered:
+    def __enter__(self):
+        self.times = getattr(self, "times", 0) + 1
+
+    def __exit__(self, *_):
+        pass
+
+
+ENTERED = Entered()
+
+
+def enters(x):
+    with ENTERED:
+        return x + 0
+
+
 def walrus(x):
     return [y for v in x if (y := v) > -100]
 
 
-@pytest.mark.parametrize("f", [looks_at_its_frame, counts_in_a_cell, generates, matches, walrus])
+@pytest.mark.parametrize("f", [looks_at_its_frame, counts_in_a_cell, enters, generates, matches, walrus])
 def test_syntax_without_a_lock_step_form_runs_as_a_loop(f):
     equals_loop(f, XS, falls_back=True)
+
+
+def test_a_librarys_context_manager_is_entered_once():
+    def f(x):
+        with np.errstate(all="ignore"), contextlib.suppress(KeyError):
+            return np.log(x)
+
+    equals_loop(f, ragged(3, 1, 0))
+
+
+def test_a_container_of_the_users_own():
+    class Table:
+        def __init__(self, rows):
+            self.rows = rows
+
+        def __getitem__(self, ids):
+            return self.rows[ids] if isinstance(ids, np.ndarray) else None
+
+    equals_loop(lambda ids, table: table[ids].sum(0), [np.array([1, 2]), np.array([0])], table=Table(np.eye(3)))
 
 
 def test_globals_are_assigned_once_per_example():
