@@ -17,6 +17,7 @@ def shape_of(x: Any) -> Any:
 
 
 def ndim_of(x: Any) -> int:
+    """The number of dimensions, as `shape_of`."""
     ndim = getattr(x, "ndim", None)
     return np.asarray(x).ndim if ndim is None else ndim
 

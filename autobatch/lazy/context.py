@@ -79,5 +79,12 @@ class Lazy:
 
 
 def lazy() -> Lazy:
-    """A recorder for a `with` block; see `Lazy`."""
+    """A recorder for a `with` block; see `Lazy`.
+
+    >>> with lazy() as recorder:
+    ...     xs = [recorder(np.full(3, float(i))) for i in range(4)]
+    ...     sums = [(x * 2).sum() for x in xs]
+    >>> [float(np.asarray(s)) for s in sums]
+    [0.0, 6.0, 12.0, 18.0]
+    """
     return Lazy()

@@ -47,6 +47,7 @@ def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
+    """The example sizes that are left once these axes are reduced."""
     if keepdims:
         return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
     return tuple(size for axis, size in enumerate(sizes) if axis not in axes)
@@ -77,6 +78,7 @@ def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
 
 
 def shifted(axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes of an example as axes of the batch's data."""
     return tuple(axis + 1 for axis in axes)
 
 
@@ -259,6 +261,7 @@ def no_options(**given: Any) -> None:
 
 
 def keep(keepdims: Any) -> bool:
+    """Whether `keepdims`, which NumPy may leave unsaid, is true."""
     return keepdims is not _NO and bool(keepdims)
 
 
@@ -304,6 +307,7 @@ def _np_all(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, *, w
 
 
 def one_axis(a: Any, axis: Any) -> int | None:
+    """The axis of argmax and its like, non-negative; None: of the flat array."""
     return None if axis is None else int(np.lib.array_utils.normalize_axis_index(axis, max(ndim_of(a), 1)))
 
 
