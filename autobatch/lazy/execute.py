@@ -60,11 +60,24 @@ class Wave:
         sigs: the signature number of each node; refs: the operands of each, one after the other.
         sources, rows: the external values; row -1 is the whole value.
         large: {ref: [array, example, met in several examples, aval, copy or None]} of large constants.
-        keep: objects whose id is in use.
+        keep: objects whose id is in use; entered: handles of values from outside, which let go of the wave after it.
         done: it was launched; `buffers`, `buffer_of` and `row_of` then say where each node's value is.
     """
 
-    __slots__ = ("buffer_of", "buffers", "done", "error", "keep", "large", "refs", "row_of", "rows", "sigs", "sources")
+    __slots__ = (
+        "buffer_of",
+        "buffers",
+        "done",
+        "entered",
+        "error",
+        "keep",
+        "large",
+        "refs",
+        "row_of",
+        "rows",
+        "sigs",
+        "sources",
+    )
 
     def __init__(self) -> None:
         self.sigs = array("q")
@@ -73,6 +86,7 @@ class Wave:
         self.rows: list[int] = []
         self.large: dict[int, list[Any]] = {}
         self.keep: list[Any] = []
+        self.entered: list[Any] = []
         self.done = False
         self.error: BaseException | None = None
         self.buffers: list[Any] = []
@@ -105,6 +119,10 @@ def launch_wave(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
         wave.done = True
         raise
     finally:
+        for handle in wave.entered:
+            if handle.wave is wave and handle.source is not None:  # else it was written to, and is a node now
+                handle.wave = None
+        wave.entered = []
         wave.sigs = wave.refs = array("q")
         wave.sources, wave.rows, wave.keep = [], [], []
         wave.large = {}

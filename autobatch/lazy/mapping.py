@@ -69,7 +69,10 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
 
     try:
         with _collector_paused():
-            results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result))
+            try:
+                results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result))
+            finally:
+                trace.close()
     except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
     else:

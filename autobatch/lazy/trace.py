@@ -220,6 +220,7 @@ class Trace:
         wave = self.wave
         arg.wave = wave
         arg.ref = ref = wave.external(arg.source, arg.row)
+        wave.entered.append(arg)
         return ref
 
     def _constant(self, arg: Any) -> tuple[Aval | None, int]:
@@ -371,6 +372,16 @@ class Trace:
         result = function(*values, **keywords)
         fell_back(why)
         return self.wrap(result)
+
+    def close(self) -> None:
+        """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
+        for handle in self._shared.values():
+            handle.wave = None
+        self._shared.clear()
+        self._memo.clear()
+        self._sigs.clear()
+        self.fast.clear()
+        self.views.clear()
 
     def to_networkx(self) -> Any:
         """The recorded graph, for a person to look at."""

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -122,20 +123,20 @@ def settled(trace: Trace, value: Any) -> Any:
 
 def finish(trace: Trace, value: Any) -> Any:
     """A result with plain arrays and scalars (arrays on a tape, under a gradient) instead of lazy ones."""
+    return rebuild(value, functools.partial(_finished, trace))
 
-    def leaf(x: Any) -> Any:
-        if type(x) is not LazyArray or x.trace is not trace:
-            return x.map_arrays(leaf) if isinstance(x, SparseRows) else x
-        if x.source is None:
-            trace.place(x)
-        source, row = x.source, x.row
-        if row < 0:
-            return source.copy() if row == -2 and type(source) is np.ndarray else source
-        if type(source) is not np.ndarray:
-            return row_p(source, row=row)
-        out = source[row]
-        if x.aval.ndim == 0:
-            return out if x.aval.scalar else np.array(out)
-        return out if out.flags.writeable else out.copy()
 
-    return rebuild(value, leaf)
+def _finished(trace: Trace, x: Any) -> Any:
+    if type(x) is not LazyArray or x.trace is not trace:
+        return x.map_arrays(functools.partial(_finished, trace)) if isinstance(x, SparseRows) else x
+    if x.source is None:
+        trace.place(x)
+    source, row = x.source, x.row
+    if row < 0:
+        return source.copy() if row == -2 and type(source) is np.ndarray else source
+    if type(source) is not np.ndarray:
+        return row_p(source, row=row)
+    out = source[row]
+    if x.aval.ndim == 0:
+        return out if x.aval.scalar else np.array(out)
+    return out if out.flags.writeable else out.copy()

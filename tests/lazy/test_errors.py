@@ -211,3 +211,36 @@ def test_floating_point_errors_follow_the_examples_errstate():
             return np.log(x)
 
     assert_same(ab.map(f, [-np.ones(2), np.ones(2)]), [np.full(2, np.nan), np.zeros(2)])
+
+
+def test_a_map_leaves_no_garbage():
+    def f(x, w, ids):
+        y = np.tanh(x @ (w * 2) + w[ids].sum(0))
+        return y * 2 if y.sum() > 0 else y[1:]
+
+    arguments = (vectors(10, 4), [W] * 10, [np.array([0, 1])] * 10)
+    ab.map(f, *arguments)
+    gc.collect()
+    gc.disable()
+    try:
+        ab.map(f, *arguments)
+        ab.map(lambda x, w: f(x, w, np.array([0])), arguments[0], w=W)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_a_value_that_is_kept_does_not_keep_the_others():
+    big = []
+
+    def f(x):
+        hidden = np.tanh(x)
+        big.append(weakref.ref(hidden))
+        for _ in range(3):
+            float(x[0] + 1)
+            assert hidden is None or hidden.source is None
+            hidden = None
+        return x * 2
+
+    ab.map(f, vectors(2, 4))
+    assert all(ref() is None for ref in big)
