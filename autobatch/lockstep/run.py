@@ -138,7 +138,7 @@ def _left(tree: Any, root: Root) -> Any:
         out = copy.copy(leaf)
         out.region = None
         if isinstance(leaf, MaskedBatch) and type(leaf.data) is PendingRows:
-            out.data = leaf.data._ab_force()
+            out.data = leaf.data._ab_force()  # type: ignore[attr-defined]
         return out
 
     tree = settle(tree)

@@ -8,7 +8,7 @@ import ast
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.errors import NeedsLoop
+from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.runtime import NAMES
 from autobatch.rewrite.comprehensions import Comprehensions
@@ -87,13 +87,16 @@ def source(function: Any) -> str:
     function = getattr(function, "__wrapped__", function)
     code = getattr(function, "__code__", None)
     if code is None:
-        raise NeedsLoop(f"{function!r} is no function written in Python")
-    if is_library(code.co_filename):
-        raise NeedsLoop(f"{function.__qualname__} belongs to a library, which is not rewritten")
-    convert(function)
-    tree = _cache[id(code)].tree
-    assert tree is not None
-    return ast.unparse(tree)
+        raise UnsupportedError(f"{function!r} is no function written in Python")
+    try:
+        rewritten = convert(function)
+    except NeedsLoop as error:
+        raise UnsupportedError(str(error)) from None
+    if rewritten is None:
+        raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
+    if rewritten is function:
+        raise UnsupportedError(f"{function.__qualname__} is rewritten code itself")
+    return ast.unparse(_cache[id(code)].tree or ast.Module([], []))
 
 
 def _convert(function: FunctionType) -> _Converted:

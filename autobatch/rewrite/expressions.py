@@ -137,7 +137,7 @@ class Guards(ast.NodeTransformer):
             node.handlers.insert(0, guard.handlers[0])
         return node
 
-    def visit_With(self, node: ast.With) -> Any:  # noqa: N802
+    def visit_With(self, node: ast.With) -> Any:
         self.generic_visit(node)
         for item in node.items:
             item.context_expr = expression("_ab_context(MANAGER)", item.context_expr, MANAGER=item.context_expr)

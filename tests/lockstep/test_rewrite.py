@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
-from autobatch.errors import NeedsLoop
+from autobatch.errors import UnsupportedError
 from autobatch.rewrite.convert import PASSES, convert, source
 from autobatch.rewrite.liveness import annotate
 from autobatch.rewrite.quote import statements
@@ -230,7 +230,7 @@ def test_rewritten_code_on_plain_values_is_the_function():
 
 
 def test_no_source_for_a_library_function():
-    with pytest.raises(NeedsLoop, match="belongs to a library"):
+    with pytest.raises(UnsupportedError, match="belongs to a library"):
         source(textwrap.dedent)
 
 
