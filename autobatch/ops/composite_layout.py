@@ -217,7 +217,10 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 
 
 _first_p = elementwise(
-    lambda x, y: np.broadcast_arrays(x, y)[0], lambda ct, out, x, y: ct, None, name="broadcast_against"
+    lambda x, y: np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(y))),
+    lambda ct, out, x, y: ct,
+    None,
+    name="broadcast_against",
 )
 
 
