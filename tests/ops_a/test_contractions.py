@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from autobatch.batches.masked import MaskedBatch
 from autobatch.core.op import Op
 from autobatch.errors import ShapeError
-from autobatch.ops import contractions
+from autobatch.ops import contractions, nn
 from tests.ops_a.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)
@@ -158,3 +159,17 @@ def test_a_shared_weight_makes_one_tall_product(monkeypatch):
     monkeypatch.setattr(contractions.np, "matmul", counting)
     contractions.matmul_p(x, w)
     assert calls == [[(20, 4), (4, 3)]]
+
+
+def test_a_batch_of_no_examples():
+    none = MaskedBatch(np.zeros((0, 4, 3)), lengths=np.zeros(0, int))
+    w = np.ones((3, 2))
+    for out, ndim in ((none @ w, 2), (w.T @ none.T, 2), (none @ none.T, 2), (np.einsum("ti,ti->i", none, none), 1)):
+        assert out.batch_size == 0
+        assert out.ndim == ndim
+    for f in (nn.softmax, nn.gelu, nn.layer_norm, nn.logsumexp):
+        assert f(none).batch_size == 0
+    assert nn.softmax(none, axis=0).batch_size == 0
+    ids = MaskedBatch(np.zeros((0, 4), int), lengths=np.zeros(0, int))
+    assert nn.cross_entropy(none, ids).batch_size == 0
+    assert nn.one_hot(ids, 3).ndim == 2
