@@ -36,8 +36,7 @@ def bag(rows, mode, weights=None):
 def bags(table, ids, offsets, mode, weights=None):
     """Each bag ids[offsets[b]:offsets[b + 1]], one after the other."""
     out = [
-        bag(table[ids[a:b]], mode, None if weights is None else weights[a:b])
-        for a, b in itertools.pairwise(offsets)
+        bag(table[ids[a:b]], mode, None if weights is None else weights[a:b]) for a, b in itertools.pairwise(offsets)
     ]
     return np.stack(out) if out else np.zeros((0, table.shape[1]), table.dtype)
 
