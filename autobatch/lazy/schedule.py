@@ -8,11 +8,15 @@ By depth: calls of one signature at one depth. By agenda (Neubig et al. 2017, "O
 computation graphs"): of the signatures that have calls ready, launch the one whose calls have the least average depth.
 """
 
+from typing import Any
+
 import numpy as np
 
 from autobatch.kernels.jit import jit
 
 __all__ = ["refine", "schedule"]
+
+_SMALL = 64  # nodes
 
 
 def schedule(
@@ -28,13 +32,17 @@ def schedule(
     >>> order.tolist(), starts.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    depth = node_depths(offsets, refs)
+    kernels: tuple[Any, ...] = (node_depths, by_depth, by_agenda)
+    if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # not worth compiling for
+        kernels = tuple(kernel.py_func for kernel in kernels)
+    find_depths, depth_order, agenda_order = kernels
+    depth = find_depths(offsets, refs)
     if policy == "depth":
-        return by_depth(sigs, depth, num_sigs)
-    agenda = by_agenda(sigs, offsets, refs, depth, num_sigs)
+        return depth_order(sigs, depth, num_sigs)
+    agenda = agenda_order(sigs, offsets, refs, depth, num_sigs)
     if policy == "agenda":
         return agenda
-    depths = by_depth(sigs, depth, num_sigs)
+    depths = depth_order(sigs, depth, num_sigs)
     return agenda if len(agenda[1]) < len(depths[1]) else depths
 
 
