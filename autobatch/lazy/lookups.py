@@ -40,7 +40,10 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
             if index.ndim == 1 and index.dtype.kind in "iu" and _from_zero(table, index):
                 return _put_off(trace, table, index.astype(np.int64), None)
         elif (kind is int or kind is np.int64) and 0 <= index < aval.shape[0]:
-            return _row(table, np.int64(index))
+            out = _row(trace, table, np.int64(index))
+            if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
+                out._view = _SHARED
+            return out
     return _read_now(table, index)
 
 
@@ -49,11 +52,16 @@ def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
     return getattr(table.source, "_ab_lookup", None) is not None or len(ids) == 0 or int(ids.min()) >= 0
 
 
-def _row(table: LazyArray, index: np.int64) -> Any:
+def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
     """One row of a shared table; the id is an operand, so all such reads go together."""
+    wave = trace.wave
+    key = (table.aval, "row")
+    sig = trace.views.get(key)
+    if sig is not None and (table.wave is wave or trace.enter(table)):
+        return trace.append_two(wave, sig, table.ref, wave.external(index, -1))
     out = lookup_p(table, index)
-    if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
-        out._view = _SHARED
+    if type(out) is LazyArray and out.wave is trace.wave:
+        trace.views[key] = trace.signature_of(out)
     return out
 
 
@@ -65,7 +73,7 @@ def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
         return rows[index]
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")
-    return lookup_p(table, ids[index])
+    return _row(trace, table, ids[index])
 
 
 def _put_off(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:
