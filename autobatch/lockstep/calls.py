@@ -7,10 +7,11 @@ before it has done anything.
 
 import dataclasses
 import functools
+import operator
 import random
 import sys
 import sysconfig
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ _CHANGES = {
 _WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HARMLESS = (*_IMMUTABLE, np.ndarray, Batch)
+_KNOWN = (*_IMMUTABLE, np.ndarray, list, dict, set, tuple)
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("lockstep")]
 _library_files: dict[str, bool] = {}
@@ -199,9 +201,10 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if base is np.ndarray and is_batched_tree(args):
                 raise NeedsLoop("an array of the call takes a value per example")
             return f(*args, **kwargs)
+    if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
+        require_own(holder, f".{f.__name__}()")
+        return f(*_plain_arguments(args), **kwargs)
     if not is_batched_tree((args, kwargs)):
-        if not isinstance(holder, (*_IMMUTABLE, np.ndarray, *_CHANGES, tuple)):
-            require_own(holder, f".{f.__name__}()")
         return f(*_plain_arguments(args), **kwargs)
     if isinstance(holder, np.ndarray):
         function = getattr(np, f.__name__, None)
@@ -254,6 +257,8 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):
         return _instance(f, args, kwargs)
+    if isinstance(f, MethodDescriptorType) and args:
+        return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
     if isinstance(f, Op):
         return f(*args, **kwargs)
     function = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
@@ -276,7 +281,7 @@ def _library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"{module}.{name} draws random numbers")
     if module.split(".")[0] in _OUTSIDE:
         raise NeedsLoop(f"{module}.{name} acts outside the call")
-    args = tuple(map(unwrapped, args))
+    given, args = args, tuple(map(unwrapped, args))
     kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
     batched = is_batched_tree((args, kwargs))
     for leaf in leaves((args, kwargs)):
@@ -284,16 +289,22 @@ def _library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             raise NeedsLoop(f"{name} calls a function on values that differ by example")
         if not (isinstance(leaf, _HARMLESS) or is_boxed(leaf) or callable(leaf)):
             require_own(leaf, f"{name}()")
-    for arg in (*args, *kwargs.values()):
-        if is_node(arg) and not isinstance(arg, tuple) and not batched and _may_change(f):
-            require_own(arg, f"{name}()")
+    changeable = [arg for arg in (*args, *kwargs.values()) if is_node(arg) and not isinstance(arg, tuple)]
+    if changeable and _may_change(f):
+        raise NeedsLoop(f"{name}() changes its argument")
     if not batched:
         out = f(*map(converted, args), **{key: converted(value) for key, value in kwargs.items()})
+        for old, new in zip(given, args, strict=True):  # a list of ours went in as a copy
+            if type(old) is LaneList and (len(old) != len(new) or any(map(operator.is_not, old, new))):
+                raise NeedsLoop(f"{name}() changes its argument")
         return remember(out) if hasattr(out, "__next__") else out
     if captures_lanes(f):
         raise NeedsLoop(f"{name} has captured values that differ by example")
     fell_back(f"{name} has no form for values that differ by example")
-    return stack_results(per_lane(f, args, kwargs))
+    results = per_lane(f, args, kwargs)
+    if changeable and all(result is None for result in results):
+        raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
+    return stack_results(results)
 
 
 def _may_change(f: Any) -> bool:

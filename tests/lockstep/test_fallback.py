@@ -1,6 +1,8 @@
 """What lanes cannot do together: the loop, its warning, its errors, and that nothing outside happens twice."""
 
+import collections
 import contextlib
+import heapq
 import math
 import random
 import statistics
@@ -337,6 +339,28 @@ def test_a_librarys_context_manager_is_entered_once():
             return np.log(x)
 
     equals_loop(f, ragged(3, 1, 0))
+
+
+def test_containers_of_the_standard_library_change_for_each_example():
+    def last_two(xs):
+        recent, heap, kept = collections.deque(maxlen=2), [], []
+        for x in xs:
+            recent.append(x)
+        for i in range(3):
+            heapq.heappush(heap, (i * len(xs), -i))
+            list.append(kept, i)
+        return list(recent), heapq.heappop(heap), kept
+
+    equals_loop(last_two, XS, falls_back=True)
+
+    def alike(x):
+        recent, kept = collections.deque(maxlen=2), []
+        for i in range(3):
+            recent.append(x * i)
+            list.append(kept, i)
+        return list(recent), kept
+
+    equals_loop(alike, XS)
 
 
 def test_a_container_of_the_users_own():
