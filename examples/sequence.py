@@ -17,7 +17,7 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 48
         return {"w": weights(size, 3 * size), "u": weights(size, 3 * size), "b": np.zeros(3 * size, np.float32)}
 
     return {
-        "emb": ab.EmbeddingTable(rng.normal(0, 0.5, (num_ids, size)).astype(np.float32)),
+        "emb": ab.EmbeddingTable(rng.normal(0, 0.1, (num_ids, size)).astype(np.float32)),
         "forward": direction(),
         "backward": direction(),
         "w": weights(2 * size, num_labels),

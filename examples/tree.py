@@ -15,7 +15,7 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 12
         return rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32)
 
     return {
-        "emb": ab.EmbeddingTable(rng.normal(0, 0.5, (num_ids, size)).astype(np.float32)),
+        "emb": ab.EmbeddingTable(rng.normal(0, 0.1, (num_ids, size)).astype(np.float32)),
         "w": weights(size, 4 * size),
         "u": weights(size, 3 * size),
         "u_forget": weights(size, size),
