@@ -41,7 +41,7 @@ class ForcedValueError(TypeError):
     """A value was needed as a plain number or array where only a gradient-carrying one exists."""
 
 
-class NeedsLoop(UnsupportedError):
+class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
     """Raised inside a lock-step run to say: this cannot run for all lanes at once, run a loop over the examples.
 
     It is raised before anything outside the run was changed, so the loop starts from the state the caller left.

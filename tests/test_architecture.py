@@ -46,7 +46,7 @@ NAMESPACES = {"testing", "optim"}
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
-    ("autobatch.lazy.trace", "networkx"): "only for what a person looks at",
+    ("autobatch.lazy.drawing", "networkx"): "only for what a person looks at",
     ("autobatch.testing.strategies", "hypothesis"): "only tests have it",
 }
 

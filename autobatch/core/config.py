@@ -33,7 +33,7 @@ class Config:
     warn: bool = True
 
 
-_current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())
+_current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())  # noqa: B039
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
 _SCHEDULERS = ("depth", "agenda", "auto")
 

@@ -1,7 +1,7 @@
 """Where a batch stands: the region of the lock-step run that is current, and the example that is current elsewhere.
 
 A region is a set of lanes that run the same statements. A `MaskedBatch` remembers the region it was made in; an op in
-a narrower region narrows it first (`Region.narrow`). Outside lock-step there is no region and batches must agree in size.
+a narrower region narrows it first (`Region.narrow`). Outside lock-step there is no region: batches must agree in size.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class Example:
         calls: how many random calls it has made; an array of them in lock-step.
     """
 
-    __slots__ = ("index", "calls")
+    __slots__ = ("calls", "index")
 
     def __init__(self, index: Any = 0, calls: Any = 0) -> None:
         self.index = index

@@ -49,7 +49,7 @@ class Op:
         data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
     """
 
-    __slots__ = ("name", "impl", "rule", "vjp", "ragged", "data_dependent", "kind", "pad")
+    __slots__ = ("data_dependent", "impl", "kind", "name", "pad", "ragged", "rule", "vjp")
 
     def __init__(
         self,

@@ -99,7 +99,7 @@ def _rebuild_dict(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
 
 
 def _rebuild_dataclass(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
-    out = object.__new__(kind)  # no __init__: init=False fields and __post_init__ checks must not run again
+    out: Any = object.__new__(kind)  # no __init__: init=False fields and __post_init__ checks must not run again
     for name, value in items:
         object.__setattr__(out, name, value)
     return out

@@ -1,5 +1,6 @@
 """What is known of a recorded value before it exists, and how the result of an op is foreseen."""
 
+import marshal
 import threading
 import warnings
 from collections.abc import Sequence
@@ -9,7 +10,9 @@ import numpy as np
 
 from autobatch.core.op import Op
 
-__all__ = ["Aval", "Weak", "aval_of", "foresee", "freeze", "shared_aval"]
+__all__ = ["Aval", "Weak", "aval_of", "foresee", "freeze", "frozen", "shared_aval", "with_length", "without_length"]
+
+_MARSHALLED = frozenset((int, float, complex, bool, str, type(None)))
 
 
 class Aval:
@@ -153,3 +156,25 @@ def _aval_of_result(result: Any) -> Aval | None:
     if type(result) is np.ndarray and result.dtype.kind in "biufc":
         return aval_of(result.shape, result.dtype)
     return None
+
+
+def frozen(params: dict[str, Any]) -> Any:
+    """A hashable form of attributes that tells 1, 1.0 and True apart."""
+    items = tuple(params.items())
+    for value in params.values():
+        kind = type(value)
+        if kind not in _MARSHALLED and (kind is not tuple or any(type(part) not in _MARSHALLED for part in value)):
+            return freeze(items)
+    return marshal.dumps(items, 2)  # the quickest; version 2 writes equal values alike
+
+
+def without_length(aval: Any) -> Any:
+    """The kind of a ragged operand: its first length left out."""
+    return aval if type(aval) is Weak or aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
+
+
+def with_length(aval: Any, arg: Any) -> Any:
+    """The kind of one actual ragged operand."""
+    if type(aval) is Weak or aval.shared:
+        return aval
+    return aval_of(tuple(arg.shape), np.dtype(arg.dtype))

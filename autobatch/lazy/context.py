@@ -7,6 +7,7 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.drawing import to_networkx
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.values import finish, rebuild
@@ -75,7 +76,7 @@ class Lazy:
         Nodes are numbers with the attributes `op`, `signature`, `shape` and `dtype`; an edge leads from an operand to
         its user.
         """
-        return self._trace.to_networkx()
+        return to_networkx(self._trace)
 
 
 def lazy() -> Lazy:

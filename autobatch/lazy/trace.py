@@ -5,7 +5,6 @@ an external value (~i is entry i of the externals): a constant, an input, a shar
 """
 
 import copy
-import marshal
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import map_tree
 from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import WEAK, Aval, Weak, aval_of, foresee, freeze, shared_aval
+from autobatch.lazy.aval import WEAK, Aval, aval_of, foresee, frozen, shared_aval, with_length, without_length
 from autobatch.lazy.execute import Signature, Wave, launch_wave
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.stats import Stats
@@ -25,7 +24,6 @@ from autobatch.lazy.stats import Stats
 __all__ = ["Trace"]
 
 _SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
-_MARSHALLED = frozenset((int, float, complex, bool, str, type(None)))
 _new = object.__new__
 
 
@@ -35,6 +33,7 @@ class Trace:
     Attributes:
         level: its rank among interpreters.
         wave: what was recorded since the last launch.
+        table: the signatures, by their number.
         example: the index of the running example, -1 outside `ab.map`.
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
         failed: why the whole run must be repeated as a loop, if it must.
@@ -48,13 +47,13 @@ class Trace:
         "_room",
         "_shared",
         "_sigs",
-        "_table",
         "example",
         "failed",
         "fast",
         "level",
         "park",
         "stats",
+        "table",
         "views",
         "wave",
     )  # fmt: skip
@@ -66,7 +65,7 @@ class Trace:
         self.failed: BaseException | None = None
         self.stats = Stats()
         self._sigs: dict[tuple[Any, ...], Signature | None] = {}
-        self._table: list[Signature] = []
+        self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
         self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._memo: dict[Any, LazyArray] = {}
@@ -135,14 +134,14 @@ class Trace:
         wave = self.wave
         return (
             out.ref == len(wave.sigs) - 1
-            and len(self._table[wave.sigs[-1]].avals) == 1
+            and len(self.table[wave.sigs[-1]].avals) == 1
             and wave.refs[-1] == operand.ref
-            and self._table[wave.sigs[-1]].avals[0] is operand.aval
+            and self.table[wave.sigs[-1]].avals[0] is operand.aval
         )
 
     def signature_of(self, handle: LazyArray) -> Signature:
         """The signature of a node of the current wave."""
-        return self._table[self.wave.sigs[handle.ref]]
+        return self.table[self.wave.sigs[handle.ref]]
 
     def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for arg in args:
@@ -171,13 +170,13 @@ class Trace:
         if op.ragged:
             for position in op.ragged:
                 if position < len(args):
-                    key[position + 1] = _without_length(key[position + 1])
+                    key[position + 1] = without_length(key[position + 1])
         if params:
             try:
                 if op.kind == "index":  # specs and shapes: integers only
                     key.append(tuple(params.values()))
                 else:
-                    key.append(_frozen(params))
+                    key.append(frozen(params))
             except TypeError:  # an attribute that cannot be compared
                 return self.run_now(op, args, params)
         interned = tuple(key)
@@ -195,12 +194,12 @@ class Trace:
         avals = key[1 : len(args) + 1]
         out = None
         if not op.data_dependent:
-            actual = [_with_length(aval, arg) for aval, arg in zip(avals, args, strict=True)] if op.ragged else avals
+            actual = [with_length(aval, arg) for aval, arg in zip(avals, args, strict=True)] if op.ragged else avals
             out = foresee(op, params, key[len(args) + 1 :], actual)
         sig = None
         if out is not None:
-            sig = Signature(op, dict(params), avals, out, len(self._table), user_line())
-            self._table.append(sig)
+            sig = Signature(op, dict(params), avals, out, len(self.table), user_line())
+            self.table.append(sig)
         self._sigs[key] = sig
         if sig is not None and not sig.shared and not params and not op.ragged:
             self.fast[key] = sig
@@ -383,44 +382,9 @@ class Trace:
         self.fast.clear()
         self.views.clear()
 
-    def to_networkx(self) -> Any:
-        """The recorded graph, for a person to look at."""
-        import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
-
-        graph = networkx.DiGraph()
-        at = 0
-        for node, number in enumerate(self.wave.sigs):
-            sig = self._table[number]
-            graph.add_node(node, op=sig.op.name, signature=sig.text, shape=sig.out.shape, dtype=str(sig.out.dtype))
-            for ref in self.wave.refs[at : at + len(sig.avals)]:
-                if ref >= 0:
-                    graph.add_edge(ref, node)
-            at += len(sig.avals)
-        return graph
-
     def launch(self) -> None:
         """Launch what was recorded, and start afresh."""
         wave = self.wave
         if len(wave.sigs):
             self._start_wave()
-            launch_wave(wave, self._table, self.stats)
-
-
-def _frozen(params: dict[str, Any]) -> Any:
-    """A hashable form of attributes that tells 1, 1.0 and True apart."""
-    items = tuple(params.items())
-    for value in params.values():
-        kind = type(value)
-        if kind not in _MARSHALLED and (kind is not tuple or any(type(part) not in _MARSHALLED for part in value)):
-            return freeze(items)
-    return marshal.dumps(items, 2)  # the quickest; version 2 writes equal values alike
-
-
-def _without_length(aval: Any) -> Any:
-    return aval if type(aval) is Weak or aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
-
-
-def _with_length(aval: Any, arg: Any) -> Any:
-    if type(aval) is Weak or aval.shared:
-        return aval
-    return aval_of(tuple(arg.shape), np.dtype(arg.dtype))
+            launch_wave(wave, self.table, self.stats)
