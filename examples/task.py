@@ -9,7 +9,8 @@ From the functions of a folder:
    their token trigrams, the first stays.
 4. The labels are the most frequent first words of what is left.
 5. Files, never functions, are held out, chosen at random so that each label has about its share.
-6. The vocabularies are made of the training files alone: what occurs thrice (words) or twice (symbols). The rest is `<unknown>`, id 0.
+6. The vocabularies are made of the training files alone: what occurs thrice (words) or twice (symbols). The rest is
+   `<unknown>`, id 0.
 
 The words of a body are the distinct words of its names, its keywords, and the distinct pairs of two that follow each
 other, as in fastText. Long bodies are cut: to the first `MAX_WORDS` words, `MAX_TOKENS` tokens and `MAX_NODES` nodes

@@ -1,0 +1,76 @@
+"""The models: each batched way equals the loop, and training learns."""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from examples.demo import main
+from examples.task import load
+from examples.train import MODELS, batched_step, check_equal, labels_of, loop_step, scaled
+
+NAMES = [model.name for model in MODELS]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Sixteen files whose functions have bodies of many lengths; the verb decides the last statement."""
+    root = tmp_path_factory.mktemp("sources")
+    ends = {"get": "return self.a", "set": "self.b = x", "check": "raise Wrong(x)"}
+    for i in range(16):
+        text = ""
+        for j, (verb, end) in enumerate(ends.items()):
+            steps = "".join(f"    y{k} = x.part{i}{j}(z{k}, w{i})\n" for k in range(1 + (i + j) % 4))
+            text += f"def {verb}_{i}(self, x):\n{steps}    {end}\n"
+        (root / f"f{i}.py").write_text(text)
+    return root
+
+
+@pytest.fixture(scope="module")
+def task(folder):
+    return load(folder)
+
+
+def start(model, task):
+    return model.init(np.random.default_rng(0), len(model.ids(task)), len(task.labels), size=8)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
+def test_batched_equals_the_loop(model, task):
+    few = task.train[:3]
+    xs, labels = [model.inputs(example) for example in few], [example.label for example in few]
+    report = ab.testing.assert_equivalent(model.loss, xs, labels, params=start(model, task))
+    assert not report.fallbacks
+
+
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
+def test_batched_and_loop_steps_agree(model, task):
+    xs, labels = [model.inputs(example) for example in task.train[:6]], labels_of(task.train[:6])
+    params = start(model, task)
+    batched, loop = batched_step(model, xs, labels, params), loop_step(model, xs, labels, params)
+    check_equal(batched, loop)
+    with pytest.raises(AssertionError, match="gradient of params"):
+        check_equal(batched, (loop[0], scaled(loop[1], 2.0)))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
+def test_steps_reduce_the_loss(model, task):
+    xs, labels = [model.inputs(example) for example in task.train[:12]], labels_of(task.train[:12])
+    params, optimizer = start(model, task), ab.optim.Adam(lr=1e-2)
+    state, losses = optimizer.init(params), []
+    for _ in range(5):
+        loss, grads = batched_step(model, xs, labels, params)
+        params, state = optimizer.update(params, grads, state)
+        losses.append(float(loss))
+    assert losses[-1] < losses[0]
+
+
+def test_the_demo_runs_on_another_folder(folder, capsys):
+    assert main([str(folder), "--quick"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in NAMES)
+    assert "held-out function" in out
+
+
+def test_the_demo_says_what_is_wrong_with_a_folder(tmp_path, capsys):
+    assert main([str(tmp_path)]) == 2
+    assert "usable functions" in capsys.readouterr().err
