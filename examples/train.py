@@ -73,10 +73,10 @@ SEQUENCE = Model(
     inputs=lambda example: example.tokens,
     ids=lambda task: task.symbols,
     batch_size=64,
-    epochs=8,
-    lr=3e-3,
+    epochs=14,
+    lr=1e-2,
     target=20,
-    dropout=0.1,
+    dropout=0.25,
 )
 TREE = Model(
     "Tree-LSTM",
@@ -87,8 +87,8 @@ TREE = Model(
     inputs=lambda example: example.tree,
     ids=lambda task: task.symbols,
     batch_size=64,
-    epochs=6,
-    lr=3e-3,
+    epochs=8,
+    lr=6e-3,
     target=5,
 )
 MODELS = (BAG, SEQUENCE, TREE)
