@@ -14,7 +14,6 @@ class Node:
     children: tuple["Node", ...] = ()
 
 
-
 def random_tree(rng, size):
     if size <= 1:
         return Node(int(rng.integers(10)))
