@@ -200,7 +200,7 @@ class Speed:
 
 
 def measure_speed(model: Model, task: Task, *, seconds: float = 4.0, seed: int = 0) -> Speed:
-    """Time a batch of training both ways in turn, optimiser step included: three times, and on until `seconds` are over.
+    """Time a batch of training both ways in turn, optimiser step included: at least three times, and for `seconds`.
 
     The batch is the middle one of the training functions in order of size. Before the clock starts both ways run once,
     and their losses and gradients are compared.
