@@ -5,6 +5,7 @@ basic index (a view); slices that fall differently in each example are a gather 
 integers that differ between examples, are one gather of rows.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +28,13 @@ def getitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     x, *index = operands
     spec: Spec = params["spec"]
     if isinstance(x, Batched):
-        basic = basic_index(x.sizes, spec, index)
+        if not index and Lengths not in map(type, x.sizes):
+            basic = _basic_static(x.sizes, spec)
+        else:
+            basic = basic_index(x.sizes, spec, index)
         if basic is not None:
+            if is_boxed(x.data):  # the batch axis whole, and no second reading of the index
+                return Batched(op(x.data, *index, spec=(FULL, *spec)), basic[1])
             return Batched(x.data[basic[0]], basic[1])
         data, sizes = x.data, x.sizes
     else:
@@ -77,6 +83,12 @@ def basic_index(
             out.append(slice(start, stop, step))
         axis += 1
     return tuple(out), tuple(new)
+
+
+@functools.lru_cache(maxsize=4096)
+def _basic_static(sizes: tuple[Size, ...], spec: Spec) -> tuple[tuple[Any, ...], tuple[Size, ...]] | None:
+    """`basic_index` where nothing differs between examples."""
+    return basic_index(sizes, spec, ())
 
 
 def _check_lanes(at: int, lengths: np.ndarray, axis: int) -> None:

@@ -25,6 +25,7 @@ __all__ = ["FULL", "Spec", "build", "is_basic", "is_static", "parse"]
 
 Spec = tuple[tuple[Any, ...], ...]
 FULL = ("s", None, None, None)
+_KNOWN = frozenset((int, type(None)))
 _INT = ("i",)
 _ARRAY = ("a",)
 _NEW = ("n",)
@@ -77,6 +78,8 @@ def parse(x: Any, index: Any) -> tuple[Spec, list[Any]]:
 
 def _slice(item: slice, operands: list[Any]) -> tuple[Any, ...]:
     bounds = (item.start, item.stop, item.step)
+    if _KNOWN.issuperset(map(type, bounds)):
+        return ("s", *bounds)
     if any(rank_of(bound) == BATCH_RANK for bound in bounds):
         for bound in bounds:
             if bound is not None:
