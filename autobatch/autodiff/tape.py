@@ -15,6 +15,7 @@ from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.op import Op, next_level
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
+from autobatch.ops.table import name_of
 
 __all__ = ["Tape", "TapeArray"]
 
@@ -156,10 +157,9 @@ class TapeArray(ArrayFace):
         return TapeArray(tape, len(nodes) - 1, out)
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> NoReturn:
-        name = getattr(function, "__name__", str(function))
         raise UnsupportedError(
-            f"no gradient for np.{name}{f': {reason}' if reason else ''}; write it in functions that have one, or keep "
-            "it outside the differentiated function"
+            f"no gradient for {name_of(function)}{f': {reason}' if reason else ''}; write it in functions that have "
+            "one, or keep it outside the differentiated function"
         )
 
     def _ab_rebind(self, new: Any) -> None:

@@ -11,6 +11,7 @@ from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.results import name_lane, per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.ops.face import ArrayFace
+from autobatch.ops.table import no_rule
 
 __all__ = ["ArrayBatch"]
 
@@ -25,8 +26,7 @@ class ArrayBatch(ArrayFace, Batch):
     __slots__ = ()
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        name = getattr(function, "__name__", repr(function))
-        return loop_over_examples(function, args, kwargs, reason or f"{name} has no batching rule")
+        return loop_over_examples(function, args, kwargs, no_rule(function, reason))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if FORMS["objects"] in types:

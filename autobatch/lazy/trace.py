@@ -20,6 +20,7 @@ from autobatch.lazy.aval import WEAK, Aval, aval_of, foresee, frozen, shared_ava
 from autobatch.lazy.execute import Signature, Wave, launch_wave
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.stats import Stats
+from autobatch.ops.table import no_rule
 
 __all__ = ["Trace"]
 
@@ -360,8 +361,7 @@ class Trace:
 
     def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
         """A NumPy function without a rule: runs on real values, example by example."""
-        name = getattr(function, "__name__", str(function))
-        why = f"np.{name} has no batching rule{f' ({reason})' if reason else ''}"
+        why = no_rule(function, reason)
         self.stats.fallbacks[why] += 1
 
         def leaf(x: Any) -> Any:

@@ -38,7 +38,7 @@ def iterate(x: Any) -> Iterator[Any]:
 
 def _op(ufunc: Any) -> Callable[..., Any]:
     def undeclared(*operands: Any) -> Any:
-        return refuse(ufunc, operands, {}, f"np.{ufunc.__name__} has no batching rule")
+        return refuse(ufunc, operands, {}, "")
 
     return UFUNCS.get(ufunc, undeclared)
 
@@ -129,7 +129,7 @@ class ArrayFace(ArrayMethods):
         creation = twin(func)
         if creation is not None:
             return creation(*args, **kwargs)
-        return refuse(func, args, kwargs, reason(func) or f"np.{func.__name__} has no batching rule")
+        return refuse(func, args, kwargs, reason(func) or "")
 
     def __getitem__(self, index: Any) -> Any:
         return getitem(self, index)
@@ -199,6 +199,6 @@ def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
     if ufunc not in (np.add, np.subtract) or not is_boxed(target):
         if not is_boxed(target) and rank_of(top_box((inputs,))) == BATCH_RANK:
             raise NeedsLoop("np.add.at into an array that the examples share")
-        refuse(ufunc.at, inputs, {}, f"np.{ufunc.__name__}.at has no batching rule")
+        refuse(ufunc.at, inputs, {}, "")
         return
     add_at(target, index, values[0] if ufunc is np.add else -values[0])

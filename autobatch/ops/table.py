@@ -14,6 +14,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from autobatch.core.op import Op, rank_of
 from autobatch.errors import UnsupportedError
 
@@ -24,6 +26,8 @@ __all__ = [
     "UNSUPPORTED",
     "Declined",
     "implements",
+    "name_of",
+    "no_rule",
     "refuse",
     "top_box",
     "ufunc_table",
@@ -76,14 +80,46 @@ def _guarded(implementation: Callable[..., Any], function: Callable[..., Any]) -
     return call
 
 
+def name_of(function: Any) -> str:
+    """What a person calls a function, for messages.
+
+    >>> import numpy as np
+    >>> name_of(np.linalg.svd), name_of(np.sin), name_of(np.add.reduceat), name_of(len)
+    ('np.linalg.svd', 'np.sin', 'np.add.reduceat', 'len')
+    """
+    name = getattr(function, "__name__", None) or repr(function)
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, np.ufunc):
+        return f"np.{owner.__name__}.{name}"
+    package, _, module = (getattr(function, "__module__", None) or "").partition(".")
+    return ".".join(part for part in ("np", module, name) if part) if package == "numpy" else name
+
+
+def no_rule(function: Any, reason: str = "") -> str:
+    """Says that a call has no batched form, and why; a reason that names the call itself stands alone.
+
+    >>> import numpy as np
+    >>> no_rule(np.linalg.svd, "it is a factorisation")
+    'np.linalg.svd has no batching rule (it is a factorisation)'
+    >>> no_rule(np.histogram, "np.histogram whose range follows from the data")
+    'np.histogram whose range follows from the data'
+    """
+    if reason.startswith("np."):
+        return reason
+    return f"{name_of(function)} has no batching rule{f' ({reason})' if reason else ''}"
+
+
 def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
-    """Let the innermost interpreter among the arguments decide about a call that has no op; plain arguments: NumPy."""
+    """Let the innermost interpreter among the arguments decide about a call that has no op; plain arguments: NumPy.
+
+    `reason` is as `no_rule` takes it.
+    """
     box = top_box((args, kwargs))
     if box is None:
         return function(*args, **kwargs)
     unsupported = getattr(box, "_ab_unsupported", None)
     if unsupported is None:
-        raise UnsupportedError(f"{getattr(function, '__name__', function)}: {reason}")
+        raise UnsupportedError(no_rule(function, reason))
     return unsupported(function, args, kwargs, reason)
 
 
