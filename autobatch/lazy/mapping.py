@@ -1,10 +1,9 @@
 """`ab.map`: one function, many examples, grouped as they go."""
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from autobatch.core.collector import collector_paused
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example
 from autobatch.core.op import BATCH_RANK, rank_of
@@ -14,7 +13,7 @@ from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.values import finish, settled, wrap_example, wrap_shared
 
-__all__ = ["map", "map_with_stats"]
+__all__ = ["examples_in", "map", "map_with_stats"]
 
 
 def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[Any]:
@@ -33,7 +32,7 @@ def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[A
         A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
 
     Raises:
-        ShapeError: the sequences differ in length.
+        ShapeError: the sequences differ in length. UnsupportedError: no sequence, or one that is none, as a dict.
         Exception: whatever `f` raises for the first example that fails, with a note that names its index.
 
     >>> import numpy as np
@@ -47,7 +46,7 @@ def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[A
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
     function = _undecorated(f)
-    columns = [_elements(sequence) for sequence in example_sequences]
+    columns = [examples_in(sequence) for sequence in example_sequences]
     count = _common_length(columns)
     outer = active_trace()
     if outer is not None and outer.park is not None:
@@ -68,7 +67,7 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
                 raise note_example(error, index)  # noqa: B904 - the same error, with its note
 
     try:
-        with _collector_paused():
+        with collector_paused():
             try:
                 results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result))
             finally:
@@ -105,19 +104,26 @@ def _map_inside(
 
 def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that `ab.batch` decorated; any other function as it is."""
-    return f.__wrapped__ if getattr(f, "_ab_batch", False) else f  # type: ignore[attr-defined]
+    return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
 
-def _elements(sequence: Any) -> list[Any]:
+def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
+    """The examples of a sequence, an iterable or a batch; `taker` is what the message says was called.
+
+    Raises:
+        UnsupportedError: not iterable, or a dict, whose keys are never the examples.
+    """
     if rank_of(sequence) == BATCH_RANK:
         return sequence.examples()
-    try:
-        return list(sequence)
-    except TypeError as error:
-        raise UnsupportedError(
-            f"ab.map takes sequences of examples by position; got {type(sequence).__name__}: "
-            "give what all examples share by keyword"
-        ) from error
+    if not isinstance(sequence, Mapping):
+        try:
+            return list(sequence)
+        except TypeError:
+            pass
+    raise UnsupportedError(
+        f"{taker} takes sequences of examples by position; got {type(sequence).__name__}: "
+        f"give what all examples share by keyword, {taker}(f, examples, params=params)"
+    )
 
 
 def _common_length(columns: Sequence[list[Any]]) -> int:
@@ -125,18 +131,8 @@ def _common_length(columns: Sequence[list[Any]]) -> int:
         raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1:
-        raise ShapeError(f"the sequences of examples have lengths {lengths}; expected one length")
+        raise ShapeError(
+            f"the sequences of examples have lengths {lengths}; expected one length, and what all examples share by "
+            "keyword: ab.map(f, examples, params=params)"
+        )
     return lengths[0]
-
-
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Recording makes many objects and no garbage: the cyclic collector would only walk them again and again."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()

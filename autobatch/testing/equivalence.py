@@ -9,12 +9,15 @@ import numpy as np
 
 from autobatch.core.fallback import noted_fallbacks
 from autobatch.errors import ShapeError
+from autobatch.lazy.mapping import examples_in
 from autobatch.testing.compare import Difference, compare, largest_error
 from autobatch.testing.gradients import fresh, gradients
 from autobatch.testing.reference import Reference, undecorated
 from autobatch.testing.ways import Unfit, Way
 
 __all__ = ["Report", "check_equivalence"]
+
+__tracebackhide__ = True  # what pytest shows of a failure is the user's line and the message
 
 _SHOWN = 3  # differences in one message
 
@@ -103,7 +106,7 @@ class _Batches:
 
 
 def _examples(sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
-    columns = [list(column) for column in sequences]
+    columns = [examples_in(column, "ab.testing.assert_equivalent") for column in sequences]
     lengths = [len(column) for column in columns]
     if not lengths or lengths[0] == 0:
         raise ShapeError(
@@ -235,6 +238,11 @@ class _Run:
         lines += [f"    {difference}" for difference in wrong[:_SHOWN]]
         if len(wrong) > _SHOWN:
             lines.append(f"    and {len(wrong) - _SHOWN} more")
+        if place is not None and not self.reference.repeats(self.order[place], place):
+            lines.append(
+                "  called again with this example, the undecorated function itself gives another result: "
+                "it keeps state, or draws random numbers from a generator of its own"
+            )
         raise AssertionError("\n".join(lines)) from cause
 
     def _fail_with(self, error: Exception, what: str) -> NoReturn:

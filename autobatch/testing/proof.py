@@ -8,6 +8,8 @@ from autobatch.testing.equivalence import Report, check_equivalence
 
 __all__ = ["assert_equivalent"]
 
+__tracebackhide__ = True  # of pytest: the user's line and the message say it all
+
 
 def assert_equivalent(f: Callable[..., Any], *example_sequences: Any, grad: bool = True, **shared: Any) -> Report:
     """Assert that every batched way of running `f` gives what the loop over the examples gives.

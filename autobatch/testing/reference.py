@@ -68,6 +68,13 @@ class Reference:
         shared = fresh(self._shared)
         return [self._run(index, place, shared) for place, index in enumerate(order)]
 
+    def repeats(self, index: int, place: int) -> bool:
+        """Whether the function, called with this example again, gives what it gave at first."""
+        first, again = self.outcome(index, place), self._run(index, place, fresh(self._shared))
+        if first.error is not None or again.error is not None:
+            return type(first.error) is type(again.error)
+        return not compare(first.value, again.value)
+
     def _run(self, index: int, place: int, shared: dict[str, Any]) -> Outcome:
         loop = Loop(place)
         args = loop.pack([fresh(self.examples[index])]).args

@@ -59,13 +59,15 @@ def test_an_error_that_the_example_handles():
 
 
 def test_sequences_of_different_lengths():
-    with pytest.raises(ShapeError, match=r"lengths \[3, 2\]; expected one length"):
+    with pytest.raises(ShapeError, match=r"lengths \[3, 2\]; expected one length, and .* by keyword"):
         ab.map(lambda x, y: x, [1, 2, 3], [1, 2])
 
 
 def test_what_is_no_sequence():
     with pytest.raises(UnsupportedError, match="takes sequences of examples by position; got int"):
         ab.map(lambda x: x, 3)
+    with pytest.raises(UnsupportedError, match=r"got dict: give .* by keyword, ab\.map\(f, examples, params=params\)"):
+        ab.map(lambda x, params: x, [1, 2], {"w": W, "b": W})
     with pytest.raises(UnsupportedError, match="got no sequence"):
         ab.map(lambda: 3)
 

@@ -213,6 +213,25 @@ def test_negative_ids_of_an_array():
     check(lambda ids, table: table[ids].sum(0), [np.array([-1, 2]), np.array([-20])], table=TABLE)
 
 
+def test_a_decorated_method_keeps_its_object():
+    class Model:
+        def __init__(self, w):
+            self.w = w
+
+        @ab.batch
+        def forward(self, x):
+            return x * self.w
+
+        @ab.batch
+        @classmethod
+        def name(cls, x):
+            return cls.__name__, x.sum()
+
+    xs = vectors(3, 2)
+    assert_same(ab.map(Model(2.0).forward, xs), [x * 2.0 for x in xs])
+    assert_same(ab.map(Model.name, xs), [("Model", x.sum()) for x in xs])
+
+
 def test_several_iterables_and_generators():
     xs = vectors(3, 4)
     results = ab.map(lambda x, k: x * k, (x for x in xs), range(3))

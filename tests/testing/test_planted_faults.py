@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from autobatch.batches.masked import MaskedBatch
 from autobatch.core.lanes import current_example
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.testing.equivalence import check_equivalence
@@ -290,6 +291,20 @@ def test_random_numbers_depend_on_the_place_in_the_batch():
         check(SameForAll(), noisy)
 
 
+def test_a_function_that_does_not_repeat_itself_is_said_to_be_the_cause():
+    calls = []
+
+    def counts(x):
+        calls.append(x)
+        return x + len(calls)
+
+    with pytest.raises(AssertionError, match=r"(?s)differs.*called again with this example.*keeps state"):
+        check(Right(), counts, shared={})
+    with pytest.raises(AssertionError, match="differs") as caught:
+        check(LostOrder())
+    assert "called again" not in str(caught.value)
+
+
 def test_a_way_that_cannot_take_the_examples_is_in_the_report():
     class Picky(Right):
         def pack(self, examples):
@@ -343,6 +358,7 @@ def test_where_every_example_raises_only_exceptions_are_compared():
     [
         ([], SHARED, ValueError, "no examples"),
         ([[]], SHARED, ValueError, "no examples"),
+        ([EXAMPLES, SHARED], {}, TypeError, r"assert_equivalent takes sequences .* got dict: .* by keyword"),
         ([EXAMPLES, EXAMPLES[:2]], {}, ValueError, r"lengths \[3, 2\]"),
         ([EXAMPLES], {"v": 1}, TypeError, "argument 'v'|missing a required argument"),
     ],
@@ -350,6 +366,12 @@ def test_where_every_example_raises_only_exceptions_are_compared():
 def test_wrong_calls(sequences, shared, error, message):
     with pytest.raises(error, match=message):
         check_equivalence(model, sequences, shared, ways=[Right()])
+
+
+def test_a_batch_is_a_sequence_of_its_examples():
+    report = check(Right(), examples=MaskedBatch.from_examples(EXAMPLES))
+    assert report.ways == ["planted"]
+    assert report.examples == 3
 
 
 def test_keyboard_interrupt_passes_through():

@@ -55,6 +55,8 @@ def test_a_wrong_model_fails_with_its_message(project):
     run = run_pytest(project)
     assert run.returncode == 1
     assert "differs from the loop over the examples" in run.stdout
+    assert "called again with this example" in run.stdout
+    assert "check_equivalence" not in run.stdout  # none of the library's own frames
 
 
 def test_a_project_that_does_not_use_it_imports_nothing(project):
