@@ -256,8 +256,8 @@ class TapeArray(ArrayFace):
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         self._forced(
             "a plain array",
-            "write np.stack for np.array([...]), assign into np.zeros_like of such a value instead of a plain array, "
-            "or return it as auxiliary output (has_aux=True)",
+            "write np.stack for np.array([...]) and np.stack([...]).mean(0) for np.mean([...], axis=0), assign into "
+            "np.zeros_like of such a value instead of a plain array, or return it as auxiliary output (has_aux=True)",
         )
 
     def __repr__(self) -> str:

@@ -36,7 +36,9 @@ class ArrayBatch(ArrayFace, Batch):
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise refuse(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
-            "array that holds them all, and NumPy functions take the batch as it is"
+            "array that holds them all, and NumPy functions take the batch as it is",
+            "a plain array is needed of a value that differs by example (write np.stack([...]) where a NumPy function "
+            "is given a list of such values)",
         )
 
     def item(self, *index: Any) -> Any:
@@ -74,7 +76,8 @@ class ArrayBatch(ArrayFace, Batch):
         if not values or any(value != values[0] for value in values[1:]):
             raise refuse(
                 f"{function.__name__}() of a batch whose examples differ; "
-                "in converted code (@ab.batch) it is one value per example"
+                "in converted code (@ab.batch) it is one value per example",
+                f"{function.__name__}() of a value that differs by example",
             )
         return values[0]
 

@@ -90,6 +90,9 @@ def agreed_size(batches: Any) -> int:
     return size
 
 
-def refuse(message: str) -> UnsupportedError:
-    """The error for what one Python value cannot say about all lanes: in lock-step it asks for the loop."""
-    return UnsupportedError(message) if current_region() is None else NeedsLoop(message)
+def refuse(message: str, inside: str | None = None) -> UnsupportedError:
+    """The error for what one Python value cannot say about all lanes: in lock-step it asks for the loop.
+
+    `inside` is what it says in lock-step, where `message` has advice for code outside of `@ab.batch`.
+    """
+    return UnsupportedError(message) if current_region() is None else NeedsLoop(inside or message)

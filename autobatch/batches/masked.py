@@ -265,7 +265,8 @@ class MaskedBatch(Batched, ArrayBatch):
         if isinstance(self.sizes[0], Lengths):
             raise refuse(
                 "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
-                ".examples() lists the examples"
+                ".examples() lists the examples",
+                "iteration over a dimension whose length differs by example",
             )
         return (self[i] for i in range(self.sizes[0]))
 

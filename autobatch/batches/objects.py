@@ -85,7 +85,10 @@ class ObjectBatch(Batch):
         return loop_over_examples(func, args, kwargs, _WHY)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise refuse("a batch of objects is no array; .examples() gives the object of each example")
+        raise refuse(
+            "a batch of objects is no array; .examples() gives the object of each example",
+            "a plain array is needed of objects that differ by example",
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith(("__", "_ab_")) or name in ("region", "values", "scalar", "_view", "_views"):
@@ -105,10 +108,16 @@ class ObjectBatch(Batch):
         return bool(stack_results(per_lane(operator.contains, (self, item), {})))
 
     def __len__(self) -> int:
-        raise refuse("len() of a batch: write .batch_size for the number of examples")
+        raise refuse(
+            "len() of a batch: write .batch_size for the number of examples",
+            "len() of objects that differ by example",
+        )
 
     def __iter__(self) -> Iterator[Any]:
-        raise refuse("iteration over a batch of objects outside converted code; .examples() lists the objects")
+        raise refuse(
+            "iteration over a batch of objects outside converted code; .examples() lists the objects",
+            "iteration over objects that differ by example",
+        )
 
     def __bool__(self) -> bool:
         return _unanimous(bool, narrowed(self))
@@ -136,7 +145,8 @@ def _unanimous(function: Callable[[Any], Any], batch: Any) -> Any:
     results = per_lane(function, (batch,), {})
     if not results or any(x != results[0] for x in results[1:]):
         raise refuse(
-            f"{function.__name__}() of a batch whose examples differ; in converted code (@ab.batch) it is per example"
+            f"{function.__name__}() of a batch whose examples differ; in converted code (@ab.batch) it is per example",
+            f"{function.__name__}() of a value that differs by example",
         )
     return results[0]
 

@@ -309,12 +309,16 @@ class PackedBatch(Packed, ArrayBatch):
         self.values, self.offsets, self._size = packed.values, packed.offsets, packed._size
 
     def __len__(self) -> int:
-        raise refuse("len() of a batch: write .batch_size for the number of examples")
+        raise refuse(
+            "len() of a batch: write .batch_size for the number of examples",
+            "len() of a value whose length differs by example",
+        )
 
     def __iter__(self) -> Iterator[Any]:
         raise refuse(
             "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
-            ".examples() lists the examples"
+            ".examples() lists the examples",
+            "iteration over a dimension whose length differs by example",
         )
 
     def __reduce__(self) -> Any:

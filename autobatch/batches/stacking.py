@@ -53,6 +53,8 @@ def as_arrays(examples: Sequence[Any]) -> list[Any]:
             for i in bare:
                 arrays[i] = arrays[i].astype(typed.dtype)
     first = arrays[0]
+    if first.dtype.kind not in KINDS:
+        raise _no_numbers(0, first)
     for i, x in enumerate(arrays):
         if x.ndim != first.ndim:
             raise ShapeError(
@@ -60,20 +62,27 @@ def as_arrays(examples: Sequence[Any]) -> list[Any]:
                 f"(shape {first.shape}); all examples of a batch need the same number of dimensions"
             )
         if x.dtype != first.dtype:
+            if x.dtype.kind not in KINDS:
+                raise _no_numbers(i, x)
             raise DTypeError(
                 f"example {i} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
                 f"for instance [x.astype({str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
             )
-    if first.dtype.kind not in KINDS:
-        raise DTypeError(f"example 0 is {first.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
     return arrays
+
+
+def _no_numbers(index: int, x: Any) -> DTypeError:
+    return DTypeError(f"example {index} is {x.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
 
 
 def _as_array(x: Any, index: int) -> np.ndarray:
     try:
         return np.asarray(x)
     except ValueError as error:
-        raise ShapeError(f"example {index} is not one array: {error}") from None
+        raise ShapeError(
+            f"example {index} is not one array ({error}); a batch holds one array per example, ab.map takes any "
+            "objects, lists of arrays of different lengths too"
+        ) from None
 
 
 def read_dims(dims: Any, rank: int) -> tuple[bool, ...]:

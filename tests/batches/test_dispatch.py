@@ -12,7 +12,7 @@ from autobatch.core import lanes
 from autobatch.core.config import options
 from autobatch.core.fallback import forget_warnings
 from autobatch.core.op import Op
-from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
+from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 
 W = np.random.default_rng(0).normal(size=(3, 2))
 LENGTHS = {"mixed": [4, 0, 2], "one": [3], "equal": [3, 3, 3], "none": [0, 0], "no examples": []}
@@ -225,3 +225,31 @@ def test_a_write_for_some_of_the_lanes_asks_for_the_loop():
     with lanes.region(Half()), pytest.raises(UnsupportedError, match="written for some of them"):
         batch[0] = 1.0
     np.testing.assert_array_equal(batch.examples()[0], arrays([2, 1, 3])[0])
+
+
+@pytest.mark.parametrize(
+    ("use", "batch", "outside", "inside"),
+    [
+        (bool, MaskedBatch([0.0, 1.0]), r"; in converted code \(@ab\.batch\)", r"^bool\(\) of a value that differs by"),
+        (bool, ObjectBatch(["", "a"]), r"; in converted code \(@ab\.batch\)", r"^bool\(\) of a value that differs by"),
+        (iter, masked(arrays([2, 1])), "outside converted code", "^iteration over .* differs by example$"),
+        (iter, packed(arrays([2, 1])), "outside converted code", "^iteration over .* differs by example$"),
+        (iter, ObjectBatch(["", "a"]), "outside converted code", "^iteration over .* differ by example$"),
+        (
+            np.asarray,
+            masked(arrays([2, 1])),
+            r"\.examples\(\) gives one array per example",
+            r"write np\.stack\(\[\.\.\.\]",
+        ),
+        (np.asarray, ObjectBatch(["", "a"]), r"\.examples\(\) gives the object", "plain array .* differ by example$"),
+        (len, packed(arrays([2, 1])), r"write \.batch_size", "differs by example$"),
+        (len, ObjectBatch(["", "a"]), r"write \.batch_size", "differ by example$"),
+    ],
+)
+def test_what_one_value_cannot_say_is_an_error_with_advice_and_in_lock_step_asks_for_the_loop(
+    use, batch, outside, inside
+):
+    with pytest.raises(UnsupportedError, match=outside):
+        use(batch)
+    with lanes.region(Half()), pytest.raises(NeedsLoop, match=inside):
+        use(batch)
