@@ -15,6 +15,7 @@ from autobatch.lazy.aval import Aval, Weak
 from autobatch.lazy.gather import gather_rows, row_p
 from autobatch.lazy.schedule import refine, schedule
 from autobatch.lazy.stats import Stats
+from autobatch.ops.indexing_spec import shown
 
 __all__ = ["Signature", "Wave", "launch_wave"]
 
@@ -49,8 +50,13 @@ class Signature:
             self.shared = (
                 False  # which row is read depends on the example; one large enough is rather an operand of its own
             )
-        shown = [repr(aval) for aval in avals] + [f"{name}={value!r}" for name, value in params.items()]
-        self.text = ", ".join(shown)
+        attributes = [
+            shown(value)
+            if name == "spec" and type(value) is tuple
+            else f"{name}={value!r}"  # an index, or einsum's text
+            for name, value in params.items()
+        ]
+        self.text = ", ".join([*map(repr, avals), *attributes])
 
 
 class Wave:

@@ -21,7 +21,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.ops.table import Declined
 
-__all__ = ["FULL", "Spec", "build", "is_basic", "is_static", "parse"]
+__all__ = ["FULL", "Spec", "build", "is_basic", "is_static", "parse", "shown"]
 
 Spec = tuple[tuple[Any, ...], ...]
 FULL = ("s", None, None, None)
@@ -152,6 +152,26 @@ def is_basic(spec: Spec) -> bool:
 def is_static(spec: Spec) -> bool:
     """Whether no shape in the result depends on the operands' values."""
     return all(entry[0] in "sina" for entry in spec)
+
+
+def shown(spec: Spec) -> str:
+    """A spec as a person writes an index; "int", "array" and "mask" are operands.
+
+    >>> shown((("n",), ("i",), ("s", 1, None, None), ("d", 0, 1, 0), ("a",), ("b", 2)))
+    '[None, int, 1:, :int, array, mask]'
+    """
+    return f"[{', '.join(map(_shown_entry, spec))}]"
+
+
+def _shown_entry(entry: tuple[Any, ...]) -> str:
+    kind = entry[0]
+    if kind == "s":
+        bounds = ["" if bound is None else str(bound) for bound in entry[1:]]
+    elif kind == "d":
+        bounds = ["int" if known else "" for known in entry[1:]]
+    else:
+        return {"n": "None", "i": "int", "a": "array", "b": "mask"}[kind]
+    return ":".join(bounds if bounds[2] else bounds[:2])
 
 
 def spec_shape_error(mask: Any, axis: int, size: int, have: int) -> IndexError:

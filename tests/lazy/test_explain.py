@@ -44,6 +44,20 @@ def test_the_report_prints_as_an_aligned_table():
     assert f"{__file__}:" in text
 
 
+def test_an_index_is_shown_as_it_is_written():
+    def f(x, w, table):
+        return np.einsum("i,ij->j", x, w) + x[1:, None].sum() + table[np.array([0, 2])].max() + x[-1]
+
+    report = ab.explain(f, vectors(3, 4), w=normal(4, 4), table=normal(5, 4))
+    signatures = {row.op: row.signature for row in report.rows}
+    assert signatures["einsum"] == "float32[4], float32[4, 4]s, spec='i,ij->j'"
+    assert {row.signature for row in report.rows if row.op == "getitem"} == {
+        "float32[4], [1:, None]",
+        "float32[4], int64[], [int]",
+        "float32[5, 4]s, int64[2], [array, :]",
+    }
+
+
 def test_nothing_to_report():
     report = ab.explain(lambda x: x, [])
     assert (report.examples, report.launches, report.calls) == (0, 0, 0)
