@@ -17,8 +17,9 @@ from autobatch.core.collector import collector_paused
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.lanes import current_region
 from autobatch.core.memory import keep_freed_memory
-from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
+from autobatch.ops.indexing_get import zero_d_p
 
 __all__ = ["grad", "value_and_grad"]
 
@@ -157,16 +158,20 @@ def _owned(ct: Any, value: Any, taken: set[int]) -> Any:
         ct = np.zeros(getattr(value, "shape", ()), dtype_of(value))
     elif isinstance(ct, SparseCotangent):
         ct = ct.to_dense()
-    if is_boxed(ct):
-        return ct
     if type(value) is float:
-        return float(ct)
+        return python_float_p(ct)
+    if is_boxed(ct):
+        return zero_d_p(ct) if type(value) is np.ndarray and not value.ndim else ct
     if isinstance(value, np.generic):
         return dtype_of(value).type(ct)
     if type(ct) is not np.ndarray or ct.base is not None or not ct.flags.owndata or id(ct) in taken:
         ct = np.array(ct)
     taken.add(id(ct))
     return ct
+
+
+# The gradient of a Python float is one, and stays weak in promotion when it is differentiated in turn.
+python_float_p = Op("python_float", float, vjp=lambda position, ct, out, args, params: ct)
 
 
 def _batch_data(batch: Any) -> Any:

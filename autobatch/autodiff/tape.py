@@ -128,6 +128,11 @@ class TapeArray(ArrayFace):
         """The same value as another object: an in-place write to one does not reach the other."""
         return TapeArray(self.tape, self.index, self.value)
 
+    __copy__ = alias
+
+    def __deepcopy__(self, memo: Any) -> "TapeArray":
+        return self.alias()
+
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         tape = self.tape
         values: list[Any] = []
@@ -167,6 +172,11 @@ class TapeArray(ArrayFace):
         if type(new) is not TapeArray:
             new = self.tape.leaf(new)
         self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What `isinstance` sees: the class of what NumPy would have here."""
+        return self.value.__class__
 
     @property
     def shape(self) -> Any:

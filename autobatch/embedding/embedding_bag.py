@@ -162,7 +162,7 @@ def _without(
 
 def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float) -> None:
     table = _inner(weight)
-    rows = weight if isinstance(weight, np.ndarray) else None if table is None else table.weights
+    rows = weight if type(weight) is np.ndarray else None if table is None else table.weights
     if rows is None:
         raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")
     unique, _ = first_seen(ids)

@@ -91,4 +91,4 @@ class PendingRows(ArrayFace):
 
 
 def _is_zero(value: Any) -> bool:
-    return not isinstance(value, np.ndarray) and bool(value == 0)
+    return type(value) is not np.ndarray and bool(value == 0)

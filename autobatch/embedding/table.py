@@ -102,7 +102,7 @@ class EmbeddingTable:
             ids, rows = ct.ids, ct.rows
         else:
             ids, rows = np.arange(len(self)), ct.to_dense() if isinstance(ct, SparseCotangent) else ct
-        if isinstance(rows, np.ndarray):
+        if type(rows) is np.ndarray:
             owner = rows if rows.base is None else rows.base
             if not rows.flags.writeable or id(owner) in taken:
                 owner = rows = rows.copy()

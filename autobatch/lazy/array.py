@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class LazyArray(FastOperators):
         "_view",
         "_views",
         "aval",
+        "exposed",
         "pending",
         "ref",
         "row",
@@ -55,17 +56,23 @@ class LazyArray(FastOperators):
     def _ab_rebind(self, new: Any) -> None:
         """Become `new`: what an in-place write leaves in its target."""
         if self.aval.shared and self.row == -1:
-            self.trace.failed = NeedsLoop(
-                "an example writes into a shared array, which the examples after it would see"
-            )
-            raise self.trace.failed
+            self._ab_refuse(NeedsLoop("an example writes into a shared array, which the examples after it would see"))
+        if getattr(self, "exposed", False):
+            self._ab_refuse(NeedsLoop("an array is written to after np.asarray made another name for it"))
+        if self.source is not None and self.row == -1:
+            self.trace.inputs.note_write(self)
         if type(new) is not LazyArray:
-            new = self.trace.known(np.asarray(new))
+            new = self.trace.known(np.array(new))
         self.aval, self.wave, self.ref, self.source = new.aval, new.wave, new.ref, new.source
         if new.source is not None:
             self.row = new.row
         elif new.wave is None:
             self.pending = new.pending
+
+    def _ab_refuse(self, error: Exception) -> NoReturn:
+        """Fail such that the examples run as a loop, whatever the running one makes of the error."""
+        self.trace.failed = error
+        raise error
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -78,6 +85,19 @@ class LazyArray(FastOperators):
     @property
     def dtype(self) -> np.dtype:
         return self.aval.dtype
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What `isinstance` sees: the class of what NumPy would have here."""
+        return self.aval.dtype.type if self.aval.scalar else np.ndarray
+
+    @property
+    def flags(self) -> Any:
+        return self._value().flags
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self._value().strides
 
     @property
     def _ab_lookup(self) -> Any:
@@ -110,6 +130,11 @@ class LazyArray(FastOperators):
         if self.wave is None and self.source is None:
             return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
         return (self[i] for i in range(self.aval.shape[0]))
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.aval.scalar:
+            raise TypeError(f"'numpy.{self.aval.dtype.name}' object does not support item assignment")
+        super().__setitem__(index, value)
 
     def _value(self) -> Any:
         return self.trace.value(self)
@@ -153,7 +178,10 @@ class LazyArray(FastOperators):
         value = self._value()
         if hasattr(value, "_ab_rank"):
             return value.__array__(dtype)
-        return np.array(value, dtype=dtype) if copy or not isinstance(value, np.ndarray) else np.asarray(value, dtype)
+        if copy or not isinstance(value, np.ndarray):
+            return np.array(value, dtype=dtype)
+        self.exposed = True
+        return np.asarray(value, dtype)
 
     def item(self, *args: Any) -> Any:
         return self._value().item(*args)
@@ -171,7 +199,10 @@ class LazyArray(FastOperators):
         return format(self._value(), spec)
 
     def __repr__(self) -> str:
-        return f"LazyArray(shape={self.aval.shape}, dtype={self.aval.dtype})"
+        """What NumPy prints there; while recording by hand, where a look launches nothing, a description."""
+        if self.trace.park is None:
+            return f"LazyArray(shape={self.aval.shape}, dtype={self.aval.dtype})"
+        return repr(self._value())
 
     def __reduce__(self) -> Any:
         value = np.asarray(self)
@@ -182,9 +213,11 @@ class LazyArray(FastOperators):
 
     def __copy__(self) -> "LazyArray":
         out = LazyArray(self.trace, self.aval, self.wave, self.ref)
-        out.source = self.source
-        if self.source is not None:
-            out.row = self.row
+        out.source = source = self.source
+        if source is not None:
+            out.row = row = self.row
+            if row == -1 and type(source) is np.ndarray and not self.aval.shared:
+                out.source = source.view()  # a write to the copy is none to an argument
         elif self.wave is None:
             out.pending = self.pending
         return out

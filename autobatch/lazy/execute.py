@@ -30,12 +30,20 @@ class Signature:
         shared: no operand belongs to one example, so one call serves all.
         where: the user's line that first recorded it.
         errors: NumPy's handling of floating-point errors there (`np.errstate`), which its launches follow.
+        base: the signature under the handling that is in force around the whole run; None if it is this one.
     """
 
-    __slots__ = ("avals", "errors", "index", "nbytes", "op", "out", "params", "shared", "text", "where")
+    __slots__ = ("avals", "base", "errors", "index", "nbytes", "op", "out", "params", "shared", "text", "where")
 
     def __init__(
-        self, op: Op, params: dict[str, Any], avals: Sequence[Any], out: Aval, index: int, where: tuple[str, int]
+        self,
+        op: Op,
+        params: dict[str, Any],
+        avals: Sequence[Any],
+        out: Aval,
+        index: int,
+        where: tuple[str, int],
+        errors: Any,
     ) -> None:
         self.op = op
         self.params = params
@@ -43,7 +51,8 @@ class Signature:
         self.out = out
         self.index = index
         self.where = where
-        self.errors = np.geterr()
+        self.errors = errors
+        self.base: Signature | None = None
         self.nbytes = out.nbytes
         self.shared = all(aval.shared for aval in avals)
         if op.kind == "index" and out.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):

@@ -1,12 +1,14 @@
 """Fibers: every example runs in a greenlet of its own; one that needs a value parks while the others run on."""
 
 import contextvars
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import greenlet
 
 from autobatch.core.lanes import Example, example
+from autobatch.errors import NeedsLoop
 from autobatch.lazy.trace import Trace
 
 __all__ = ["LaunchError", "active_trace", "run_examples"]
@@ -103,6 +105,7 @@ class _Hub:
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""
         self.trace.example = index
+        filters = warnings.filters
         try:
             outcome = fiber.switch(index)
             while outcome is _URGENT:
@@ -116,10 +119,15 @@ class _Hub:
             self.failed, self.error = index, error
             del self.fibers[index]
             return
-        if outcome is not _PARK:
+        if outcome is _PARK:
+            if warnings.filters is not filters:  # parked inside `catch_warnings`: the others must not run under it
+                self.trace.failed = NeedsLoop("an example catches warnings where it needs a value")
+        else:
             del self.fibers[index]
             self.results[index] = outcome
             self.finished.append(index)
+        if self.trace.failed is not None:  # an example may have handled the error
+            raise LaunchError from self.trace.failed
 
     def _launch(self) -> None:
         try:

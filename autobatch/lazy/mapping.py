@@ -5,9 +5,10 @@ from typing import Any
 
 from autobatch.core.collector import collector_paused
 from autobatch.core.fallback import fell_back
-from autobatch.core.lanes import Example, example
+from autobatch.core.lanes import Example, current_region, example
 from autobatch.core.op import BATCH_RANK, rank_of
-from autobatch.errors import ShapeError, UnsupportedError, note_example
+from autobatch.core.pytree import leaves
+from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.fibers import LaunchError, active_trace, run_examples
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
@@ -46,11 +47,13 @@ def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[A
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
     function = _undecorated(f)
+    if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
+        raise NeedsLoop("ab.map over values of each example")
     columns = [examples_in(sequence) for sequence in example_sequences]
     count = _common_length(columns)
     outer = active_trace()
     if outer is not None and outer.park is not None:
-        return _map_inside(outer, function, columns, count, shared), outer.stats
+        return _map_inside(function, columns, count, shared), outer.stats
     if count == 0:
         return [], Stats()
     trace = Trace()
@@ -70,16 +73,22 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
         with collector_paused():
             try:
                 results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result))
+                if error is None and not trace.inputs.give_back(leaves(shared)):
+                    raise LaunchError from NeedsLoop(
+                        "an example writes into memory that it shares with other arguments"
+                    )
             finally:
                 trace.close()
     except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
     else:
-        if error is None and trace.failed is None:
+        if error is None:
             return results, trace.stats
-        if error is not None and trace.failed is None:
+        if trace.failed is None and not trace.inputs.written:
             plain(failed)  # raises, unless only the lazy run could not do it
         cause = trace.failed or error
+    finally:
+        trace.inputs.clear()
     results = [plain(index) for index in range(count)]
     reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
     trace.stats.fallbacks[reason] += 1
@@ -88,15 +97,17 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
 
 
 def _map_inside(
-    trace: Trace, function: Callable[..., Any], columns: Sequence[list[Any]], count: int, shared: dict[str, Any]
+    function: Callable[..., Any], columns: Sequence[list[Any]], count: int, shared: dict[str, Any]
 ) -> list[Any]:
-    """A map inside an example: a plain loop, so that everything is recorded in the one trace."""
-    arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
+    """A map inside an example: a plain loop, whose lazy values are recorded in the one trace.
+
+    Plain arrays stay plain: the example goes on with them, and may write into them, right after.
+    """
     results = []
     for index in range(count):
         with example(Example(index)):
             try:
-                results.append(function(*wrap_example(trace, [column[index] for column in columns]), **arguments))
+                results.append(function(*[column[index] for column in columns], **shared))
             except Exception as error:
                 raise note_example(error, index)  # noqa: B904 - the same error, with its note
     return results

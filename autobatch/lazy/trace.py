@@ -5,6 +5,7 @@ an external value (~i is entry i of the externals): a constant, an input, a shar
 """
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,18 +14,20 @@ import numpy as np
 from autobatch.core.config import config
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
-from autobatch.core.pytree import map_tree
+from autobatch.core.pytree import leaves, map_tree
 from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import WEAK, Aval, aval_of, foresee, frozen, shared_aval, with_length, without_length
+from autobatch.lazy.aval import WEAK, aval_of, foresee, frozen, shared_aval, with_length, without_length
+from autobatch.lazy.constants import constant
 from autobatch.lazy.execute import Signature, Wave, launch_wave
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.stats import Stats
+from autobatch.lazy.surroundings import catches_warnings, handling
+from autobatch.lazy.writing import Inputs
 from autobatch.ops.table import no_rule
 
 __all__ = ["Trace"]
 
-_SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
 _new = object.__new__
 
 
@@ -39,18 +42,24 @@ class Trace:
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
         failed: why the whole run must be repeated as a loop, if it must.
         stats: what happened so far.
+        errors: NumPy's handling of floating-point errors around the whole run.
+        inputs: the arguments of the examples, and what was written to them.
     """
 
     __slots__ = (
         "_budget",
-        "_consts",
+        "_filters",
+        "_handling",
         "_memo",
         "_room",
         "_shared",
         "_sigs",
+        "consts",
+        "errors",
         "example",
         "failed",
         "fast",
+        "inputs",
         "level",
         "park",
         "stats",
@@ -65,6 +74,10 @@ class Trace:
         self.park: Callable[[bool], None] | None = None
         self.failed: BaseException | None = None
         self.stats = Stats()
+        self.errors = np.geterr()
+        self.inputs = Inputs()
+        self._handling = handling()
+        self._filters = warnings.filters
         self._sigs: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
@@ -77,7 +90,7 @@ class Trace:
     def _start_wave(self) -> None:
         self.wave = Wave()
         self._room = self._budget
-        self._consts: dict[int, tuple[int, Any]] = {}
+        self.consts: dict[int, tuple[int, Any]] = {}
 
     def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Record one call; the result's shape and dtype are known at once."""
@@ -98,6 +111,8 @@ class Trace:
 
     def append(self, wave: Wave, sig: Signature, first: int) -> LazyArray:
         """Record a call of a known signature and one operand."""
+        if handling() is not self._handling:
+            sig = self._variant(sig)
         wave.refs.append(first)
         sigs = wave.sigs
         out = _new(LazyArray)  # without the call of its __init__
@@ -114,6 +129,8 @@ class Trace:
 
     def append_two(self, wave: Wave, sig: Signature, first: int, second: int) -> LazyArray:
         """Record a call of a known signature and two operands."""
+        if handling() is not self._handling:
+            sig = self._variant(sig)
         refs = wave.refs
         refs.append(first)
         refs.append(second)
@@ -142,7 +159,19 @@ class Trace:
 
     def signature_of(self, handle: LazyArray) -> Signature:
         """The signature of a node of the current wave."""
-        return self.table[self.wave.sigs[handle.ref]]
+        sig = self.table[self.wave.sigs[handle.ref]]
+        return sig.base or sig
+
+    def _variant(self, sig: Signature) -> Signature:
+        """The signature under the handling of floating-point errors that is in force."""
+        errors = np.geterr()
+        key = (sig.index, *errors.values())
+        found = sig if errors == sig.errors else self._sigs.get(key)
+        if found is None:
+            found = self._sigs[key] = copy.copy(sig)
+            found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
+            self.table.append(found)
+        return found
 
     def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for arg in args:
@@ -157,13 +186,13 @@ class Trace:
         for arg in args:
             kind = type(arg)
             if kind is LazyArray and arg.trace is self:
-                refs.append(arg.ref if arg.wave is wave else self._external(arg))
+                refs.append(arg.ref if arg.wave is wave else self.external(arg))
                 key.append(arg.aval)
             elif kind in WEAK:
                 key.append(WEAK[kind])
                 refs.append(wave.external(arg, -1))
             else:
-                aval, ref = self._constant(arg)
+                aval, ref = constant(self, arg)
                 if aval is None:
                     return self.run_now(op, args, params)
                 key.append(aval)
@@ -194,12 +223,15 @@ class Trace:
     ) -> Signature | None:
         avals = key[1 : len(args) + 1]
         out = None
+        if self.park is not None and (why := catches_warnings(self._filters)) is not None:
+            self.failed = why
+            raise why
         if not op.data_dependent:
             actual = [with_length(aval, arg) for aval, arg in zip(avals, args, strict=True)] if op.ragged else avals
             out = foresee(op, params, key[len(args) + 1 :], actual)
         sig = None
         if out is not None:
-            sig = Signature(op, dict(params), avals, out, len(self.table), user_line())
+            sig = Signature(op, dict(params), avals, out, len(self.table), user_line(), self.errors)
             self.table.append(sig)
         self._sigs[key] = sig
         if sig is not None and not sig.shared and not params and not op.ragged:
@@ -210,10 +242,10 @@ class Trace:
         """Give a value that is there a reference in this wave; False for a look-up that was put off."""
         if handle.trace is not self or (handle.source is None and handle.wave is None):
             return False
-        self._external(handle)
+        self.external(handle)
         return True
 
-    def _external(self, arg: LazyArray) -> int:
+    def external(self, arg: LazyArray) -> int:
         """The reference of a value from outside this wave, entered once."""
         if arg.source is None:
             arg.wave.resolve(arg)
@@ -222,51 +254,6 @@ class Trace:
         arg.ref = ref = wave.external(arg.source, arg.row)
         wave.entered.append(arg)
         return ref
-
-    def _constant(self, arg: Any) -> tuple[Aval | None, int]:
-        """The kind and the reference of an array that was not made here.
-
-        The user may write into it before the launch: a small one is copied, and compared when it is met again; of a
-        large one the launch finds out.
-        """
-        wave = self.wave
-        known = self._consts.get(id(arg))
-        if known is not None:
-            ref, check = known
-            if check is None:
-                if wave.large[ref][1] != self.example or self.example < 0:
-                    wave.large[ref][2] = True
-                return wave.large[ref][3], ref
-            aval, content = check
-            if content is None or arg.tobytes() == content:
-                return aval, ref
-        if isinstance(arg, np.generic):
-            return aval_of((), arg.dtype, True), wave.external(arg, -1)
-        if type(arg) is np.ndarray:
-            if arg.dtype.kind not in "biufc":
-                return None, 0
-            aval = aval_of(arg.shape, arg.dtype)
-            if arg.nbytes < _SMALL:
-                content = arg.tobytes()
-                ref = wave.external(arg.copy(), -1)
-                self._consts[id(arg)] = ref, (aval, content)
-            else:
-                ref = wave.external(arg, -1)
-                wave.large[ref] = [arg, self.example, False, aval, arg.copy() if arg.flags.writeable else None]
-                self._consts[id(arg)] = ref, None
-            wave.keep.append(arg)
-            return aval, ref
-        if isinstance(arg, list | tuple | np.ndarray):
-            return self._constant(np.asarray(arg))
-        value = getattr(arg, "value", None)
-        if hasattr(arg, "_ab_rank") and type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
-            aval = aval_of(tuple(arg.shape), np.dtype(arg.dtype))
-            ref = wave.external(arg, -1)
-            wave.large[ref] = [arg, self.example, False, aval, None]
-            self._consts[id(arg)] = ref, None
-            return aval, ref
-        handle = self.shared(arg)
-        return handle.aval, handle.ref if handle.wave is wave else self._external(handle)
 
     def read_shared(self, table: LazyArray, index: Any) -> Any:
         """`table[index]` of a shared array."""
@@ -370,6 +357,8 @@ class Trace:
         values, keywords = map_tree(leaf, list(args)), map_tree(leaf, dict(kwargs))
         result = function(*values, **keywords)
         fell_back(why)
+        if type(result) is np.ndarray and any(x is result for x in leaves([args, kwargs])):  # out=
+            return result
         return self.wrap(result)
 
     def close(self) -> None:
@@ -387,4 +376,12 @@ class Trace:
         wave = self.wave
         if len(wave.sigs):
             self._start_wave()
-            launch_wave(wave, self.table, self.stats)
+            try:
+                launch_wave(wave, self.table, self.stats)
+            except SystemError as error:
+                if isinstance(error.__cause__, KeyboardInterrupt):  # it came while a kernel ran
+                    raise error.__cause__ from None
+                raise
+            except Exception as error:
+                self.failed = error  # of which example is not known, so none may handle it
+                raise

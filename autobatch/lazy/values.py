@@ -86,13 +86,22 @@ def _with_children(tree: Any, kind: type, keys: Any, new: list[Any], is_dataclas
 
 def wrap_example(trace: Trace, value: Any) -> Any:
     """One example's argument as its function sees it: float arrays as lazy arrays, ids and objects as they are."""
+    example, add = trace.example, trace.inputs.add
 
     def leaf(x: Any) -> Any:
         if type(x) is np.ndarray:
-            return trace.known(x) if x.ndim and x.dtype.kind in "fc" else x
-        if type(x) is LazyArray and x.trace is trace:
+            lazy = x.ndim and x.dtype.kind in "fc"
+        else:
+            lazy = (
+                hasattr(x, "_ab_rank")
+                and hasattr(x, "dtype")
+                and x.dtype.kind in "fc"
+                and not (type(x) is LazyArray and x.trace is trace)
+            )
+        if not lazy:
             return x
-        return trace.known(x) if hasattr(x, "_ab_rank") and hasattr(x, "dtype") and x.dtype.kind in "fc" else x
+        add(x, example)
+        return trace.known(x)
 
     return rebuild(value, leaf)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
-from autobatch.core.op import Op, is_boxed
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.composite_lanes import values_of
 from autobatch.ops.composite_layout import on_axis
 from autobatch.ops.creation import arange
@@ -109,7 +109,12 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
 
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    return np.all(isclose(a, b, rtol, atol, equal_nan))
+    return _python_bool(np.all(isclose(a, b, rtol, atol, equal_nan)))
+
+
+def _python_bool(answer: Any) -> Any:
+    """A Python bool, as NumPy's function gives; of a batch one for each example."""
+    return answer if rank_of(answer) == BATCH_RANK else bool(answer)
 
 
 def _array_equal(a: Any, b: Any, *, equal_nan: bool) -> Any:
@@ -141,7 +146,7 @@ array_equal_p = Op("array_equal", _array_equal, rule=_array_equal_rule, kind="co
 
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    return array_equal_p(_boxed(a1), _boxed(a2), equal_nan=equal_nan)
+    return _python_bool(array_equal_p(_boxed(a1), _boxed(a2), equal_nan=equal_nan))
 
 
 # numbers

@@ -65,7 +65,7 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 def _pairs(value: Any, rank: int) -> list[tuple[Any, Any]]:
     """A pad width (or value) for each side of each axis, from the short forms NumPy takes."""
-    if isinstance(value, np.ndarray):
+    if type(value) is np.ndarray:
         value = value.tolist()
     if not isinstance(value, list | tuple):
         return [(value, value)] * rank

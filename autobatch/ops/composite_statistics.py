@@ -39,7 +39,12 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     middle = np.where(_odd(n, low), low * 1.0, (low + high) / 2.0)
     if dtype_of(a).kind == "f":
         middle = np.where(np.isnan(last), last, middle).astype(dtype_of(a))
-    return np.expand_dims(middle, axis) if keepdims else middle
+    return np.expand_dims(middle, axis) if keepdims else _scalar(middle)
+
+
+def _scalar(x: Any) -> Any:
+    """A 0-d array, which `np.where` gives, as the scalar that a reduction gives."""
+    return x[()] if ndim_of(x) == 0 else x
 
 
 def _plain(n: Any) -> Any:
@@ -86,7 +91,7 @@ def quantile(
     gap = high - low
     out = np.where(part >= 0.5, high - gap * (1 - part), low + gap * part)
     out = np.where(np.isnan(last), last, out).astype(dtype_of(a))
-    return np.expand_dims(out, axis) if keepdims else out
+    return np.expand_dims(out, axis) if keepdims else _scalar(out)
 
 
 @implements(np.percentile)

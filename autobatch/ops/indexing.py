@@ -15,7 +15,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.ops.creation import array
-from autobatch.ops.indexing_get import getitem_op
+from autobatch.ops.indexing_get import getitem_op, zero_d_p
 from autobatch.ops.indexing_set import add_at_p, setitem_p
 from autobatch.ops.indexing_spec import FULL, Spec, is_basic, parse
 from autobatch.ops.inplace import view, write
@@ -36,6 +36,8 @@ def getitem(x: Any, index: Any) -> Any:
         return refuse(operator.getitem, (x, index), {}, declined.reason)
     op, views, leads = _facts(spec)
     out = op(x, *operands, spec=spec)
+    if ndim_of(out) == 0 and (index is Ellipsis or (type(index) is tuple and any(i is Ellipsis for i in index))):
+        out = zero_d_p(out)
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
         return out
     return view(out, x, _derive, _restore, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.batched import Batched
 from autobatch.core.cotangent import Scatter
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.indexing_rows import RowScatter
 from autobatch.ops.indexing_rules import getitem_rule, scatter_rule
 from autobatch.ops.indexing_spec import FULL, Spec, build, is_static
 
-__all__ = ["getitem_op", "getitem_p", "scatter_p"]
+__all__ = ["getitem_op", "getitem_p", "scatter_p", "zero_d_p"]
 
 
 def _getitem(x: Any, *operands: Any, spec: Spec) -> Any:
@@ -50,6 +51,15 @@ getitem_dynamic_p = Op(
     "getitem_dynamic", _getitem, rule=getitem_rule, vjp=_getitem_vjp, data_dependent=True, kind="index"
 )
 scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="index")
+
+
+# What NumPy leaves a 0-d array where it would give a scalar: `x[..., 0]` of a vector.
+zero_d_p = Op(
+    "zero_d",
+    np.asarray,
+    rule=lambda op, operands, params: Batched(operands[0].data, operands[0].sizes),
+    vjp=lambda position, ct, out, args, params: ct,
+)
 
 
 def getitem_op(spec: Spec) -> Op:

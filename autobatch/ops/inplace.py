@@ -79,9 +79,13 @@ def write(box: Any, new: Any) -> None:
     record = getattr(box, "_view", None)
     if record is not None:
         base = record.base
-        if not hasattr(base, "_ab_rebind"):
+        if not hasattr(_root(base), "_ab_rebind"):
             kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
-            raise kind("a write into a view of a plain array that is shared; copy it first (.copy())")
+            error = kind("a write into a view of a plain array that is shared; copy it first (.copy())")
+            refuse = getattr(box, "_ab_refuse", None)
+            if refuse is not None:
+                refuse(error)
+            raise error
         write_through = record.restore(base, new, *record.args)
         box._ab_rebind(new)
         _refresh(box, None)
@@ -90,6 +94,13 @@ def write(box: Any, new: Any) -> None:
     box._ab_rebind(new)
     if getattr(box, "_views", None):
         _refresh(box, None)
+
+
+def _root(base: Any) -> Any:
+    """What a view of a view is a view of in the end."""
+    while (record := getattr(base, "_view", None)) is not None:
+        base = record.base
+    return base
 
 
 def _write_base(base: Any, new: Any, source: Any) -> None:

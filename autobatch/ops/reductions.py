@@ -10,7 +10,7 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
 from autobatch.ops.broadcasting import has_lengths, quietly
 from autobatch.ops.grouping import by_length
@@ -247,7 +247,7 @@ def _options(dtype: Any, initial: Any = _NO, where: Any = True, out: Any = None)
     if dtype is not None:
         options["dtype"] = np.dtype(dtype)
     if initial is not _NO and initial is not None:
-        if not isinstance(initial, int | float | complex | np.generic):
+        if is_boxed(initial) or not isinstance(initial, int | float | complex | np.generic):
             raise Declined("a reduction with an array for initial=")
         options["initial"] = initial
     return options

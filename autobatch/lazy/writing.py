@@ -1,0 +1,70 @@
+"""Writes into an example's own arguments, which its caller sees afterwards as after the plain loop.
+
+While the examples run, a write only gives the handle a new value. When all have run, the values go into the caller's
+arrays; if one of these shares memory with another argument, the order of the writes counts and the loop decides.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Inputs"]
+
+_SEVERAL = -2
+
+
+class Inputs:
+    """The caller's arrays and what was written to them.
+
+    Attributes:
+        written: (handle, array, example) of each argument that an example has written to.
+    """
+
+    __slots__ = ("_owners", "written")
+
+    def __init__(self) -> None:
+        self._owners: dict[int, list[Any]] = {}
+        self.written: list[tuple[Any, Any, int]] = []
+
+    def add(self, value: Any, example: int) -> None:
+        """Note an argument of an example."""
+        owner = self._owners.setdefault(id(value), [value, example])
+        if owner[1] != example:
+            owner[1] = _SEVERAL
+
+    def note_write(self, handle: Any) -> None:
+        """A handle is about to get another value: remember it if what it holds is an argument."""
+        owner = self._owners.get(id(handle.source))
+        if owner is not None and owner[0] is handle.source:
+            self.written.append((handle, *owner))
+
+    def clear(self) -> None:
+        self._owners.clear()
+        self.written.clear()
+
+    def give_back(self, shared: Iterable[Any]) -> bool:
+        """Put the written values into the caller's arrays; False, and nothing is done, where they overlap others."""
+        if not self.written:
+            return True
+        if any(example == _SEVERAL for _, _, example in self.written) or self._overlap(shared):
+            return False
+        for handle, target, _ in self.written:
+            value = handle.trace.value(handle)
+            if hasattr(target, "_ab_rank") or not hasattr(value, "_ab_rank"):  # an array cannot hold a gradient
+                target[...] = value
+        return True
+
+    def _overlap(self, shared: Iterable[Any]) -> bool:
+        arrays = [x for x, _ in self._owners.values() if type(x) is np.ndarray and x.size]
+        arrays += [x for x in shared if type(x) is np.ndarray and x.size]
+        written = {id(array) for _, array, _ in self.written}
+        bounds = sorted((*np.lib.array_utils.byte_bounds(x), id(x) in written) for x in arrays)
+        end, end_written = -1, -1
+        for low, high, is_written in bounds:
+            if low < (end if is_written else end_written):
+                return True
+            end = max(end, high)
+            if is_written:
+                end_written = max(end_written, high)
+        return False

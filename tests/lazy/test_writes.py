@@ -1,0 +1,232 @@
+"""Writes on the fly: what the caller, other names and other examples see of them, as after the plain loop."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.core.fallback import noted_fallbacks
+from tests.lazy.helpers import assert_same, loop, normal, vectors
+
+
+def same_effects(f, *columns, falls_back=False, **shared):
+    """Results, and what has become of the arguments, are those of the loop."""
+    mine, theirs = copy.deepcopy((columns, shared)), copy.deepcopy((columns, shared))
+    with noted_fallbacks() as notes:
+        found = ab.map(f, *mine[0], **mine[1])
+    assert_same(found, loop(f, *theirs[0], **theirs[1]))
+    assert_same(list(mine[0]), list(theirs[0]))
+    assert_same(mine[1], theirs[1])
+    assert bool(notes) == falls_back, notes
+
+
+def test_the_caller_sees_writes_into_an_argument():
+    def centre(x):
+        x -= x.mean()
+        x[0] = x.max()
+        return x.sum()
+
+    def through_views(x):
+        half = x[1:]
+        half *= 2
+        half.reshape(-1)[0] = 7
+        return x[::-1]
+
+    def by_methods(x):
+        x.sort()
+        x[x > 1] = 0
+        return x
+
+    def two(x, y):
+        x[:2], y[:2] = y[:2], x[:2]
+        return x @ y
+
+    for f in (centre, through_views, by_methods):
+        same_effects(f, vectors(4, 4))
+    same_effects(two, vectors(3, 4), vectors(3, 4, seed=1))
+    same_effects(lambda tree: tree["x"].fill(3), [{"x": x} for x in vectors(3, 4)])
+
+
+def test_a_write_that_another_example_sees():
+    def count(x):
+        x += 1
+        return x.copy()
+
+    x = normal(4)
+    same_effects(count, [x, x, normal(4, seed=1)], falls_back=True)
+    memory = normal(6)
+
+    def windows():
+        owned = memory.copy()
+        return [owned[0:4], owned[2:6]]
+
+    with noted_fallbacks() as notes:
+        assert_same(ab.map(count, windows()), loop(count, windows()))
+    assert notes
+
+
+def test_a_write_into_what_is_shared_as_well():
+    table = normal(3, 4)
+
+    def run(mapped):
+        own = table.copy()
+
+        def f(x, own):
+            x += 1
+            return own.sum(0)
+
+        return (ab.map if mapped else loop)(f, list(own), own=own)
+
+    with noted_fallbacks() as notes:
+        assert_same(run(True), run(False))
+    assert notes
+
+
+def test_neighbours_in_one_array_are_not_shared():
+    rows = normal(3, 4)
+
+    def f(x):
+        x *= 2
+        return x.sum()
+
+    expected, found = rows.copy(), rows.copy()
+    wanted = loop(f, list(expected))
+    with noted_fallbacks() as notes:
+        assert_same(ab.map(f, list(found)), wanted)
+    assert not notes
+    assert_same(found, expected)
+
+
+def test_writes_of_examples_that_ran_before_the_one_that_failed():
+    def f(x, k):
+        x[0] = 5
+        if k == 2:
+            raise KeyError(k)
+        return x
+
+    mine, theirs = vectors(4, 4), vectors(4, 4)
+    with pytest.raises(KeyError) as caught:
+        ab.map(f, mine, range(4))
+    with pytest.raises(KeyError):
+        loop(f, theirs, range(4))
+    assert caught.value.__notes__ == ["raised for example 2"]
+    assert_same(mine, theirs)
+
+
+def test_a_copy_of_an_argument_is_not_the_argument():
+    def f(x):
+        other = copy.deepcopy({"x": x})
+        other["x"] += 1
+        return x, other, copy.copy(x)
+
+    same_effects(f, vectors(3, 4))
+
+
+def test_a_refused_write_that_the_example_handles():
+    def whole(x, table):
+        row = table[1]
+        try:
+            row -= x
+        except Exception:
+            return row
+        return row * 2
+
+    def part(x, table):
+        view = table[1].reshape(-1)
+        try:
+            view[0] = 9
+        except Exception:
+            return x
+        return view * x
+
+    same_effects(whole, vectors(3, 4), table=normal(3, 4), falls_back=True)
+    same_effects(part, vectors(3, 4), table=normal(3, 4), falls_back=True)
+
+
+def test_writes_after_np_asarray():
+    def after(x):
+        y = x * 2
+        plain = np.asarray(y)
+        y[0] = 5
+        return plain, y
+
+    def before(x):
+        y = x * 2
+        plain = np.asarray(y)
+        plain[0] = 5
+        return y, y + 1
+
+    same_effects(after, vectors(3, 4), falls_back=True)
+    same_effects(before, vectors(3, 4))
+
+
+def test_a_plain_array_as_out_comes_back_itself():
+    def f(x):
+        buffer = np.zeros(4, np.float32)
+        y = np.add(x, 1, out=buffer)
+        buffer[0] = 9
+        y[1] = 3
+        return y, buffer, y is buffer
+
+    same_effects(f, vectors(3, 4), falls_back=True)
+
+
+def test_plain_arrays_of_a_map_inside_an_example():
+    def f(x):
+        values, scale, ids = np.ones(4, np.float32), np.ones((3, 4), np.float32), np.array([0, 1])
+        products = ab.map(lambda v, scale: v * x + scale[ids].sum(0), [values, values], scale=scale)
+        values[:], scale[:], ids[:] = 7, 7, 2
+        return products
+
+    def written(x):
+        values = np.ones(4, np.float32)
+
+        def fill(v):
+            v[0] = 3
+            return v.sum() * x[0]
+
+        return ab.map(fill, [values]), values
+
+    same_effects(f, vectors(3, 4))
+    same_effects(written, vectors(3, 4))
+
+
+def test_a_closure_on_a_tape_that_is_written_to_after_its_use():
+    xs = vectors(3, 4, dtype=np.float64)
+
+    def total(run):
+        def of(p):
+            def f(x):
+                y = p * 2
+                z = y + x
+                y[0] = 5
+                return (z * y).sum()
+
+            return sum(run(f, xs))
+
+        return of
+
+    p = normal(4, seed=5, dtype=np.float64)
+    assert_same(ab.value_and_grad(total(ab.map))(p), ab.value_and_grad(total(loop))(p))
+
+
+def test_items_of_scalars():
+    def f(x):
+        total = x.sum()
+        try:
+            total[...] = 3
+        except TypeError as error:
+            return str(error)
+
+    same_effects(f, vectors(3, 4))
+
+
+def test_results_of_rank_zero():
+    def f(x):
+        first = x[..., 0]
+        alone = x[0][...]
+        alone[...] = 4
+        return first, alone, x, np.median(x), np.percentile(x, 30), np.allclose(x, x), np.array_equal(x, x)
+
+    same_effects(f, vectors(3, 4))
