@@ -16,6 +16,7 @@ from autobatch.errors import ShapeError
 
 __all__ = [
     "align",
+    "broadcast_size",
     "broadcast_sizes",
     "fill",
     "fill_p",
@@ -37,8 +38,8 @@ def has_lengths(sizes: Sequence[Size]) -> bool:
 
 
 def per_lane(size: Size) -> np.ndarray:
-    """The size in each lane: (B,), or (1,) where it is static."""
-    return size.values if isinstance(size, Lengths) else np.array([size])
+    """The size in each lane: (B,) int64, or (1,) where it is static."""
+    return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
 
 
 def unbroadcast(ct: Any, like: Any) -> Any:
@@ -118,12 +119,17 @@ def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
         for sizes in all_sizes:
             offset = axis - (rank - len(sizes))
             if offset >= 0:
-                size = _broadcast_size(size, sizes[offset])
+                size = broadcast_size(size, sizes[offset])
         out.append(size)
     return tuple(out)
 
 
-def _broadcast_size(a: Size, b: Size) -> Size:
+def broadcast_size(a: Size, b: Size) -> Size:
+    """The size that broadcasting gives one dimension, lane by lane.
+
+    Raises:
+        ShapeError: in some example the two differ and neither is 1; names the first such example.
+    """
     if a is b or (isinstance(b, int) and b == 1):
         return a
     if isinstance(a, int) and a == 1:

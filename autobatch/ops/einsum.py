@@ -14,8 +14,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import ShapeError
-from autobatch.ops.broadcasting import align, fill_p, has_lengths, per_lane, quietly, select, unbroadcast
+from autobatch.ops.broadcasting import align, broadcast_size, fill_p, has_lengths, quietly, select, unbroadcast
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["einsum_p"]
@@ -149,23 +148,8 @@ def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, S
     sizes: dict[str, Size] = {}
     for letters, x in zip(inputs, operands, strict=True):
         for letter, size in zip(letters, x.sizes if isinstance(x, Batched) else shape_of(x), strict=True):
-            sizes[letter] = _joined(sizes[letter], size) if letter in sizes else size
+            sizes[letter] = broadcast_size(sizes[letter], size) if letter in sizes else size
     return sizes
-
-
-def _joined(a: Size, b: Size) -> Size:
-    if a is b:
-        return a
-    if same_size(a, b):
-        return a if isinstance(a, Lengths) else b
-    left, right = np.broadcast_arrays(per_lane(a), per_lane(b))
-    wrong = (left != right) & (left != 1) & (right != 1)
-    if wrong.any():
-        lane = int(np.argmax(wrong))
-        raise ShapeError(f"operands do not agree in a dimension: {left[lane]} and {right[lane]} in example {lane}")
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b) if a and b else 0
-    return Lengths(np.where(left == 1, right, left))
 
 
 def _letter_extents(inputs: Sequence[str], operands: Sequence[Any], sizes: dict[str, Size]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
+from autobatch.ops.broadcasting import per_lane
 from autobatch.ops.indexing_rows import rows_p
 from autobatch.ops.inplace import is_contiguous, view
 from autobatch.ops.shaping import transpose
@@ -20,7 +21,6 @@ from autobatch.ops.sizes import (
     lane_sizes,
     lanes_of,
     normalise_axes,
-    per_lane,
     size_operands,
     to_width,
     width_of,

@@ -19,7 +19,6 @@ __all__ = [
     "lanes_of",
     "normalise_axes",
     "normalise_axis",
-    "per_lane",
     "size_operands",
     "sizes_agree",
     "slice_lengths",
@@ -32,11 +31,6 @@ __all__ = [
 def lanes_of(operands: Sequence[Any]) -> int:
     """The number of examples of a call with at least one batched operand."""
     return next(x.batch_size for x in operands if isinstance(x, Batched))
-
-
-def per_lane(size: Size) -> np.ndarray:
-    """A size as (B,) or, where every example has it, (1,) int64."""
-    return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
 
 
 def width_of(size: Size) -> int:
