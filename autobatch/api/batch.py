@@ -8,7 +8,7 @@ from typing import Any, overload
 
 from autobatch.batches.forms import Batch
 from autobatch.core.config import options
-from autobatch.core.lanes import current_region
+from autobatch.core.lanes import as_first_example, current_region, in_example
 from autobatch.errors import UnsupportedError
 from autobatch.lockstep.calls import call
 from autobatch.lockstep.run import has_batch, run
@@ -35,7 +35,7 @@ class BatchFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.__wrapped__
         if not has_batch(args, kwargs):
-            return function(*args, **kwargs)
+            return function(*args, **kwargs) if in_example() else as_first_example(function, args, kwargs)
         region = current_region()
         if region is not None and not _outside(args, kwargs):
             return call(function, *args, **kwargs)

@@ -6,12 +6,23 @@ a narrower region narrows it first (`Region.narrow`). Outside lock-step there is
 
 import contextlib
 import contextvars
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["Example", "Region", "current_example", "current_region", "example", "random_key", "region", "set_region"]
+__all__ = [
+    "Example",
+    "Region",
+    "as_first_example",
+    "current_example",
+    "current_region",
+    "example",
+    "in_example",
+    "random_key",
+    "region",
+    "set_region",
+]
 
 
 class Region(Protocol):
@@ -64,6 +75,20 @@ set_region = _region.set
 def current_example() -> Example:
     """The running example; outside every run a fresh example 0, so that a plain call repeats itself."""
     return _example.get() or Example()
+
+
+def in_example() -> bool:
+    """Whether an example is running."""
+    return _example.get() is not None
+
+
+def as_first_example(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a function as the first example of a batch, so that its random calls are counted."""
+    token = _example.set(Example())  # `with example(...)` takes longer than a small function
+    try:
+        return function(*args, **kwargs)
+    finally:
+        _example.reset(token)
 
 
 @contextlib.contextmanager

@@ -126,7 +126,8 @@ def dropout(x: Any, rate: float = 0.5, *, seed: int | None = None, training: boo
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 
     Which elements is a function of the seed (default `config.seed`), the example, the number of random calls that it
-    made before and the element's place in the example: a batch drops what the loop over its examples drops.
+    made before and the element's place in the example: a batch drops what the loop over its examples drops. Another
+    training step is another seed: with `seed=step`, or `with ab.options(seed=step)` around the step, it drops others.
 
     Raises:
         ValueError: the rate is not in 0 <= rate < 1.

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.autodiff.tape import Tape
 from autobatch.core.lanes import Example, example
 from autobatch.errors import BadIdError, DTypeError, ShapeError
@@ -254,6 +255,22 @@ def test_two_calls_of_one_example_differ():
     with example(Example(0)):
         a, b = nn.dropout(np.ones(64)), nn.dropout(np.ones(64))
     assert not np.array_equal(a, b)
+
+
+def test_a_plain_call_of_a_decorated_function_drops_what_a_batch_of_one_drops():
+    @ab.batch
+    def inner(x):
+        return nn.dropout(x)
+
+    @ab.batch
+    def twice(x):
+        return inner(x), nn.dropout(x)
+
+    x = np.ones(64)
+    first, second = twice(x)
+    assert not np.array_equal(first, second)
+    for other in (twice(x), *ab.map(twice, [x]), *ab.examples(twice(ab.MaskedBatch.from_examples([x])))):
+        np.testing.assert_array_equal(other, (first, second))
 
 
 def test_an_axis_that_is_not_there():
