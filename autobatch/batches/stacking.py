@@ -80,8 +80,8 @@ def _as_array(x: Any, index: int) -> np.ndarray:
         return np.asarray(x)
     except ValueError as error:
         raise ShapeError(
-            f"example {index} is not one array ({error}); a batch holds one array per example, ab.map takes any "
-            "objects, lists of arrays of different lengths too"
+            f"example {index} is not one array ({error}); a batch holds one array per example: ab.map takes any "
+            "objects, and PackedBatch.from_examples(examples, depth=2) packs lists of arrays"
         ) from None
 
 

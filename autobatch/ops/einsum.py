@@ -101,11 +101,11 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
         summed = [full[c] for c in unique if c not in kept and shape[c] == 1 and c not in have]
         grad = grad * np.prod(summed) if summed and np.prod(summed) != 1 else grad
     if unique != own:
-        grad = _on_diagonal(grad, unique, own, shape)
+        grad = _on_diagonal(grad, own, shape)
     return unbroadcast(grad, x)
 
 
-def _on_diagonal(grad: Any, unique: str, own: str, shape: dict[str, int]) -> Any:
+def _on_diagonal(grad: Any, own: str, shape: dict[str, int]) -> Any:
     seen: list[str] = []
     axes: list[int] = []
     mask: Any = True

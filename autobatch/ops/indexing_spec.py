@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.aval import dtype_of, ndim_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.ops.table import Declined
 
@@ -172,16 +172,3 @@ def _shown_entry(entry: tuple[Any, ...]) -> str:
     else:
         return {"n": "None", "i": "int", "a": "array", "b": "mask"}[kind]
     return ":".join(bounds if bounds[2] else bounds[:2])
-
-
-def spec_shape_error(mask: Any, axis: int, size: int, have: int) -> IndexError:
-    """NumPy's error for a boolean index that does not fit."""
-    del mask
-    return IndexError(
-        f"boolean index did not match indexed array along axis {axis}; size of axis is {size} but size of "
-        f"corresponding boolean axis is {have}"
-    )
-
-
-def operand_shapes(operands: Sequence[Any]) -> list[tuple[int, ...]]:
-    return [tuple(shape_of(x)) for x in operands]
