@@ -116,7 +116,7 @@ class Tape:
 class TapeArray(ArrayFace):
     """An array on a tape. Behaves as the array it holds; every op on it is recorded."""
 
-    __slots__ = ("__weakref__", "_ab_rank", "_view", "_views", "index", "tape", "value")
+    __slots__ = ("__weakref__", "_ab_rank", "_view", "_views", "_zero_d", "index", "tape", "value")
 
     def __init__(self, tape: Tape, index: int, value: Any) -> None:
         self.tape = tape

@@ -3,8 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
+from autobatch.core.pytree import leaves
+from autobatch.ops.inplace import unclear_view
 
 __all__ = ["loop_over_examples"]
 
@@ -15,4 +19,25 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     Warns once per source line, and raises under `strict`. An error of an example carries a note that names it.
     """
     fell_back(reason)
-    return stack_results(per_lane(function, args, kwargs))
+    viewed: list[Any] = []
+
+    def call(*values: Any, **named: Any) -> Any:
+        out = function(*values, **named)
+        viewed[:] = viewed or _viewed(out, (args, kwargs), (values, named))
+        return out
+
+    out = stack_results(per_lane(call, args, kwargs))
+    for part in leaves(out):
+        for base in viewed:
+            unclear_view(part, base)
+    return out
+
+
+def _viewed(out: Any, batches: Any, values: Any) -> list[Any]:
+    """The batches whose example's array shares memory with a result."""
+    results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
+    return [
+        batch
+        for batch, value in zip(leaves(batches), leaves(values), strict=True)
+        if isinstance(value, np.ndarray) and any(np.may_share_memory(x, value) for x in results)
+    ][:1]

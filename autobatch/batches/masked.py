@@ -17,6 +17,7 @@ from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import ShapeError, UnsupportedError
+from autobatch.ops.inplace import is_scalar, zero_d
 
 __all__ = ["MaskedBatch"]
 
@@ -49,7 +50,7 @@ class MaskedBatch(Batched, ArrayBatch):
     [array([2, 3, 4]), array([5])]
     """
 
-    __slots__ = ("__weakref__", "_view", "_views", "region")
+    __slots__ = ("__weakref__", "_view", "_views", "_zero_d", "region")
     _ab_rank = BATCH_RANK
 
     def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
@@ -125,7 +126,7 @@ class MaskedBatch(Batched, ArrayBatch):
         """The data of each example without its padding: views, or Python scalars where examples are that."""
         if self.scalar is not None:
             return self.data.tolist()
-        if is_boxed(self.data) or any(self.dims[1:]):
+        if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
             return super().examples()
         if not self.is_ragged:
             return list(self.data)
@@ -135,7 +136,7 @@ class MaskedBatch(Batched, ArrayBatch):
         if self.scalar is not None:
             return self.data[index].item()
         if not self.is_ragged:
-            return self.data[index]
+            return self.data[index] if self.sizes or is_scalar(self) else self.data[index, ...]
         corner = [slice(int(n.values[index])) if isinstance(n, Lengths) else slice(None) for n in self.sizes]
         return self.data[(index, *corner)]
 
@@ -147,7 +148,8 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def _narrow(self, take: Callable[[Any], Any], memo: dict[Any, Any]) -> "MaskedBatch":
         if not self.is_ragged:
-            return MaskedBatch.of(Batched(take(self.data), self.sizes, self.scalar))
+            out = MaskedBatch.of(Batched(take(self.data), self.sizes, self.scalar))
+            return out if self.sizes or is_scalar(self) else zero_d(out)
         sizes: list[Size] = []
         corner = []
         for size in self.sizes:
@@ -274,7 +276,8 @@ class MaskedBatch(Batched, ArrayBatch):
         return _restore, (self.data, tuple(n.values if isinstance(n, Lengths) else n for n in self.sizes), self.scalar)
 
     def __copy__(self) -> "MaskedBatch":
-        return MaskedBatch.in_region(self, self.region)
+        out = MaskedBatch.in_region(self, self.region)
+        return out if self.sizes or is_scalar(self) else zero_d(out)
 
     def __deepcopy__(self, memo: Any) -> "MaskedBatch":
         return MaskedBatch.in_region(Batched(np.copy(self.data), self.sizes, self.scalar), self.region)

@@ -12,6 +12,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import UnsupportedError, note_example
+from autobatch.ops.inplace import zero_d
 
 __all__ = [
     "batch_size_of",
@@ -191,7 +192,8 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
                 return FORMS["objects"](column)
     elif isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
         if _alike(column):
-            return FORMS["masked"].of(Batched(*pad_stack(column)))
+            out = FORMS["masked"].of(Batched(*pad_stack(column)))
+            return zero_d(out) if all(isinstance(x, np.ndarray) for x in column) else out
     elif all(x is first or (kind in (str, bytes) and type(x) is kind and x == first) for x in column):
         return first
     return FORMS["objects"](column)

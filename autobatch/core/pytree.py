@@ -4,6 +4,7 @@ The idea is JAX's (`jax.tree_util`). `None` is a node without leaves there; here
 because an example-level function may return it as a value.
 """
 
+import collections
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -21,11 +22,13 @@ class TreeDef:
         kind: the class of the node, None for a leaf.
         keys: dict keys, dataclass field names, or positions.
         children: one TreeDef per key.
+        factory: a defaultdict's `default_factory`.
     """
 
     kind: type | None
     keys: tuple[Any, ...] = ()
     children: tuple["TreeDef", ...] = ()
+    factory: Any = None
 
     @property
     def num_leaves(self) -> int:
@@ -67,7 +70,8 @@ def _flatten_into(tree: Any, out: list[Any]) -> TreeDef:
         out.append(tree)
         return _LEAF
     keys, children = _children(tree)
-    return TreeDef(type(tree), keys, tuple(_flatten_into(child, out) for child in children))
+    factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
+    return TreeDef(type(tree), keys, tuple(_flatten_into(child, out) for child in children), factory)
 
 
 def unflatten(structure: TreeDef, values: Iterable[Any]) -> Any:
@@ -81,7 +85,7 @@ def _build(structure: TreeDef, values: Any) -> Any:
         return next(values)
     children = [_build(child, values) for child in structure.children]
     if issubclass(kind, dict):
-        return _rebuild_dict(kind, zip(structure.keys, children, strict=True))
+        return _rebuild_dict(structure, dict(zip(structure.keys, children, strict=True)))
     if hasattr(kind, "_fields"):
         return kind(*children)
     if issubclass(kind, list | tuple):
@@ -89,10 +93,15 @@ def _build(structure: TreeDef, values: Any) -> Any:
     return _rebuild_dataclass(kind, zip(structure.keys, children, strict=True))
 
 
-def _rebuild_dict(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
+def _rebuild_dict(structure: TreeDef, items: dict[Any, Any]) -> Any:
+    kind: Any = structure.kind
+    if kind is dict:
+        return items
+    if issubclass(kind, collections.defaultdict):
+        return kind(structure.factory, items)
     try:
-        return kind(items)
-    except TypeError:  # a subclass with another constructor, such as defaultdict
+        return kind(items)  # not pairs, which a Counter would count
+    except TypeError:  # a subclass with another constructor
         out = kind()
         out.update(items)
         return out

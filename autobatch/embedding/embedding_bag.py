@@ -6,6 +6,7 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
+from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.embedding.bags import MODES, bags_p
 from autobatch.embedding.ids import as_ids, check_ids, check_offsets
@@ -104,7 +105,7 @@ def _inner(weight: Any) -> EmbeddingTable | None:
 
 def _flat(ids: Any, offsets: Any, weights: Any, closed: bool) -> tuple[Any, Any, Any]:
     """(N,) ids, bounds of the bags (B + 1,), (N,) weights or None."""
-    if hasattr(ids, "offsets") and hasattr(ids, "values"):
+    if hasattr(ids, "offsets") and hasattr(ids, "values") and current_region() is None:  # else one example's ids
         _refuse_offsets(offsets, "a PackedBatch, which has its own")
         weights = weights.values if hasattr(weights, "offsets") else weights
         return _checked(as_ids(ids.values, "input"), np.asarray(ids.offsets), weights)

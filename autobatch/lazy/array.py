@@ -26,6 +26,7 @@ class LazyArray(FastOperators):
         "__weakref__",
         "_view",
         "_views",
+        "_zero_d",
         "aval",
         "exposed",
         "pending",
@@ -197,6 +198,9 @@ class LazyArray(FastOperators):
 
     def __format__(self, spec: str) -> str:
         return format(self._value(), spec)
+
+    def copy(self, order: Any = "C") -> Any:
+        return self if self.aval.scalar else super().copy(order)
 
     def __repr__(self) -> str:
         """What NumPy prints there; while recording by hand, where a look launches nothing, a description."""

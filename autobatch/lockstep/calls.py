@@ -18,6 +18,7 @@ import numpy as np
 
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import current_region
@@ -31,6 +32,7 @@ from autobatch.lockstep.loops import each
 from autobatch.lockstep.ownership import remember, require_own, require_whole
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import LaneSequence
+from autobatch.ops.inplace import zero_d
 from autobatch.ops.table import UFUNCS
 
 __all__ = ["call", "create", "is_library"]
@@ -116,13 +118,15 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
 def create(f: Any, *args: Any, **kwargs: Any) -> Any:
     """A call whose result the function is going to write into: a fresh array becomes one per lane."""
     out = call(f, *args, **kwargs)
-    if type(out) is np.ndarray and (type(f) is np.ufunc or _is_fresh(f)):
-        return own(out)
+    if isinstance(out, np.ndarray | PackedBatch) and (type(f) is np.ufunc or _is_fresh(f)):
+        known = (getattr(f, "__self__", None), *args)
+        return own(out) if all(out is not value for value in known) else out
     return out
 
 
 def _is_fresh(f: Any) -> bool:
-    if isinstance(f, BuiltinFunctionType) and isinstance(f.__self__, np.ndarray):
+    holder = getattr(f, "__self__", None)
+    if isinstance(holder, np.ndarray | PackedBatch):
         return f.__name__ in ("copy", "astype")
     return f.__hash__ is not None and f in _FRESH
 
@@ -181,7 +185,8 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             require_whole(args[0])
         else:
             require_own(args[0], f"np.{f.__name__}")
-    return f(*_plain_arguments(args), **kwargs)
+    out = f(*_plain_arguments(args), **kwargs)
+    return zero_d(out) if f is np.where or f is np.copy else out
 
 
 def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -273,6 +273,10 @@ def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
     return _create(np.array)(out, *args, **kwargs) if args or kwargs else out
 
 
+def _asarray(object: Any, *args: Any, **kwargs: Any) -> Any:
+    return (_array if is_spread(object) else _create(np.asarray))(object, *args, **kwargs)
+
+
 def _create(function: Callable[..., Any]) -> Callable[..., Any]:
     lanes = CREATION[function]
 
@@ -305,7 +309,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     **LANE_FUNCTIONS,
     **{function: _create(function) for function in CREATION},
     np.array: _array,
-    np.asarray: _array,
+    np.asarray: _asarray,
     np.stack: _stack,
     np.concatenate: _concatenate,
     len: _len,
@@ -334,7 +338,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     **{getattr(operator, name): _operator(name) for name in ("iadd", "isub", "imul", "itruediv")},
     **{
         getattr(builtins, name): _refused(getattr(builtins, name))
-        for name in ("open", "input", "exec", "eval", "delattr")
+        for name in ("open", "input", "exec", "eval", "delattr", "id")
     },
     operator.setitem: _refused(operator.setitem),
     operator.delitem: _refused(operator.delitem),

@@ -9,6 +9,7 @@ import numpy as np
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import broadcast, leaves, map_tree, per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
@@ -19,6 +20,7 @@ from autobatch.lockstep.ownership import freeze, is_made, remember, require_own,
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops import indexing
+from autobatch.ops.inplace import is_scalar, zero_d
 
 __all__ = ["delitem", "getitem", "made", "own", "setattribute", "setitem", "setitem_in", "update"]
 
@@ -105,6 +107,8 @@ def setitem(value: Any, x: Any, index: Any) -> None:
     index = _as_index(index)
     if isinstance(x, MaskedBatch):
         require_whole(x)
+        if is_scalar(x):
+            raise NeedsLoop("a write into a scalar")
         if isinstance(value, LaneList):
             value = list(value)
         x[index] = value
@@ -150,7 +154,7 @@ def setattribute(value: Any, x: Any, name: str) -> None:
 def update(symbol: str, x: Any, value: Any) -> Any:
     """`x += value` and its like: the new value of the name."""
     if isinstance(x, MaskedBatch):
-        if not x.sizes:  # a scalar, which is never written in place
+        if is_scalar(x):  # which is never written in place
             return _PLAIN[symbol](x, value)
         require_whole(x)
         return _UPDATES[symbol](x, value)
@@ -174,10 +178,12 @@ def update(symbol: str, x: Any, value: Any) -> Any:
 
 
 def own(value: Any) -> Any:
-    """An array that the function made, and will write into: one for each lane."""
+    """An array that the function made, and will write into: one for each lane, padded."""
     region = current_region()
+    if isinstance(value, PackedBatch) and not isinstance(value.values, PackedBatch):
+        return value.to_masked()
     if type(value) is np.ndarray and region is not None:
-        return broadcast(value, region.count)  # type: ignore[attr-defined]
+        return zero_d(broadcast(value, region.count))  # type: ignore[attr-defined]
     return value
 
 

@@ -15,6 +15,7 @@ from autobatch.lockstep.merging import joined
 from autobatch.lockstep.ownership import freeze, is_made, remember
 from autobatch.lockstep.regions import Order, Prefix
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
+from autobatch.ops.inplace import has_views, is_scalar, zero_d
 
 __all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "loop", "loop_over"]
 
@@ -110,7 +111,7 @@ class Loop:
         self.fewer = False
         out = self._narrowed(kept, carried)
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
-            if new is not old and place not in own:
+            if new is not old and (place not in own or has_views(old)):
                 _freeze_both(new, old)
         return out
 
@@ -165,8 +166,11 @@ class Loop:
             raise NeedsLoop("lanes left a loop before its variables were known")
         out = tuple(self._unsorted(joined(column, counts), old) for column, old in zip(columns, kept, strict=True))
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
-            if new is not old and place not in own:
-                _freeze_both(new, old)
+            if new is not old:
+                if isinstance(old, Batch) and not is_scalar(old):
+                    zero_d(new)
+                if place not in own or has_views(old):
+                    _freeze_both(new, old)
         return out
 
     def _unsorted(self, value: Any, old: Any) -> Any:

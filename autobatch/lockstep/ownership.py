@@ -9,6 +9,7 @@ from autobatch.core.batched import Batched, Packed
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions import current_root
+from autobatch.ops.inplace import is_scalar
 
 __all__ = ["freeze", "is_made", "remember", "require_own", "require_whole"]
 
@@ -42,7 +43,7 @@ def require_own(value: Any, what: str) -> None:
 def freeze(batch: Any) -> Any:
     """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it."""
     root = current_root()
-    if root is not None and isinstance(batch, Batched | Packed) and getattr(batch, "sizes", True) != ():
+    if root is not None and isinstance(batch, Batched | Packed) and not is_scalar(batch):
         key, frozen = id(batch), root.frozen
         if key not in frozen:
             frozen[key] = weakref.ref(batch, lambda _: frozen.pop(key, None))

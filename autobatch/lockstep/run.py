@@ -141,10 +141,15 @@ def _left(tree: Any, root: Root) -> Any:
             out.data = leaf.data._ab_force()  # type: ignore[attr-defined]
         return out
 
-    tree = settle(tree)
-    if not any(isinstance(leaf, Batch) for leaf in leaves(tree)):
-        tree = broadcast(tree, root.batch_size) if leaves(tree) else ObjectBatch([tree] * root.batch_size)
+    tree = _per_example(settle(tree), root.batch_size)
     return map_tree(release, tree) if is_node(tree) else release(tree)
+
+
+def _per_example(tree: Any, size: int) -> Any:
+    """A result in which some leaf is a batch, so that the number of examples shows."""
+    if any(isinstance(leaf, Batch) for leaf in leaves(tree)):
+        return tree
+    return broadcast(tree, size) if leaves(tree) else ObjectBatch([tree] * size)
 
 
 def _show(prints: list[Any], size: int) -> None:
@@ -180,7 +185,7 @@ def loop_over_examples(function: Any, args: Any, kwargs: Any, size: int) -> Any:
         except Exception as error:
             note_example(error, i)
             raise
-    return stack_results(results)
+    return _per_example(stack_results(results), size)
 
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:

@@ -1,5 +1,6 @@
 """Functions that move data about, composed of indexing, reshape, concatenate and where."""
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,11 @@ from autobatch.ops.creation import CREATION, arange, zeros
 from autobatch.ops.indexing import getitem
 from autobatch.ops.indexing_set import setitem_p
 from autobatch.ops.indexing_spec import parse
+<<<<<<< ours
+from autobatch.ops.inplace import readonly_view, unclear_view
+=======
+from autobatch.ops.inplace import view
+>>>>>>> theirs
 from autobatch.ops.kinds import elementwise
 from autobatch.ops.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
@@ -229,9 +235,10 @@ def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
     arrays = [_boxed(x) for x in args]
     out = []
     for place, x in enumerate(arrays):
+        wide = x
         for other in (*arrays[:place], *arrays[place + 1 :]):
-            x = _first_p(x, other)
-        out.append(x)
+            wide = _first_p(wide, other)
+        out.append(unclear_view(wide, x))
     return tuple(out)
 
 
@@ -299,11 +306,16 @@ def _square_of(m: Any) -> Any:
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     if ndim_of(a) < 2:
         raise ValueError("diag requires an array of at least two dimensions")
+    return view(_diagonal(a, offset, axis1, axis2), a, _diagonal, None, (offset, axis1, axis2))
+
+
+def _diagonal(a: Any, offset: int, axis1: int, axis2: int) -> Any:
     a = np.moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = shape_of(a)[-2:]
     down, right = max(-offset, 0), max(offset, 0)
     i = arange(np.maximum(np.minimum(rows - down, columns - right), 0))
-    return a[..., i + down, i + right]
+    index = (..., i + down, i + right)
+    return readonly_view(a[index], a, operator.getitem, (index,))
 
 
 @implements(np.diag)

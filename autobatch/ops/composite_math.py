@@ -114,7 +114,7 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool
 
 def _python_bool(answer: Any) -> Any:
     """A Python bool, as NumPy's function gives; of a batch one for each example."""
-    return answer if rank_of(answer) == BATCH_RANK else bool(answer)
+    return answer.item() if rank_of(answer) == BATCH_RANK else bool(answer)
 
 
 def _array_equal(a: Any, b: Any, *, equal_nan: bool) -> Any:
@@ -187,6 +187,8 @@ def fix(x: Any, out: Any = None) -> Any:
 @implements(np.round, np.around)
 def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
     kind = dtype_of(a).kind
+    if kind == "b" and decimals:
+        raise Declined("np.round of bools to other than integers")
     if kind in "biu" and decimals >= 0:
         new = np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
     elif kind != "f":
@@ -247,17 +249,22 @@ def kron(a: Any, b: Any) -> Any:
 
 @implements(np.convolve)
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """np.convolve, as a product with the Toeplitz matrix of `v`."""
+    """np.convolve: sums of the rows of the Toeplitz matrix of `v` times `a`, by selection, since 0 times inf is NaN."""
     a, v = _boxed(a), _boxed(v)
     n, m = shape_of(a)[0], shape_of(v)[0]
+    for name, size in (("a", n), ("v", m)):
+        if np.any(np.equal(size.data if is_boxed(size) else size, 0)):
+            raise ValueError(f"{name} cannot be empty")
     if mode not in ("full", "valid", "same"):
         raise Declined(f"np.convolve with mode={mode!r}")
     if mode != "full" and (is_boxed(n) or is_boxed(m)):
         raise Declined("np.convolve of lengths that differ between examples, with a mode other than full")
     places = arange(n + m - 1)[:, None] - arange(n)
     inside = (places >= 0) & (places < m)
-    matrix = np.where(inside, getitem(v, np.where(inside, places, 0)), np.zeros((), dtype_of(v)))
-    out = np.matmul(matrix, a)
+    dtype = np.result_type(dtype_of(a), dtype_of(v))
+    wide = np.float32 if dtype == np.float16 else dtype  # in which NumPy's own products of halves are summed
+    terms = getitem(v, np.where(inside, places, 0)).astype(wide) * a.astype(wide)
+    out = np.sum(np.where(inside, terms, np.zeros((), wide)), axis=1, dtype=wide).astype(dtype)
     if mode == "full":
         return out
     small, large = min(n, m), max(n, m)
@@ -273,7 +280,8 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Any:
-    count = shape_of(_boxed(p))[0]
+    p = _boxed(p)
+    count = shape_of(p)[0]
     if is_boxed(count):
         raise Declined("np.polyval of degrees that differ between examples")
     return functools.reduce(lambda y, i: y * x + p[i], range(count), np.zeros_like(x))

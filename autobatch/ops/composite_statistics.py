@@ -34,7 +34,8 @@ def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = Fa
     n = shape_of(a)[axis]
     if np.any(_plain(n) == 0):
         raise Declined("np.median of nothing")
-    ordered = np.sort(a, axis=axis)
+    wide = {2: np.float32}.get(dtype_of(a).itemsize, dtype_of(a)) if dtype_of(a).kind == "f" else np.float64
+    ordered = np.sort(a, axis=axis).astype(wide)  # as NumPy's mean of the two does: int8 or float16 would overflow
     low, high, last = (_at(ordered, axis, place) for place in ((n - 1) // 2, n // 2, n - 1))
     middle = np.where(_odd(n, low), low * 1.0, (low + high) / 2.0)
     if dtype_of(a).kind == "f":

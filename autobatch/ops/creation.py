@@ -13,6 +13,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.ops.inplace import is_scalar, zero_d
 from autobatch.ops.shaping import broadcast_to_p
 from autobatch.ops.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
 from autobatch.ops.table import Declined, implements
@@ -67,7 +68,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **_: 
     if dtype is not None and dtype_of(fill_value) != dtype:
         fill_value = fill_value.astype(dtype)
     template, operands = size_operands(shape)
-    return np.copy(broadcast_to_p(fill_value, *operands, shape=template))
+    return zero_d(np.copy(broadcast_to_p(fill_value, *operands, shape=template)))
 
 
 def _like_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -89,7 +90,7 @@ like_p = Op(
 def _like(a: Any, value: Any, dtype: Any, shape: Any) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if shape is None:
-        return like_p(a, fill_value=value, dtype=dtype)
+        return zero_d(like_p(a, fill_value=value, dtype=dtype))
     return _constant(shape_of(a) if shape is None else shape, value, dtype)
 
 
@@ -204,10 +205,12 @@ def linspace(
     """np.linspace for a number and bounds that may differ between examples; differentiable in the bounds."""
     if axis != 0 or ndim_of(start) or ndim_of(stop):
         raise Declined("linspace between arrays")
-    steps = arange(num)
+    float_dtype = dtype_of((start + stop) * 1.0)
+    start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
+    steps = arange(num).astype(float_dtype)
     parts = num - 1 if endpoint else num
     divisor = np.maximum(parts, 1) * 1.0
-    step = (stop - start) / divisor
+    step = ((stop - start) / divisor).astype(float_dtype)
     out = steps * step + start
     if endpoint:
         out = np.where((steps == parts) & (steps > 0), stop * 1.0, out)
@@ -223,9 +226,9 @@ def array(object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, *
         return np.array(out, dtype=dtype, copy=copy, ndmin=ndmin)
     if dtype is not None and dtype_of(out) != np.dtype(dtype):
         out = out.astype(dtype)
-    elif out is object and copy:
+    elif out is object and (copy or is_scalar(out)):
         out = np.copy(out)
-    return out if ndim_of(out) >= ndmin else out[(None,) * (ndmin - ndim_of(out))]
+    return zero_d(out) if ndim_of(out) >= ndmin else out[(None,) * (ndmin - ndim_of(out))]
 
 
 def _stacked(item: Any) -> Any:
@@ -237,7 +240,9 @@ def _stacked(item: Any) -> Any:
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **_: Any) -> Any:
     """np.asarray of an array of ours, or of nested lists that hold some."""
-    return array(a, dtype, copy=bool(copy)) if not is_boxed(a) or copy or dtype is not None else a
+    if is_boxed(a) and not copy and dtype is None and not is_scalar(a):
+        return a
+    return array(a, dtype, copy=bool(copy))
 
 
 _MADE: dict[Any, Callable[..., Any]] = {

@@ -14,7 +14,7 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops import catalogue, elementwise
 from autobatch.ops.face_methods import ArrayMethods
 from autobatch.ops.indexing import add_at, getitem, setitem
-from autobatch.ops.inplace import cast_for_write, write
+from autobatch.ops.inplace import cast_for_write, is_scalar, write
 from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, Declined, refuse, top_box
 from autobatch.ops.table_rest import reason, twin
 from autobatch.ops.ufunc_methods import call_ufunc
@@ -56,7 +56,7 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
         return op(other, self)
 
     def inplace(self: Any, other: Any) -> Any:
-        if ndim_of(self) == 0:  # what NumPy has there is a scalar, and a scalar is not updated in place
+        if is_scalar(self):  # which is not updated in place
             return op(self, other)
         _write_back(self, op(self, other), ufunc)
         return self
@@ -71,6 +71,9 @@ def _write_back(target: Any, new: Any, ufunc: Any) -> None:
 def _unary(ufunc: Any) -> Callable[[Any], Any]:
     op = _op(ufunc)
     return lambda self: op(self)
+
+
+_power = _binary(np.power)[0]
 
 
 def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
@@ -90,8 +93,8 @@ class ArrayFace(ArrayMethods):
     A subclass has `shape`, `ndim`, `dtype`, `size`, `_ab_rank`, `_ab_apply(op, args, params)`,
     `_ab_unsupported(function, args, kwargs, reason)` and `_ab_rebind(new)`, which takes over the value of `new` (an
     array of ours or a plain one) and is what an in-place write does to the object. For writes to reach views its
-    `__slots__` hold `_view`, `_views` and `__weakref__`; they may stay unset. `__iter__`, `__len__`, `__bool__`,
-    `__int__`, `__float__`, `__index__` and `__array__` are its own.
+    `__slots__` hold `_view`, `_views`, `_zero_d` and `__weakref__`; they may stay unset. `__iter__`, `__len__`,
+    `__bool__`, `__int__`, `__float__`, `__index__` and `__array__` are its own.
     """
 
     __slots__ = ()
@@ -152,7 +155,7 @@ class ArrayFace(ArrayMethods):
     __xor__, __rxor__, __ixor__ = _binary(np.bitwise_xor)
     __lshift__, __rlshift__, __ilshift__ = _binary(np.left_shift)
     __rshift__, __rrshift__, __irshift__ = _binary(np.right_shift)
-    __pow__, __rpow__, __ipow__ = _binary(np.power)
+    _, __rpow__, __ipow__ = _binary(np.power)
     __neg__ = _unary(np.negative)
     __pos__ = _unary(np.positive)
     __abs__ = _unary(np.absolute)
@@ -163,6 +166,11 @@ class ArrayFace(ArrayMethods):
     __le__ = _binary(np.less_equal)[0]
     __gt__ = _binary(np.greater)[0]
     __ge__ = _binary(np.greater_equal)[0]
+
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and other == 2 and dtype_of(self).kind == "b" and ndim_of(self):
+            return UFUNCS[np.square](self)  # as NumPy does for every dtype; only for bools the result has another one
+        return _power(self, other)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of
-from autobatch.ops.indexing import setitem
+from autobatch.ops.indexing import getitem, setitem
 from autobatch.ops.inplace import write
 from autobatch.ops.table import FUNCTIONS, refuse
 
@@ -180,7 +180,7 @@ class ArrayMethods:
         return _of(np.round)(self, decimals, **_given(out=out))
 
     def conj(self) -> Any:
-        return _of(np.conjugate)(self)
+        return _of(np.conjugate)(self) if dtype_of(self).kind == "c" else self  # NumPy gives the array itself, too
 
     conjugate = conj
 
@@ -209,6 +209,8 @@ class ArrayMethods:
         return np.asarray(self).tolist()
 
     def view(self, *args: Any, **kwargs: Any) -> Any:
+        if not args and not kwargs:
+            return getitem(self, Ellipsis)
         return refuse(_ndarray_view, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
 
 

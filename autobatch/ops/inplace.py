@@ -4,7 +4,10 @@ Every op makes a new value; a write gives the *object* that was written to that 
 basic indexing, reshape, transpose and their like records how it is derived from its base and how a new view is put
 back. Bases know their views by weak references only, so a view that nobody holds costs nothing.
 
-Slots that a subclass of `ArrayFace` needs for this (they may stay unset): `_view`, `_views`, `__weakref__`.
+An array of no dimensions may be NumPy's 0-d array, which is written in place, or its scalar, which never changes:
+what makes the first says so by `zero_d`.
+
+Slots that a subclass of `ArrayFace` needs for this (they may stay unset): `_view`, `_views`, `_zero_d`, `__weakref__`.
 """
 
 import weakref
@@ -14,10 +17,21 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 
-__all__ = ["cast_for_write", "is_contiguous", "view", "write"]
+__all__ = [
+    "cast_for_write",
+    "has_views",
+    "is_contiguous",
+    "is_scalar",
+    "readonly_view",
+    "unclear_view",
+    "view",
+    "write",
+    "zero_d",
+]
 
 _PRUNE = 32  # look for dead views each time their number has doubled from here
 
@@ -39,7 +53,7 @@ def view(
     out: Any,
     base: Any,
     derive: Callable[..., Any],
-    restore: Callable[..., Any],
+    restore: Callable[..., Any] | None,
     args: tuple[Any, ...],
     contiguous: bool = False,
 ) -> Any:
@@ -47,10 +61,13 @@ def view(
 
     Args:
         derive: `derive(base, *args)` gives the view's value from the base's.
-        restore: `restore(base, new, *args)` gives the base's value once the view's is `new`.
+        restore: `restore(base, new, *args)` gives the base's value once the view's is `new`; None: it is read-only.
         contiguous: the view is contiguous if its base is, so that reshaping it gives a view again.
     """
-    if out is base or not hasattr(out, "_ab_rebind"):
+    if out is base or not hasattr(type(out), "_view"):
+        return out
+    zero_d(out)
+    if is_scalar(base):
         return out
     out._view = _View(base, derive, restore, args, contiguous and is_contiguous(base))
     if hasattr(base, "_ab_rebind"):
@@ -64,10 +81,53 @@ def view(
     return out
 
 
+def zero_d(out: Any) -> Any:
+    """Declare `out`, if it has no dimensions, NumPy's 0-d array rather than its scalar, and return it."""
+    if hasattr(type(out), "_zero_d") and not ndim_of(out):
+        out._zero_d = True
+    return out
+
+
+def is_scalar(box: Any) -> bool:
+    """Whether this stands for a scalar, which no name can see change."""
+    return is_boxed(box) and not ndim_of(box) and not getattr(box, "_zero_d", False)
+
+
+def readonly_view(out: Any, base: Any, derive: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Declare `out` a view that follows its base and that NumPy does not let anyone write into; return it."""
+    return view(out, base, derive, _read_only, args)
+
+
+def unclear_view(out: Any, base: Any) -> Any:
+    """Declare that `out` may be a view of `base` or a copy, by strides that are not known here; return it.
+
+    In lock-step, writing into either while both live raises `NeedsLoop`, so that each example's own arrays decide;
+    elsewhere it is a copy.
+    """
+    if current_region() is None or rank_of(out) != BATCH_RANK:
+        return zero_d(out)
+    return view(out, base, _unclear, _unclear, ())
+
+
+def _read_only(*_: Any) -> Any:
+    raise ValueError("assignment destination is read-only")
+
+
+def _unclear(*_: Any) -> Any:
+    raise NeedsLoop("a write into an array that may be a view of another or a copy, by its strides")
+
+
 def is_contiguous(box: Any) -> bool:
     """Whether NumPy's array for this one would be C-contiguous: a fresh array, or a contiguous view of one."""
     record = getattr(box, "_view", None)
     return record is None or record.contiguous
+
+
+def has_views(box: Any) -> bool:
+    """Whether a write into this array may be seen under another name: as a view of it, or because it is one."""
+    if getattr(box, "_view", None) is not None:
+        return True
+    return any(ref() is not None for ref in getattr(box, "_views", None) or ())
 
 
 def write(box: Any, new: Any) -> None:
@@ -79,7 +139,7 @@ def write(box: Any, new: Any) -> None:
     record = getattr(box, "_view", None)
     if record is not None:
         base = record.base
-        if not hasattr(_root(base), "_ab_rebind"):
+        if not hasattr(_root(box), "_ab_rebind"):
             kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
             error = kind("a write into a view of a plain array that is shared; copy it first (.copy())")
             refuse = getattr(box, "_ab_refuse", None)
@@ -96,11 +156,17 @@ def write(box: Any, new: Any) -> None:
         _refresh(box, None)
 
 
-def _root(base: Any) -> Any:
-    """What a view of a view is a view of in the end."""
-    while (record := getattr(base, "_view", None)) is not None:
-        base = record.base
-    return base
+def _root(box: Any) -> Any:
+    """What a view of a view is a view of in the end.
+
+    Raises:
+        ValueError: one of them is read-only.
+    """
+    while (record := getattr(box, "_view", None)) is not None:
+        if record.restore is None and record.base is not None:
+            raise ValueError("assignment destination is read-only")
+        box = record.base
+    return box
 
 
 def _write_base(base: Any, new: Any, source: Any) -> None:

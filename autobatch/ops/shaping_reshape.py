@@ -12,7 +12,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
 from autobatch.ops.broadcasting import per_lane
 from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.inplace import is_contiguous, view
+from autobatch.ops.inplace import is_contiguous, unclear_view, view, zero_d
 from autobatch.ops.shaping import transpose
 from autobatch.ops.sizes import (
     Template,
@@ -40,8 +40,10 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
         raise Declined(f"reshape with order={order!r}")
     template, operands = size_operands(shape)
     out = reshape_p(a, *operands, shape=template)
-    if copy or not is_boxed(out) or not is_contiguous(a):
-        return out
+    if copy or not is_boxed(out):
+        return zero_d(out)
+    if not is_contiguous(a):
+        return unclear_view(out, a)
     return view(out, a, _derive_reshape, _restore_reshape, (template, tuple(operands)), contiguous=True)
 
 

@@ -24,7 +24,8 @@ class Loops(ast.NodeTransformer):
     if _ab_loop_1.finished():
         ORELSE
     ```
-    (`own=` names the places of arrays that the function made and that have no other name.)
+    (`own=` names the places of arrays that the function made and that have no other name; names that may hold views of
+    them are set to None there, if they are not read again.)
     Names carried: those that the body binds or writes into and that may be read at the loop's head (`liveness`).
     Runs first, on the user's own syntax, since it needs to see every binding.
     """
@@ -95,15 +96,19 @@ class Loops(ast.NodeTransformer):
         else:
             target = node.target
         at = node.target
-        own = self.owners[-1].ownership.own  # type: ignore[attr-defined]
+        ownership = self.owners[-1].ownership  # type: ignore[attr-defined]
+        own = ownership.own
+        views = bound_names(body) & ownership.views if own & {*kept, *carried} else set()
         if kept or carried:
             parts = {"KEPT": _values(kept, bound, at), "CARRIED": _values(carried, bound, at)}
             narrow = expression(_call_of("narrow", [*kept, *carried], own), at, LOOP=loop, **parts)
             rebind = _rebind([*kept, *carried], narrow, bound, at)
+            rebind = _let_go(views - live_head - targets, at) + rebind
             body = [*statements("if LOOP.fewer:\n    REBIND", at, LOOP=loop, REBIND=rebind), *body]
         out = statements("LOOP = _ab_loop(ITER)", at, LOOP=loop, ITER=node.iter)
         out.append(ast.copy_location(ast.For(target, name(loop, at), body, []), node))
         merge = expression(_call_of("merge", kept, own), at, LOOP=loop, KEPT=_values(kept, bound, at))
+        out += _let_go(views - live_out, at)
         out += _rebind(kept, merge, bound, at) if kept else [ast.copy_location(ast.Expr(merge), at)]
         if orelse:
             out += statements("if LOOP.finished():\n    ORELSE", node.orelse[0], LOOP=loop, ORELSE=orelse)
@@ -142,6 +147,11 @@ def _values(names: list[str], bound: set[str], at: ast.AST) -> ast.Tuple:
         for each in names
     ]
     return ast.fix_missing_locations(ast.copy_location(ast.Tuple(values, ast.Load()), at))
+
+
+def _let_go(names: set[str], at: ast.AST) -> list[ast.stmt]:
+    """Names that are not read again let go of the views they hold, which else would count as other names."""
+    return [line for each in sorted(names) for line in statements("NAME = None", at, NAME=each)]
 
 
 def _rebind(names: list[str], value: ast.expr, bound: set[str], at: ast.AST) -> list[ast.stmt]:

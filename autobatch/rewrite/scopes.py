@@ -29,8 +29,18 @@ def _defaults(args: ast.arguments) -> list[ast.expr]:
 
 
 def reads(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
-    """Names that a piece of syntax may read in its own scope (the names of a comprehension among them)."""
-    return {node.id for node in local_nodes(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store)}
+    """Names that a piece of syntax may read in its own scope."""
+    out: set[str] = set()
+    inner: set[int] = set()  # names that a comprehension binds for itself; all but what its first `for` runs over
+    for node in local_nodes(tree):
+        if isinstance(node, _COMPREHENSIONS):
+            bound = {name for generator in node.generators for name in target_names(generator.target)}
+            outside = {id(part) for part in ast.walk(node.generators[0].iter)}
+            names = (part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in bound)
+            inner.update(id(part) for part in names if id(part) not in outside)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store) and id(node) not in inner:
+            out.add(node.id)
+    return out
 
 
 def bound_names(tree: ast.AST | Iterable[ast.AST]) -> set[str]:

@@ -21,7 +21,8 @@ class Ownership:
     Attributes:
         written: names of which items are assigned, or that are updated in place.
         own: those of them that no other name can know: a loop, which carries a value under its name only, may write
-            into them for some of the lanes.
+            into them for some of the lanes, unless views of them live.
+        views: names that may hold a view of, or be another name for, an array.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
@@ -30,7 +31,8 @@ class Ownership:
             node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
         }
         self.written = stored_names(function.body) | updated
-        known = _aliased(nodes) | _bound_otherwise(nodes) | parameters(function) | captured(function)
+        self.views = _bound_otherwise(nodes)
+        known = _aliased(nodes) | self.views | parameters(function) | captured(function)
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.own = (self.written & bound) - known
 
@@ -39,7 +41,7 @@ _VIEWS = frozenset({
     "asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "squeeze",
     "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal", "split",
     "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit",
-    "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack",
+    "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack", "asarray_chkfinite",
 })  # fmt: skip
 
 
@@ -57,11 +59,19 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
 
 def _is_fresh(value: ast.expr) -> bool:
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if _may_not_copy(value):
+            return False
         if value.func.attr in ("copy", "astype"):
             return True
         module = value.func.value
         return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in _VIEWS
     return isinstance(value, ast.BinOp | ast.UnaryOp | ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp)
+
+
+def _may_not_copy(call: ast.Call) -> bool:
+    """Whether a call that copies may give the array itself after all."""
+    name = getattr(call.func, "attr", None)
+    return name in ("conj", "conjugate") or any(keyword.arg in ("copy", None) for keyword in call.keywords)
 
 
 def _aliased(nodes: list[ast.AST]) -> set[str]:
@@ -82,7 +92,9 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             parts = [node.func.value]
             if isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "numpy", "math"):
-                parts += node.args
+                parts += node.args[:_INTO] if node.func.attr not in _VIEWS else []
+            if _may_not_copy(node):
+                parts = []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READERS:
             parts = list(node.args)
         elif isinstance(node, ast.Attribute):
@@ -94,6 +106,7 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
     return out
 
 
+_INTO = 2  # a ufunc's third argument may be what it writes into and gives back
 _READERS = frozenset(
     {"len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all"}
 )

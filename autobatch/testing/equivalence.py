@@ -177,8 +177,9 @@ class _Run:
         expected = self.reference.outcomes(self.order)
         first_failing = next((place for place, outcome in enumerate(expected) if outcome.error is not None), None)
         packed = self.way.pack(fresh(self.examples))
+        shared = fresh(self.shared)
         try:
-            actual = self.way.call(self.f, packed.args, fresh(self.shared))
+            actual = self.way.call(self.f, packed.args, shared)
         except Exception as error:
             if first_failing is None:
                 self._fail_with(error, "raises, where the loop over the examples does not")
@@ -192,6 +193,7 @@ class _Run:
             raise AssertionError(f"{self.title}: {len(actual)} results for {len(expected)} examples")
         for place, (outcome, found) in enumerate(zip(expected, actual, strict=True)):
             self._compare(place, outcome.value, found, "result", report)
+        self._compare(None, self.reference.shared_after, shared, "shared arguments after the call", report)
 
     def compare_gradients(self, report: Report) -> None:
         """Gradients with respect to the shared arguments, and to each example."""

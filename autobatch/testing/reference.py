@@ -37,6 +37,9 @@ class Reference:
     An example's result depends on its place in the batch only if it draws random numbers, so results are kept by
     example, and by place too where random numbers were drawn. It depends on the examples before it only if the function
     writes into a shared argument: such a function is run anew for each order, and gradients are not compared.
+
+    Attributes:
+        shared_after: the shared arguments as the examples last asked for leave them.
     """
 
     def __init__(self, f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> None:
@@ -47,6 +50,7 @@ class Reference:
         self._gradients: dict[tuple[int, int], Gradients] = {}
         self._random: set[int] = set()
         self._writes = False
+        self.shared_after = shared
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -63,10 +67,12 @@ class Reference:
 
     def outcomes(self, order: Sequence[int]) -> list[Outcome]:
         """What the loop over these examples gives, in this order."""
-        if not self._writes:
-            return [self.outcome(index, place) for place, index in enumerate(order)]
-        shared = fresh(self._shared)
-        return [self._run(index, place, shared) for place, index in enumerate(order)]
+        out = [] if self._writes else [self.outcome(index, place) for place, index in enumerate(order)]
+        self.shared_after = self._shared
+        if self._writes:
+            self.shared_after = fresh(self._shared)
+            out = [self._run(index, place, self.shared_after) for place, index in enumerate(order)]
+        return out
 
     def repeats(self, index: int, place: int) -> bool:
         """Whether the function, called with this example again, gives what it gave at first."""

@@ -21,6 +21,7 @@ from autobatch.batches.results import (
     stack_results,
     take_lanes,
 )
+from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
 
 Pair = collections.namedtuple("Pair", "x y")
@@ -210,3 +211,18 @@ def test_a_cotangent_at_the_padding_reaches_no_example():
         poison = np.where(MaskedBatch.from_examples([np.ones(shape) for shape in shapes]).mask, 1.0, 1e9)
         for ct, shape in zip(tape.backward(data, poison, leaves), shapes, strict=True):
             np.testing.assert_array_equal(np.zeros(shape) if ct is None else ct, np.ones(shape))
+
+
+def test_dicts_of_other_kinds_keep_what_they_are():
+    lists = collections.defaultdict(list, a=[1])
+    again = map_tree(lambda leaf: leaf + 1, lists)
+    assert (type(again), again, again["b"]) == (collections.defaultdict, {"a": [2], "b": []}, [])
+    counts = collections.Counter("aab")
+    assert map_tree(lambda leaf: leaf, counts) == counts
+    assert stack_results([counts, counts]).keys() == counts.keys()
+
+
+def test_arrays_of_no_dimensions_stay_arrays():
+    arrays = [np.array(1.0), np.array(2.0)]
+    assert all(isinstance(x, np.ndarray) for x in stack_results(arrays).examples())
+    assert not any(isinstance(x, np.ndarray) for x in stack_results([x[()] for x in arrays]).examples())

@@ -128,3 +128,17 @@ def test_a_sum_over_looked_up_rows_is_one_bag(monkeypatch):
     ab.batch(score)(ab.MaskedBatch.from_examples(SENTENCES), parameters())
     assert names.count("bags") == 1
     assert "lookup_where" not in names
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_packed_ids_in_lock_step_are_one_examples_ids():
+    """Outside of it, a `PackedBatch` of ids is one bag per example."""
+    ids = [np.array([0, 2]), np.array([1])]
+    packed, weight = ab.PackedBatch.from_examples(ids), np.arange(6.0).reshape(3, 2)
+    assert ab.embedding_bag(packed, weight, mode="sum").shape == (2, 2)
+    out = ab.batch(lambda x: ab.embedding_bag(x, weight, [0], mode="sum"))(packed)
+    for got, each in zip(ab.examples(out), ids, strict=True):
+        np.testing.assert_array_equal(got, ab.embedding_bag(each, weight, [0], mode="sum"))
+    with pytest.raises(ab.errors.ShapeError, match="offsets are needed") as caught:
+        ab.batch(lambda x: ab.embedding_bag(x, weight))(packed)
+    assert "raised for example 0" in caught.value.__notes__

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.errors import FallbackWarning
 from tests.lockstep.law import batch_of, equals_loop, ragged
 
 LENGTHS = [(3, 5, 0, 2, 5), (4, 4, 4, 4), (5, 3, 2), (1, 2, 3, 3), (2,), (0, 0), (0, 3)]
@@ -336,3 +338,30 @@ def test_an_array_with_two_names_is_not_torn_apart():
         return other
 
     equals_loop(f, ragged(3, 1, 0, 5), falls_back=True)
+
+
+def test_the_names_of_a_comprehension_are_its_own():
+    def f(n):
+        total = 0
+        for i in range(n):
+            total += i
+        return total, [i * i for i in range(n)], {i: i for i in range(2)}
+
+    equals_loop(f, [3, 0, 2])
+
+
+def test_a_comprehension_over_its_own_name_reads_it():
+    def f(x):
+        i = [7.0]
+        for v in x:
+            i = [v, v]
+        return [2 * i for i in i]
+
+    equals_loop(f, ragged(3, 1, 2), falls_back=True)  # a list of the loop's: it is merged, then iterated
+    equals_loop(f, ragged(2, 2))
+
+
+def test_results_that_are_one_object_say_how_many_there_are():
+    with pytest.warns(FallbackWarning):
+        out = batch(lambda x: {len(x)})(MaskedBatch(np.zeros((2, 3)), lengths=[2, 2]))
+    assert out.examples() == [{2}, {2}]

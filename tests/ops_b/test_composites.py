@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from autobatch.batches.masked import MaskedBatch
+from autobatch.core.config import options
 from autobatch.errors import ShapeError
 from autobatch.ops import creation
 from tests.ops_a.law import Shared, check, check_grads
@@ -284,3 +285,51 @@ def test_small_batches(count):
         out = f(x)
         assert out.batch_size == count
         assert out.ndim == f(np.zeros((2, 4))).ndim
+
+
+@pytest.mark.parametrize("f", [np.allclose, np.array_equal])
+def test_comparisons_of_whole_arrays_are_pythons_bools(f):
+    def same(x):
+        return f(x, x[:1])
+
+    got = same(MaskedBatch.from_examples(VECTORS)).examples()
+    assert got == [same(x) for x in VECTORS]
+    assert all(type(x) is bool for x in got)
+
+
+def test_a_convolution_of_nothing():
+    x = MaskedBatch.from_examples([np.ones(2), np.ones(0)])
+    with pytest.raises(ValueError, match="a cannot be empty"):
+        np.convolve(x, [1.0, 2.0])
+    with pytest.raises(ValueError, match="v cannot be empty"):
+        np.convolve([1.0, 2.0], x)
+
+
+def test_bools_that_are_squared_or_rounded():
+    bools = [np.array([True, False]), np.array([True])]
+    x = MaskedBatch.from_examples(bools)
+    for got, each in zip((x**2).examples(), bools, strict=True):
+        assert got.dtype == (each**2).dtype
+        assert got.tolist() == (each**2).tolist()
+    with options(warn=False), pytest.raises(TypeError, match="multiply") as caught:
+        np.round(x, 1)
+    assert "raised for example 0" in caught.value.__notes__
+
+
+EXTREMES = [np.array([127, 126, -128, 100], np.int8), np.array([127], np.int8), np.array([127, 125], np.int8)]
+EXTREME_RULES = {
+    "median": (np.median, EXTREMES),
+    "median of bools": (np.median, [np.array([True, True]), np.array([False, True, True])]),
+    "median of halves": (np.median, [np.float16([60000, 65000]), np.float16([1, 2, 3, 4])]),
+    "polyval": (lambda x: np.polyval([1, 2], x), EXTREMES),
+    "linspace": (lambda x: np.linspace(x[0], x[-1], 4), [np.uint8([255, 3]), np.uint8([0, 7, 9])]),
+    "linspace of halves": (lambda x: np.linspace(x[0], x[-1], 4), [np.float16([1, 3]), np.float16([2])]),
+    "convolve": (lambda x: np.convolve(x, [1.0, 2.0]), [np.array([np.inf, 1.0, 2.0]), np.array([1.0, np.nan])]),
+    "convolve of halves": (lambda x: np.convolve(x, x), [np.float16([200, 100, -100]), np.float16([3])]),
+}
+
+
+@pytest.mark.parametrize("name", EXTREME_RULES)
+def test_extremes_neither_overflow_nor_spread(name):
+    f, examples = EXTREME_RULES[name]
+    check(f, examples)

@@ -11,7 +11,7 @@ from autobatch.testing.strategies import ragged
 @pytest.mark.parametrize(
     "dtype", [np.float16, np.float32, np.float64, np.int8, np.uint8, np.int64, np.bool_, np.complex64]
 )
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_examples_are_as_asked(dtype, data):
     examples = data.draw(ragged(dtype, ndim=2, max_length=3, min_examples=2, max_examples=4, static={1: 2}))

@@ -1,0 +1,291 @@
+"""Arrays that several names know: a write through one is seen through all, as NumPy has it, or it runs as a loop."""
+
+import numpy as np
+import pytest
+
+from autobatch.api.batch import batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.errors import FallbackWarning
+from tests.lockstep.law import equals_loop, ragged
+
+XS = ragged(3, 2, 5, 1, 3)
+ROWS = ragged(3, 1, 4, 2, width=2)
+
+
+def same_array(x):
+    total = np.zeros(3)
+    other = np.asarray(total)
+    for v in x:
+        total[0] += v
+    return other, total
+
+
+def slice_of_it(x):
+    total = np.zeros(3)
+    head = total[:2]
+    for v in x:
+        total[0] += v
+    return head, total
+
+
+def reshaped(x):
+    total = np.zeros((1, 3))
+    flat = total.reshape(-1)
+    for v in x:
+        total[0, 1] += v
+    return flat, total
+
+
+def raveled(x):
+    total = np.zeros(3)
+    flat = np.ravel(total)
+    for v in x:
+        total += v
+    return flat, total
+
+
+def listed_views(x):
+    total = np.zeros(3)
+    heads = []
+    for v in x:
+        total[0] += v
+        heads.append(total[:1])
+    return heads
+
+
+def whole_views(x):
+    total = np.zeros(3)
+    seen = []
+    for v in x:
+        total += v
+        seen.append(total[...])
+    return seen
+
+
+def reversed_view(x):
+    out = np.zeros_like(x)
+    back = out[::-1]
+    for i, v in enumerate(x):
+        out[i] = v
+    return out, back
+
+
+def cast_that_does_not_copy(x):
+    total = np.zeros(3)
+    other = total.astype(float, copy=False)
+    for v in x:
+        total += v
+    return other, total
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        same_array,
+        slice_of_it,
+        reshaped,
+        raveled,
+        listed_views,
+        whole_views,
+        reversed_view,
+        cast_that_does_not_copy,
+    ],
+)
+def test_views_of_an_array_that_a_loop_writes_for_some_examples(f):
+    equals_loop(f, XS, falls_back=True)
+    equals_loop(f, XS[:1])
+
+
+def view_of_the_step_before(x):
+    out = np.zeros((len(x), 2))
+    for t in range(len(x)):
+        row = out[t - 1]
+        out[t] = row + x[t]
+    out *= 2
+    return out
+
+
+def test_a_view_that_is_not_read_again_is_no_other_name():
+    equals_loop(view_of_the_step_before, XS)
+
+
+def ellipsis(x):
+    y = x.copy()
+    first = y[..., 0]
+    first += 1
+    return y
+
+
+def reshaped_to_nothing(x):
+    y = x.copy()
+    first = y[:1].reshape(())
+    first += 1
+    return y
+
+
+def zeros_of_a_scalar(x):
+    y = np.zeros_like(x[0])
+    z = y
+    y += 1
+    z += x[0]
+    return y, z
+
+
+def zeros_of_no_shape(x):
+    y = np.zeros(())
+    z = y
+    y += x.sum()
+    return z
+
+
+def array_of_a_scalar(x):
+    s = x.sum()
+    y = np.asarray(s)
+    z = y
+    y += 1
+    return z, s
+
+
+def where_of_scalars(x):
+    y = np.where(x[0] > 0, x[0], 0.0)
+    z = y
+    y += 1
+    return z
+
+
+def scalars_stay(x):
+    s = x.sum()
+    before = s
+    row = np.atleast_1d(s)
+    row[0] = 5
+    s += 1
+    s *= 2
+    return s, before, row
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        ellipsis,
+        reshaped_to_nothing,
+        zeros_of_a_scalar,
+        zeros_of_no_shape,
+        array_of_a_scalar,
+        where_of_scalars,
+        scalars_stay,
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_arrays_of_no_dimensions_are_written_in_place_and_scalars_are_not(f, packed):
+    equals_loop(f, XS, packed=packed)
+
+
+def listed_array_of_no_dimensions(x):
+    s = np.full((), x[0])
+    kept = [s]
+    for v in x:
+        s += v
+    return s, kept
+
+
+def test_an_array_of_no_dimensions_that_a_loop_writes_for_some_examples():
+    equals_loop(listed_array_of_no_dimensions, XS, falls_back=True)
+
+
+def test_a_scalar_takes_no_items():
+    def f(x):
+        s = x.sum()
+        s[()] = 3
+        return s
+
+    xs = MaskedBatch.from_examples(XS)
+    with pytest.warns(FallbackWarning), pytest.raises(TypeError, match="does not support item assignment") as caught:
+        batch(f)(xs)
+    assert "raised for example 0" in caught.value.__notes__
+
+
+def whole_view(x):
+    y = x.copy()
+    z = y.view()
+    z[-1] = 2
+    return y
+
+
+def conjugate(x):
+    y = x.copy()
+    z = y.conj()
+    z[0] = 2
+    return y
+
+
+def broadcast_follows(x):
+    y = x.copy()
+    wide = np.broadcast_to(y, (2, len(y)))
+    y[0] = 4
+    return wide
+
+
+def diagonal_follows(m):
+    y = m.copy()
+    d = np.diagonal(y)
+    y[0, 0] = 8
+    return d
+
+
+@pytest.mark.parametrize("f", [whole_view, conjugate, broadcast_follows])
+def test_views_by_other_functions(f):
+    equals_loop(f, XS)
+
+
+def test_a_diagonal_follows_its_array():
+    equals_loop(diagonal_follows, ROWS)
+
+
+def strided(m):
+    y = m.copy()
+    column = y[:, 1].reshape(-1, 1)
+    column[0] = 50
+    return y
+
+
+def transposed(m):
+    y = (m * 1).T
+    flat = y.ravel()
+    flat[0] = 99
+    return y, flat
+
+
+def wide_against(x):
+    y = x.copy()
+    wide = np.broadcast_arrays(y, 1.0)[0]
+    y[0] = 3
+    return wide
+
+
+@pytest.mark.parametrize(("f", "examples"), [(strided, ROWS), (transposed, ROWS), (wide_against, XS)])
+def test_what_strides_decide_is_decided_by_each_example(f, examples):
+    equals_loop(f, examples, falls_back=True)
+
+
+def writes_into_a_copy(x):
+    y = x.copy()
+    y[0] = 5
+    z = x * 2
+    z[1:] = 0
+    w = np.zeros_like(x)
+    w += x
+    return y, z, w, x
+
+
+def test_copies_of_a_packed_batch_are_written_in_lock_step():
+    equals_loop(writes_into_a_copy, XS, packed=True)
+
+
+def writes_into_what_may_be_no_copy(x):
+    y = x.astype(np.float64, copy=False)
+    y[0] = 5
+    return y
+
+
+def test_the_packed_argument_itself_is_not():
+    equals_loop(writes_into_what_may_be_no_copy, [x.copy() for x in XS], packed=True, falls_back=True)
