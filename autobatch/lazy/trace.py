@@ -379,8 +379,12 @@ class Trace:
             try:
                 launch_wave(wave, self.table, self.stats)
             except SystemError as error:
-                if isinstance(error.__cause__, KeyboardInterrupt):  # it came while a kernel ran
-                    raise error.__cause__ from None
+                cause: BaseException | None = error
+                while isinstance(cause, SystemError):  # what a kernel makes of an interrupt that came while it ran
+                    cause = cause.__cause__
+                if isinstance(cause, KeyboardInterrupt):
+                    raise cause from None
+                self.failed = error
                 raise
             except Exception as error:
                 self.failed = error  # of which example is not known, so none may handle it

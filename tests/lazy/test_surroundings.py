@@ -147,8 +147,9 @@ def test_a_failed_launch_is_not_for_an_example_to_handle():
 
 def test_an_interrupt_inside_a_kernel_stays_an_interrupt(monkeypatch):
     def interrupted(*args):
-        error = SystemError("CPUDispatcher returned a result with an exception set")
-        raise error from KeyboardInterrupt()
+        inner, outer = SystemError("returned a result with an exception set"), SystemError("and once more")
+        inner.__cause__ = KeyboardInterrupt()
+        raise outer from inner
 
     monkeypatch.setattr(traces, "launch_wave", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -230,3 +230,25 @@ def test_results_of_rank_zero():
         return first, alone, x, np.median(x), np.percentile(x, 30), np.allclose(x, x), np.array_equal(x, x)
 
     same_effects(f, vectors(3, 4))
+
+
+def test_views_that_are_read_only_follow_their_base():
+    def followed(x):
+        wide, diagonal = np.broadcast_to(x[0], (2, 3)), np.diagonal(x)
+        x[0] = 5
+        return wide + 0, diagonal * 2, np.diag(x) + 0
+
+    def written(x, kind):
+        part = np.broadcast_to(x, (2, 3, 3))[0] if kind else np.diagonal(x)
+        try:
+            part[0] = 7
+        except ValueError as error:
+            return str(error), x
+        return x
+
+    same_effects(followed, vectors(3, 3, 3))
+    same_effects(written, vectors(4, 3, 3), [0, 1, 0, 1])
+
+
+def test_the_copy_of_a_scalar():
+    same_effects(lambda x: (x[0].copy(), x.sum().copy(), x.copy()), vectors(3, 4))
