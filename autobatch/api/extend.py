@@ -1,6 +1,7 @@
 """The way to add an op: the same names that the library's own ops are declared with.
 
-An elementwise op needs its NumPy implementation and the vjp of each argument; the kind supplies the batching rule. An
+An elementwise op needs its NumPy implementation and the vjp of each argument; the kind supplies the batching rule.
+Declared without a vjp it counts as piecewise constant, with a gradient of zero; `ab.testing.check_grads` tells. An
 op of another kind gives its own rule (`Op(name, impl, rule=..., vjp=...)`), written on arrays with a leading batch
 axis. `implements` makes a NumPy function run an op.
 

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -68,8 +69,7 @@ def value_and_grad(
         raise UnsupportedError(
             f"ab.grad takes a function; got {type(f).__name__}: write ab.grad(f)(x), not ab.grad(f(x))"
         )
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    single = isinstance(argnums, int)
+    positions, single = _positions(argnums)
 
     @functools.wraps(f)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -103,6 +103,17 @@ def value_and_grad(
             return out, trees[0] if single else tuple(trees)
 
     return wrapper
+
+
+def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
+    """The positions of the differentiated arguments, and whether one was given rather than a sequence."""
+    single = hasattr(argnums, "__index__")
+    try:
+        return tuple(operator.index(position) for position in ([argnums] if single else argnums)), single
+    except TypeError:
+        raise UnsupportedError(
+            f"argnums={argnums!r}; expected the position of an argument, or a sequence of positions"
+        ) from None
 
 
 def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError
 from autobatch.ops.broadcasting import (
     align,
     broadcast_sizes,
@@ -35,6 +36,11 @@ def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., A
         return None
 
     def vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if position >= len(columns):
+            raise UnsupportedError(
+                f"no vjp for argument {position} of an op that was declared with {len(columns)}; give one for each "
+                "argument, None where the result is piecewise constant in it"
+            )
         column = columns[position]
         if column is None:
             return None
@@ -52,7 +58,8 @@ def elementwise(
 
     Args:
         ufunc: the implementation; static attributes by keyword.
-        vjps: for each argument `vjp(ct, out, *args, **params)`, before un-broadcasting; none: piecewise constant.
+        vjps: for each argument `vjp(ct, out, *args, **params)`, before un-broadcasting. None in the place of one, or
+            none at all, declares the op piecewise constant there: its gradient is zero.
         pad: a value inside the domain of every operand (or one per operand, None where any value is), where value and
             derivative are finite; it stands in for padding where arbitrary values could warn. None: 1 is such a value.
     """

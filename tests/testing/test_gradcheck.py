@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from autobatch.core.op import Op
+from autobatch.errors import UnsupportedError
 from autobatch.ops.kinds import elementwise, vjp_columns
 from autobatch.testing.gradcheck import check_grads
 
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))
 wrong_at_one = Op("wrong_at_one", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: ct * np.where(x > 2, x, 2 * x)]))
+without_vjp = elementwise(lambda x: x * x, name="square_without_vjp")
 right_square = elementwise(np.square, lambda ct, out, x: 2 * ct * x)
 
 
@@ -18,10 +20,16 @@ def test_right_gradients_pass():
     assert check_grads(right_square, np.array([1.0, -3.0])) < 1e-6
 
 
-@pytest.mark.parametrize("op", [wrong_square, wrong_at_one])
+@pytest.mark.parametrize("op", [wrong_square, wrong_at_one, without_vjp])
 def test_wrong_gradients_are_reported(op):
     with pytest.raises(AssertionError, match=r"float argument 0\[.*ab\.grad gives .*central differences give"):
         check_grads(op, np.array([[1.0, 3.0]]))
+
+
+def test_an_argument_without_a_vjp_of_its_own_is_an_error():
+    first_only = elementwise(lambda x, y: x * y, lambda ct, out, x, y: ct * y, name="product")
+    with pytest.raises(UnsupportedError, match=r"no vjp for argument 1 of an op .* with 1; give one for each argument"):
+        check_grads(first_only, np.ones(2), np.ones(2))
 
 
 def test_the_element_is_named():
