@@ -1,6 +1,5 @@
 """Functions that move data about, composed of indexing, reshape, concatenate and where."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +11,7 @@ from autobatch.ops.creation import CREATION, arange, zeros
 from autobatch.ops.indexing import getitem
 from autobatch.ops.indexing_set import setitem_p
 from autobatch.ops.indexing_spec import parse
-<<<<<<< ours
-from autobatch.ops.inplace import readonly_view, unclear_view
-=======
-from autobatch.ops.inplace import view
->>>>>>> theirs
+from autobatch.ops.inplace import unclear_view, view
 from autobatch.ops.kinds import elementwise
 from autobatch.ops.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
@@ -314,8 +309,7 @@ def _diagonal(a: Any, offset: int, axis1: int, axis2: int) -> Any:
     rows, columns = shape_of(a)[-2:]
     down, right = max(-offset, 0), max(offset, 0)
     i = arange(np.maximum(np.minimum(rows - down, columns - right), 0))
-    index = (..., i + down, i + right)
-    return readonly_view(a[index], a, operator.getitem, (index,))
+    return a[..., i + down, i + right]
 
 
 @implements(np.diag)

@@ -26,7 +26,6 @@ __all__ = [
     "has_views",
     "is_contiguous",
     "is_scalar",
-    "readonly_view",
     "unclear_view",
     "view",
     "write",
@@ -93,11 +92,6 @@ def is_scalar(box: Any) -> bool:
     return is_boxed(box) and not ndim_of(box) and not getattr(box, "_zero_d", False)
 
 
-def readonly_view(out: Any, base: Any, derive: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Declare `out` a view that follows its base and that NumPy does not let anyone write into; return it."""
-    return view(out, base, derive, _read_only, args)
-
-
 def unclear_view(out: Any, base: Any) -> Any:
     """Declare that `out` may be a view of `base` or a copy, by strides that are not known here; return it.
 
@@ -107,10 +101,6 @@ def unclear_view(out: Any, base: Any) -> Any:
     if current_region() is None or rank_of(out) != BATCH_RANK:
         return zero_d(out)
     return view(out, base, _unclear, _unclear, ())
-
-
-def _read_only(*_: Any) -> Any:
-    raise ValueError("assignment destination is read-only")
 
 
 def _unclear(*_: Any) -> Any:

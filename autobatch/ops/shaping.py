@@ -9,7 +9,7 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
-from autobatch.ops.inplace import readonly_view, view
+from autobatch.ops.inplace import view
 from autobatch.ops.kinds import broadcast_sizes, unbroadcast
 from autobatch.ops.sizes import (
     Template,
@@ -111,20 +111,11 @@ def expand_dims(a: Any, axis: Any) -> Any:
 @implements(np.broadcast_to)
 def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
     template, operands = size_operands(shape)
-<<<<<<< ours
-    out = broadcast_to_p(array, *operands, shape=template)
-    return readonly_view(out, array, _derive_broadcast, (template, tuple(operands)))
-
-
-def _derive_broadcast(base: Any, template: Template, operands: tuple[Any, ...]) -> Any:
-    return broadcast_to_p(base, *operands, shape=template)
-=======
     return view(_broadcast(array, template, operands), array, _broadcast, None, (template, operands))
 
 
 def _broadcast(array: Any, template: Template, operands: Sequence[Any]) -> Any:
     return broadcast_to_p(array, *operands, shape=template)
->>>>>>> theirs
 
 
 def _broadcast_to(x: Any, *sizes: Any, shape: Template) -> Any:
