@@ -38,6 +38,8 @@ def getitem(x: Any, index: Any) -> Any:
     out = op(x, *operands, spec=spec)
     if ndim_of(out) == 0 and (index is Ellipsis or (type(index) is tuple and any(i is Ellipsis for i in index))):
         out = zero_d_p(out)
+    elif type(index) is tuple and not index and ndim_of(out) == 0:  # of a 0-d array: the scalar in it
+        return out
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
         return out
     return view(out, x, _derive, _restore, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out

@@ -65,9 +65,9 @@ def view(
     """
     if out is base or not hasattr(type(out), "_view"):
         return out
-    zero_d(out)
     if is_scalar(base):
         return out
+    zero_d(out)
     out._view = _View(base, derive, restore, args, contiguous and is_contiguous(base))
     if hasattr(base, "_ab_rebind"):
         views = getattr(base, "_views", None)

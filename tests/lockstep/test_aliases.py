@@ -153,6 +153,19 @@ def where_of_scalars(x):
     return z
 
 
+def scalars_out_of_arrays(x):
+    y = np.where(x[0] > 0, x[0], 0.0)[()]
+    z = y
+    y += 1
+    p = np.percentile(x, 30)
+    q = p
+    p += 1
+    flat = x.sum().reshape(())
+    same = flat
+    flat += 1
+    return y, z, p, q, flat, same
+
+
 def scalars_stay(x):
     s = x.sum()
     before = s
@@ -172,6 +185,7 @@ def scalars_stay(x):
         zeros_of_no_shape,
         array_of_a_scalar,
         where_of_scalars,
+        scalars_out_of_arrays,
         scalars_stay,
     ],
 )
