@@ -7,14 +7,14 @@ another, because it promotes weakly.
 
 import dataclasses
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.pytree import flatten, is_node
 
-__all__ = ["Difference", "compare", "largest_error", "tolerance"]
+__all__ = ["Difference", "coarsest", "compare", "largest_error", "tolerance"]
 
 _RTOL = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}  # by the bytes of one real number
 _FLOOR = {2: 1e-3, 4: 1e-6, 8: 1e-13, 16: 1e-13}
@@ -40,12 +40,14 @@ class Difference:
         return f"{self.path}: {self.what} is {self.actual}; expected {self.expected}"
 
 
-def compare(expected: Any, actual: Any, path: str = "result") -> list[Difference]:
+def compare(expected: Any, actual: Any, path: str = "result", precision: int = 16) -> list[Difference]:
     """Every leaf in which `actual` differs from `expected`; the first differing element of each.
 
     Args:
         expected, actual: arrays, scalars, strings, None, or nested dicts, lists, tuples, named tuples, dataclasses.
         path: what to call the whole.
+        precision: the bytes of the coarsest float that went in: sums may have been taken in it before they were
+            promoted (`x32 @ y32 / np.sqrt(3)` is float64), so a wider float is no more precise than that.
 
     >>> compare({"h": np.array([1.0, 2.0])}, {"h": np.array([1.0, 2.5])})[0].path
     "result['h'][1]"
@@ -54,28 +56,28 @@ def compare(expected: Any, actual: Any, path: str = "result") -> list[Difference
     >>> compare((np.float32(1), None), (np.float32(1), None))
     []
     """
-    return list(_differences(expected, actual, path))
+    return list(_differences(expected, actual, path, precision))
 
 
-def _differences(expected: Any, actual: Any, path: str) -> Iterator[Difference]:
+def _differences(expected: Any, actual: Any, path: str, precision: int) -> Iterator[Difference]:
     if is_node(expected) or is_node(actual):
-        yield from _compare_nodes(expected, actual, path)
+        yield from _compare_nodes(expected, actual, path, precision)
     elif _is_array(expected) or _is_array(actual):
-        yield from _compare_arrays(expected, actual, path)
+        yield from _compare_arrays(expected, actual, path, precision)
     elif type(expected) is not type(actual):
         yield Difference(path, "type", _typed(expected), _typed(actual))
     elif isinstance(expected, float | complex):
-        if not _close(np.asarray(expected), np.asarray(actual)).all():
+        if not _close(np.asarray(expected), np.asarray(actual), precision).all():
             yield Difference(path, "value", repr(expected), repr(actual))
     elif hasattr(expected, "to_dense"):
-        yield from _differences(expected.to_dense(), actual.to_dense(), f"{path}.to_dense()")
+        yield from _differences(expected.to_dense(), actual.to_dense(), f"{path}.to_dense()", precision)
     elif hasattr(expected, "__array__"):
-        yield from _differences(np.asarray(expected), np.asarray(actual), path)
+        yield from _differences(np.asarray(expected), np.asarray(actual), path, precision)
     elif not _same_object(expected, actual):
         yield Difference(path, "value", repr(expected), repr(actual))
 
 
-def _compare_nodes(expected: Any, actual: Any, path: str) -> Iterator[Difference]:
+def _compare_nodes(expected: Any, actual: Any, path: str, precision: int) -> Iterator[Difference]:
     if type(expected) is not type(actual):
         yield Difference(path, "structure", _typed(expected), _typed(actual))
         return
@@ -88,7 +90,7 @@ def _compare_nodes(expected: Any, actual: Any, path: str) -> Iterator[Difference
     else:
         pairs = zip(_items(expected, path), _items(actual, path), strict=True)
         for (child_path, left), (_, right) in pairs:
-            yield from _differences(left, right, child_path)
+            yield from _differences(left, right, child_path, precision)
 
 
 def _items(node: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -106,7 +108,7 @@ def _items(node: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield f"{path}.{field.name}", getattr(node, field.name)
 
 
-def _compare_arrays(expected: Any, actual: Any, path: str) -> Iterator[Difference]:
+def _compare_arrays(expected: Any, actual: Any, path: str, precision: int) -> Iterator[Difference]:
     if not (_is_array(expected) and _is_array(actual)):
         yield Difference(path, "type", _typed(expected), _typed(actual))
         return
@@ -116,9 +118,11 @@ def _compare_arrays(expected: Any, actual: Any, path: str) -> Iterator[Differenc
         yield Difference(path, "shape", str(expected.shape), str(actual.shape))
     elif expected.dtype == object:
         for index in np.ndindex(expected.shape):
-            yield from _differences(np.asarray(expected)[index], np.asarray(actual)[index], f"{path}{list(index)}")
+            yield from _differences(
+                np.asarray(expected)[index], np.asarray(actual)[index], f"{path}{list(index)}", precision
+            )
     else:
-        wrong = ~_close(np.asarray(expected), np.asarray(actual))
+        wrong = ~_close(np.asarray(expected), np.asarray(actual), precision)
         if wrong.any():
             index = tuple(int(i) for i in np.argwhere(wrong)[0])
             where = f"{path}{list(index)}" if index else path
@@ -127,17 +131,33 @@ def _compare_arrays(expected: Any, actual: Any, path: str) -> Iterator[Differenc
             yield Difference(where, "value", repr(np.asarray(expected)[index]), repr(np.asarray(actual)[index]) + more)
 
 
-def tolerance(dtype: np.dtype, scale: float) -> tuple[float, float]:
+def tolerance(dtype: np.dtype, scale: float, precision: int = 16) -> tuple[float, float]:
     """(relative, absolute) tolerance for sums of this float dtype done in another order.
 
     Args:
         scale: the largest magnitude beside the value: what cancelled may be as large as this.
+        precision: the bytes of the coarsest float that went in.
     """
-    size = dtype.itemsize // (2 if dtype.kind == "c" else 1)
+    size = min(_real_bytes(dtype), precision)
     return _RTOL[size], _FLOOR[size] + 0.1 * _RTOL[size] * scale
 
 
-def _close(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
+def _real_bytes(dtype: np.dtype) -> int:
+    """The bytes of one real number of a float or complex dtype."""
+    return dtype.itemsize // (2 if dtype.kind == "c" else 1)
+
+
+def coarsest(values: Iterable[Any]) -> int:
+    """The bytes of the coarsest float among arrays and other things; 16 where there is none.
+
+    >>> coarsest([np.zeros(2), np.float32(1), "a", np.arange(3)])
+    4
+    """
+    dtypes = [dtype for x in values if isinstance(dtype := getattr(x, "dtype", None), np.dtype)]
+    return min((_real_bytes(dtype) for dtype in dtypes if dtype.kind in "fc"), default=16)
+
+
+def _close(expected: np.ndarray, actual: np.ndarray, precision: int) -> np.ndarray:
     """Elementwise, whether two arrays of one shape and dtype agree; NaN agrees with NaN."""
     if expected.dtype.kind not in "fc":
         same: np.ndarray = np.asarray(expected == actual)
@@ -146,7 +166,7 @@ def _close(expected: np.ndarray, actual: np.ndarray) -> np.ndarray:
         return same
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     left, right = expected.astype(wide), actual.astype(wide)
-    rtol, atol = tolerance(expected.dtype, _scale(left))
+    rtol, atol = tolerance(expected.dtype, _scale(left), precision)
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(left - right) <= atol + rtol * np.abs(left)
     finite = np.isfinite(left) & np.isfinite(right)

@@ -210,7 +210,7 @@ class _Run:
         self._compare(None, expected.shared, shared, "gradient of the shared floats", report)
 
     def _compare(self, place: int | None, expected: Any, actual: Any, path: str, report: Report) -> None:
-        differences = compare(expected, actual, path)
+        differences = compare(expected, actual, path, self.reference.precision)
         if differences:
             self._fail(place, differences)
         report.max_error = max(report.max_error, largest_error(expected, actual))

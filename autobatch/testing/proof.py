@@ -17,11 +17,11 @@ def assert_equivalent(f: Callable[..., Any], *example_sequences: Any, grad: bool
     The reference is the undecorated function on plain arrays, one example at a time. Compared with it are lock-step on
     a `MaskedBatch` (its padding zero, then poisoned with NaN and extreme integers), lock-step on a `PackedBatch`, and
     `ab.map`: each on all examples, shuffled, split in two, and one at a time. Compared are values (exact, but for
-    floats, which may differ by re-association), dtypes, shapes, structure, exceptions (type, message and the index
-    noted), what the call leaves in the shared arguments, and gradients along random cotangents of all float outputs,
-    with respect to every float array or `EmbeddingTable` among the shared arguments and every float array among the
-    examples. Arguments are copied for each run, so `f` may write into them. Not compared: what `f` prints, what it
-    leaves in the examples' own arrays, and batches of no examples.
+    floats, which may differ by re-association in the coarsest float dtype among the arguments), dtypes, shapes,
+    structure, exceptions (type, message and the index noted), what the call leaves in the shared arguments, and
+    gradients along random cotangents of all float outputs, with respect to every float array or `EmbeddingTable` among
+    the shared arguments and every float array among the examples. Arguments are copied for each run, so `f` may write
+    into them. Not compared: what `f` prints, what it leaves in the examples' own arrays, and batches of no examples.
 
     Args:
         f: a function of one example; decorated with `ab.batch` or not.

@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.api.batch import BatchFunction
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, UnsupportedError
-from autobatch.testing.compare import compare
+from autobatch.testing.compare import coarsest, compare
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
 from autobatch.testing.ways import Loop, is_float
 
@@ -46,6 +46,7 @@ class Reference:
         self._f = undecorated(f)
         self.examples = list(examples)
         self._shared = shared
+        self.precision = coarsest([*leaves(shared), *leaves(self.examples)])
         self._outcomes: dict[tuple[int, int], Outcome] = {}
         self._gradients: dict[tuple[int, int], Gradients] = {}
         self._random: set[int] = set()

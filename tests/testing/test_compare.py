@@ -8,6 +8,8 @@ import pytest
 
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.testing.compare import compare, largest_error
+from autobatch.testing.equivalence import check_equivalence
+from autobatch.testing.ways import Loop
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -111,3 +113,32 @@ def test_long_values_are_cut_short():
 def test_largest_error_is_relative_to_the_largest_value_and_skips_what_is_no_float():
     assert largest_error(("a", 3, np.array([100.0, 1.0])), ("a", 4, np.array([100.0, 2.0]))) == pytest.approx(0.01)
     assert largest_error(np.array([np.nan]), np.array([1.0])) == 0.0
+
+
+def test_a_float_is_no_more_precise_than_the_coarsest_that_went_in():
+    exact = np.array([1.0, 2.0])
+    assert compare(exact, exact * (1 + 1e-7))
+    assert compare(exact, exact * (1 + 1e-7), precision=4) == []
+    assert compare({"x": [1.0]}, {"x": [1.0 + 1e-7]})
+    assert compare({"x": [1.0]}, {"x": [1.0 + 1e-7]}, precision=4) == []
+    assert compare(exact, exact * 1.01, precision=4)
+    assert compare(np.float32(exact), np.float32(exact * 1.001), precision=8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_that_are_promoted_afterwards_may_be_in_another_order(dtype):
+    class Rounded(Loop):
+        def call(self, f, args, shared):
+            return [np.float64(y * (1 + 1e-8)) for y in super().call(f, args, shared)]
+
+    def promoted(x, w):
+        return x @ x / np.sqrt(3) + w
+
+    def check():
+        check_equivalence(promoted, [[np.ones(5, dtype)]], {"w": np.float64(2)}, ways=[Rounded()], grad=False)
+
+    if dtype is np.float32:
+        check()
+    else:
+        with pytest.raises(AssertionError, match="value is"):
+            check()
