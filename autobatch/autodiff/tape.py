@@ -246,7 +246,11 @@ class TapeArray(ArrayFace):
         )
 
     def __float__(self) -> float:
-        self._forced("a Python float", "leave out float() or math.*: NumPy functions take the value as it is")
+        self._forced(
+            "a Python float",
+            "leave out float() or math.*: NumPy functions take the value as it is; instead of writing it into a plain "
+            "array, collect values in a list for np.stack, or write into np.zeros_like of such a value",
+        )
 
     def __complex__(self) -> complex:
         self._forced("a Python complex", "leave out complex(): NumPy functions take the value as it is")

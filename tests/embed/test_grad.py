@@ -247,6 +247,7 @@ def test_leaves_without_a_gradient_are_named(params, match):
             r"returned a batch",
         ),
         (lambda x: float(x[0]), ForcedValueError, r"a Python float was needed .* leave out float\(\)"),
+        (lambda x: np.zeros(2).__setitem__(0, x[0]), ForcedValueError, "instead of writing it into a plain array, "),
         (lambda x: int(x[0]), ForcedValueError, r"write np.floor\(x\)"),
         (lambda x: x[0].item(), ForcedValueError, r"leave out .item\(\)"),
         (lambda x: x.tolist(), ForcedValueError, r"a list of Python numbers"),
