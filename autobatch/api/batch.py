@@ -23,6 +23,9 @@ class BatchFunction:
     Attributes:
         __wrapped__: the function itself, which runs when no argument is a batch.
         strict: whether what cannot run in lock-step is an error instead of a loop over the examples.
+
+    >>> BatchFunction(np.mean)
+    <batch function mean>
     """
 
     _ab_batch = True
@@ -55,7 +58,7 @@ class BatchFunction:
         return _by_name, (self.__module__, self.__wrapped__.__qualname__)
 
     def __repr__(self) -> str:
-        return f"<batch function {self.__wrapped__!r}>"
+        return f"<batch function {getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__))}>"
 
 
 def _convert(function: Any) -> Any:
