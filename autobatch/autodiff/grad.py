@@ -154,7 +154,8 @@ class _Input:
         """The gradient as the caller gets it: the leaf's kind, shape and dtype, in memory of its own."""
         value = self.value
         if hasattr(value, "_ab_gradient"):
-            return value._ab_gradient(ct, taken)
+            unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
+            return value._ab_gradient(ct, taken) if unexpanded is None else unexpanded
         if rank_of(value) == BATCH_RANK:
             out = _owned(ct, _batch_data(value), taken)
             if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:

@@ -1,85 +1,29 @@
 """Segment reductions: rows of data reduced by the segment they belong to.
 
 One function for each reduction over all representations of the segments: an id for each row (in any order), lengths, or
-offsets.
+offsets; of the rows as they are or, with `ids=`, of the rows of a table that they name; weighted or not. Each is an op:
+called on one example's data in code that runs batched, it runs once for all examples.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
-from autobatch.core.op import Op, is_boxed
-from autobatch.embedding.ids import as_ids, check_offsets
-from autobatch.embedding.table import lookup_p
-from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.kernels import segments as kernels
+from autobatch.embedding.segment_call import Segments, reduce
 
 __all__ = [
-    "lengths_to_offsets",
-    "lengths_to_segment_ids",
-    "segment_ids_to_lengths",
+    "segment_all",
+    "segment_any",
+    "segment_count",
+    "segment_logmeanexp",
+    "segment_logsumexp",
     "segment_max",
     "segment_mean",
     "segment_min",
-    "segment_p",
+    "segment_prod",
+    "segment_sqrtn",
+    "segment_std",
     "segment_sum",
+    "segment_var",
 ]
-
-_EXTREMA = {"max": kernels.segment_max, "min": kernels.segment_min}
-
-
-def lengths_to_segment_ids(lengths: Any) -> np.ndarray:
-    """The segment of each row: `[1, 3, 0, 2]` gives `[0, 1, 1, 1, 3, 3]`.
-
-    >>> lengths_to_segment_ids([1, 3, 0, 2])
-    array([0, 1, 1, 1, 3, 3])
-    """
-    lengths = _lengths(lengths)
-    return np.repeat(np.arange(lengths.shape[0]), lengths)
-
-
-def lengths_to_offsets(lengths: Any) -> np.ndarray:
-    """Where each segment starts, and last where they end, (segments + 1,).
-
-    >>> lengths_to_offsets([1, 3, 0, 2])
-    array([0, 1, 4, 4, 6])
-    """
-    return np.concatenate([[0], np.cumsum(_lengths(lengths))])
-
-
-def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) -> np.ndarray:
-    """How many rows each segment has; without `num_segments`, up to the greatest id.
-
-    >>> segment_ids_to_lengths([0, 1, 1, 1, 3, 3])
-    array([1, 3, 0, 2])
-    """
-    ids = as_ids(segment_ids, "segment_ids")
-    return np.bincount(ids, minlength=_num_segments(ids, num_segments))
-
-
-def _lengths(lengths: Any) -> np.ndarray:
-    lengths = as_ids(lengths, "lengths")
-    if lengths.ndim != 1:
-        raise ShapeError(f"lengths have shape {lengths.shape}; expected one dimension")
-    if lengths.size and lengths.min() < 0:
-        at = int(np.argmax(lengths < 0))
-        raise ShapeError(f"lengths[{at}] is {lengths[at]}; a length is at least 0")
-    return lengths
-
-
-def _num_segments(ids: np.ndarray, num_segments: int | None) -> int:
-    if ids.ndim != 1:
-        raise ShapeError(f"segment_ids have shape {ids.shape}; expected one dimension")
-    if num_segments is not None and num_segments < 0:
-        raise ShapeError(f"num_segments={num_segments}; expected at least 0")
-    wrong = ids < 0 if num_segments is None else (ids < 0) | (ids >= num_segments)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        why = "negative" if ids[at] < 0 else f"outside {num_segments} segments"
-        raise BadIdError(f"segment id {ids[at]} at position {at} is {why}")
-    return int(ids.max(initial=-1)) + 1 if num_segments is None else int(num_segments)
 
 
 def segment_sum(
@@ -90,24 +34,28 @@ def segment_sum(
     offsets: Any = None,
     ids: Any = None,
     weights: Any = None,
-    num_segments: int | None = None,
-    empty: float | None = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
 ) -> Any:
     """The sum of the rows of each segment.
 
     Args:
-        data: (n, ...) rows; with `ids`, a table of which row i is `data[ids[i]]`.
+        data: (n, ...) rows; with `ids`, a table of which row i is `data[ids[i]]`, never gathered where that can be
+            avoided, and whose gradient is `SparseRows`.
         segment_ids: (n,) the segment of each row, in any order. Or `lengths`, (segments,), or `offsets`,
             (segments + 1,) from 0 to n, of segments that follow each other. Exactly one of the three.
-        weights: (n,) a factor for each row.
+        weights: (n,) a factor for each row, taken in the dtype of float rows.
         num_segments: how many segments there are; None: up to the greatest id.
         empty: the value of a segment without rows; None is 0.
+        sorted: the segment ids are said not to fall, and that is checked.
 
     Returns:
-        (segments, ...), of the dtype of `data`.
+        (segments, ...), of the dtype that `np.sum` gives: that of float data, int64 for smaller integers. float16 is
+        added up in float32.
 
     Raises:
-        BadIdError: a segment id outside `num_segments`, an id outside the table, offsets that fall.
+        BadIdError: a segment id outside `num_segments` or that falls, an id outside the table, offsets that fall.
         ShapeError: shapes that do not fit together, or not exactly one description of the segments.
         DTypeError: ids that are not integers.
 
@@ -117,7 +65,8 @@ def segment_sum(
     array([[12,  7],
            [14, 12]])
     """
-    return _reduce("sum", data, segment_ids, lengths, offsets, ids, weights, num_segments, empty)
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("sum", data, how, empty)
 
 
 def segment_mean(
@@ -128,15 +77,40 @@ def segment_mean(
     offsets: Any = None,
     ids: Any = None,
     weights: Any = None,
-    num_segments: int | None = None,
-    empty: float | None = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
 ) -> Any:
     """The mean of the rows of each segment; with weights Σwx/Σw. Arguments as for `segment_sum`.
+
+    The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.
 
     >>> segment_mean(np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])
     array([2., 0., 5.])
     """
-    return _reduce("mean", data, segment_ids, lengths, offsets, ids, weights, num_segments, empty)
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("mean", data, how, empty)
+
+
+def segment_sqrtn(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """The sum of the rows of each segment over √n; with weights Σwx/√Σw². Arguments as for `segment_sum`.
+
+    >>> segment_sqrtn(np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])
+    array([6., 5.])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("sqrtn", data, how, empty)
 
 
 def segment_max(
@@ -146,15 +120,20 @@ def segment_max(
     lengths: Any = None,
     offsets: Any = None,
     ids: Any = None,
-    num_segments: int | None = None,
-    empty: float | None = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
 ) -> Any:
-    """The greatest of each column of a segment; its gradient goes to the first. Arguments as for `segment_sum`.
+    """The greatest of each column of a segment; NaN if there is one. Arguments as for `segment_sum`.
+
+    Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
 
     >>> segment_max(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
     array([-5.,  3.])
     """
-    return _reduce("max", data, segment_ids, lengths, offsets, ids, None, num_segments, empty)
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("max", data, how, empty)
 
 
 def segment_min(
@@ -164,115 +143,196 @@ def segment_min(
     lengths: Any = None,
     offsets: Any = None,
     ids: Any = None,
-    num_segments: int | None = None,
-    empty: float | None = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
 ) -> Any:
-    """The least of each column of a segment; its gradient goes to the first. Arguments as for `segment_sum`.
+    """The least of each column of a segment; NaN if there is one. Arguments as for `segment_sum`.
+
+    Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
 
     >>> segment_min(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
     array([-5.,  1.])
     """
-    return _reduce("min", data, segment_ids, lengths, offsets, ids, None, num_segments, empty)
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("min", data, how, empty)
 
 
-def _reduce(
-    mode: str,
+def segment_prod(
     data: Any,
-    segment_ids: Any,
-    lengths: Any,
-    offsets: Any,
-    ids: Any,
-    weights: Any,
-    num_segments: int | None,
-    empty: float | None,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
 ) -> Any:
-    if not hasattr(data, "dtype"):
-        data = np.asarray(data)
-    if ids is not None:
-        data = lookup_p(data, ids if is_boxed(ids) else as_ids(ids))
-    if not ndim_of(data):
-        raise ShapeError("data is a single number; expected rows, (n, ...)")
-    n = shape_of(data)[0]
-    segments, count = _segments(n, segment_ids, lengths, offsets, num_segments)
-    if mode == "mean" and dtype_of(data).kind != "f":
-        raise DTypeError(f"the mean of {dtype_of(data)} is no {dtype_of(data)}; make the data a float array")
-    rest = (1,) * (ndim_of(data) - 1)
-    if weights is not None:
-        if shape_of(weights) != (n,):
-            raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each row, ({n},)")
-        weights = weights if is_boxed(weights) else np.asarray(weights, dtype_of(data))
-        data = data * np.reshape(weights, (n, *rest))
-    counts = np.bincount(segments, minlength=count)
-    out = segment_p(data, segments, num_segments=count, mode="sum" if mode == "mean" else mode)
-    if mode == "mean" and weights is not None:
-        norm = segment_p(weights, segments, num_segments=count, mode="sum")
-        out = out / np.reshape(np.where(counts > 0, norm, dtype_of(norm).type(1)), (count, *rest))
-    elif mode == "mean":
-        out = out / np.maximum(counts, 1).astype(dtype_of(data)).reshape(count, *rest)
-    if empty is None:
-        return out
-    return np.where(counts.reshape(count, *rest) == 0, dtype_of(out).type(empty), out)
+    """The product of the rows of each segment, 1 for an empty one. Arguments as for `segment_sum`.
+
+    Its gradient is right where rows are zero. With weights, of the rows times their weights.
+
+    >>> segment_prod(np.array([2, 3, 5]), lengths=[2, 0, 1])
+    array([6, 1, 5])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("prod", data, how, empty)
 
 
-def _segments(n: int, segment_ids: Any, lengths: Any, offsets: Any, num_segments: int | None) -> tuple[np.ndarray, int]:
-    """The segment of each of n rows, and how many segments there are."""
-    if sum(x is not None for x in (segment_ids, lengths, offsets)) != 1:
-        raise ShapeError("the segments are given by exactly one of segment_ids, lengths= and offsets=")
-    if any(is_boxed(x) for x in (segment_ids, lengths, offsets)):
-        raise UnsupportedError("segments that differ from example to example; reduce each example by itself")
-    if segment_ids is not None:
-        found = as_ids(segment_ids, "segment_ids")
-        count = _num_segments(found, num_segments)
-        if found.shape != (n,):
-            raise ShapeError(f"segment_ids have shape {found.shape}; expected one for each row, ({n},)")
-        return found, count
-    if offsets is not None:
-        bounds = as_ids(offsets, "offsets")
-        check_offsets(bounds, n, closed=True)
-        lengths = np.diff(bounds)
-    lengths = _lengths(lengths)
-    if lengths.sum() != n:
-        raise ShapeError(f"the lengths add up to {lengths.sum()}; expected the number of rows, {n}")
-    if num_segments is not None and num_segments != lengths.shape[0]:
-        raise ShapeError(f"num_segments={num_segments}, but {lengths.shape[0]} segments are given; leave it out")
-    return np.repeat(np.arange(lengths.shape[0]), lengths), lengths.shape[0]
+def segment_logsumexp(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x). Arguments as for `segment_sum`.
+
+    It does not overflow: the greatest of each segment is taken out first.
+    Source: Caffe2's `SortedSegmentRangeLogSumExp`.
+
+    >>> segment_logsumexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
+    array([1.386, 1.609])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("logsumexp", data, how, empty)
 
 
-def _segment(data: Any, ids: np.ndarray, *, num_segments: int, mode: str) -> np.ndarray:
-    data = np.asarray(data)
-    if data.dtype.kind not in "fiu":
-        raise DTypeError(f"a segment reduction of {data.dtype}; expected floats or integers")
-    shape = (num_segments, *data.shape[1:])
-    x = _matrix(data)
-    out = np.zeros((num_segments, x.shape[1]), x.dtype)
-    if mode == "sum":
-        kernels.segment_sum(x, ids, out)
-    else:
-        _EXTREMA[mode](x, ids, np.zeros(num_segments, np.bool_), out)
-    return out.astype(data.dtype, copy=False).reshape(shape)
+def segment_logmeanexp(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """The log of the mean of exp(x) over the rows of each segment; with weights log(Σ w·exp(x) / Σw).
+
+    Arguments as for `segment_sum`. Source: Caffe2's `SortedSegmentRangeLogMeanExp`.
+
+    >>> segment_logmeanexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
+    array([0.693, 1.609])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("logmeanexp", data, how, empty)
 
 
-def _matrix(data: np.ndarray) -> np.ndarray:
-    """(n, width), C-contiguous; float16 as float32, in which it is added up."""
-    width = int(np.prod(data.shape[1:], dtype=np.int64))
-    return np.ascontiguousarray(data.reshape(data.shape[0], width), np.float32 if data.dtype == np.float16 else None)
+def segment_var(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """The variance of the rows of each segment about their mean; with weights Σw(x − mean)²/Σw.
+
+    Arguments as for `segment_sum`. As `np.var`, it divides by the number of rows.
+
+    >>> segment_var(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
+    array([1., 0.])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("var", data, how, empty)
 
 
-def _segment_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    if position != 0:
-        return None
-    data, ids = args
-    if params["mode"] == "sum":
-        return np.take(ct, ids, axis=0)
-    if any(is_boxed(x) for x in (ct, out, data)):
-        raise UnsupportedError(f"no gradient of the gradient of segment_{params['mode']}")
-    x, values = _matrix(data), _matrix(out)
-    first = np.full(values.shape, -1, np.int64)
-    kernels.segment_first_equal(x, ids, values, first)
-    found = np.zeros(x.shape, ct.dtype)
-    segment, column = np.nonzero(first >= 0)
-    found[first[segment, column], column] = ct.reshape(values.shape)[segment, column]
-    return found.reshape(data.shape)
+def segment_std(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """The standard deviation, the root of `segment_var`. Arguments as for `segment_sum`.
+
+    Where it is 0 its gradient is NaN, as that of `np.std`.
+
+    >>> segment_std(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
+    array([1., 0.])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("std", data, how, empty)
 
 
-segment_p = Op("segment", _segment, vjp=_segment_vjp, kind="segment")
+def segment_any(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """Whether any row of each segment is not zero; of none it is False. Arguments as for `segment_sum`.
+
+    >>> segment_any(np.array([0, 3, 0]), [0, 0, 1])
+    array([ True, False])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("any", data, how, empty)
+
+
+def segment_all(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """Whether every row of each segment is not zero; of none it is True. Arguments as for `segment_sum`.
+
+    >>> segment_all(np.array([2, 3, 0]), [0, 0, 1])
+    array([ True, False])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("all", data, how, empty)
+
+
+def segment_count(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """(segments,): the number of rows of each segment; with weights their sum. Arguments as for `segment_sum`.
+
+    >>> segment_count(np.array([2, 3, 0]), [0, 0, 2])
+    array([2, 0, 1])
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return reduce("count", data, how, empty)

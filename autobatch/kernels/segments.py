@@ -1,55 +1,181 @@
 """Reductions of rows into segments named by a segment id for each row, in any order.
 
-Rows and outputs are C-contiguous (rows, width) arrays. Ids are trusted: 0 <= ids[i] < len(out). `seen` is (segments,)
-bool, all False on entry, True on return where a segment has rows; the other rows of `out` are left as they were.
+Rows and outputs are C-contiguous (rows, width) arrays. Position i reads row i, or row ids[i] where `ids` is not None,
+times weights[i] where `weights` is not None. Ids are trusted: 0 <= segments[i] < len(out), 0 <= ids[i] < len(x).
+Additions run in the order of the positions, so equal input gives bit-equal output.
 """
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["segment_first_equal", "segment_max", "segment_min", "segment_sum"]
+__all__ = [
+    "segment_argmax",
+    "segment_argmin",
+    "segment_cumsum",
+    "segment_max",
+    "segment_min",
+    "segment_prod",
+    "segment_prod_others",
+    "segment_squares",
+    "segment_sum",
+]
 
 
 @jit
-def segment_sum(x, ids, out):
-    """out[ids[i]] += x[i], in order of i; `out` is zero on entry."""
-    for i in range(ids.shape[0]):
-        segment = ids[i]
-        for j in range(x.shape[1]):
-            out[segment, j] += x[i, j]
+def segment_sum(x, ids, weights, segments, out):
+    """out[segments[i]] += weights[i] * row i; `out` is zero on entry."""
+    width = x.shape[1]
+    if width == 1:
+        _sum_numbers(x[:, 0], ids, weights, segments, out[:, 0])
+        return
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        into = out[segments[i]]
+        values = x[row]
+        if weights is None:
+            for j in range(width):
+                into[j] += values[j]
+        else:
+            weight = weights[i]
+            for j in range(width):
+                into[j] += weight * values[j]
 
 
 @jit
-def segment_max(x, ids, seen, out):
-    """The greatest of each column of a segment; NaN if there is one."""
-    for i in range(ids.shape[0]):
-        segment = ids[i]
-        fresh = not seen[segment]
-        seen[segment] = True
-        for j in range(x.shape[1]):
-            if fresh or x[i, j] > out[segment, j] or x[i, j] != x[i, j]:
-                out[segment, j] = x[i, j]
+def _sum_numbers(x, ids, weights, segments, out):
+    """Rows of width 1; a run of one segment is added up in a register."""
+    n = segments.shape[0]
+    i = 0
+    while i < n:
+        segment = segments[i]
+        total = out[segment]
+        while i < n and segments[i] == segment:
+            value = x[i if ids is None else ids[i]]
+            if weights is not None:
+                value = value * weights[i]
+            total += value
+            i += 1
+        out[segment] = total
 
 
 @jit
-def segment_min(x, ids, seen, out):
-    """The least of each column of a segment; NaN if there is one."""
-    for i in range(ids.shape[0]):
-        segment = ids[i]
-        fresh = not seen[segment]
-        seen[segment] = True
-        for j in range(x.shape[1]):
-            if fresh or x[i, j] < out[segment, j] or x[i, j] != x[i, j]:
-                out[segment, j] = x[i, j]
+def segment_max(x, ids, segments, seen, out):
+    """The greatest of each column of a segment; NaN if there is one. `seen` is all False on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        if not seen[segment]:
+            seen[segment] = True
+            for j in range(x.shape[1]):
+                out[segment, j] = x[row, j]
+        else:
+            for j in range(x.shape[1]):
+                a = x[row, j]
+                b = out[segment, j]
+                out[segment, j] = a if a > b or a != a else b
 
 
 @jit
-def segment_first_equal(x, ids, values, out):
-    """out[s, j]: the first row of segment s with values[s, j] in column j (NaN equals NaN); else as it was."""
-    for k in range(ids.shape[0]):
-        i = ids.shape[0] - 1 - k
-        segment = ids[i]
+def segment_min(x, ids, segments, seen, out):
+    """The least of each column of a segment; NaN if there is one. `seen` is all False on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        if not seen[segment]:
+            seen[segment] = True
+            for j in range(x.shape[1]):
+                out[segment, j] = x[row, j]
+        else:
+            for j in range(x.shape[1]):
+                a = x[row, j]
+                b = out[segment, j]
+                out[segment, j] = a if a < b or a != a else b
+
+
+@jit
+def segment_argmax(x, ids, segments, out):
+    """The first position of the greatest of each column (of the first NaN, if there is one); -1 on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
         for j in range(x.shape[1]):
-            a = x[i, j]
-            b = values[segment, j]
-            if a == b or (a != a and b != b):
+            best = out[segment, j]
+            if best < 0:
                 out[segment, j] = i
+            else:
+                a = x[row, j]
+                b = x[best if ids is None else ids[best], j]
+                if b == b and (a > b or a != a):
+                    out[segment, j] = i
+
+
+@jit
+def segment_argmin(x, ids, segments, out):
+    """The first position of the least of each column (of the first NaN, if there is one); -1 on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            best = out[segment, j]
+            if best < 0:
+                out[segment, j] = i
+            else:
+                a = x[row, j]
+                b = x[best if ids is None else ids[best], j]
+                if b == b and (a < b or a != a):
+                    out[segment, j] = i
+
+
+@jit
+def segment_prod(x, ids, segments, out):
+    """out[segments[i]] *= row i; `out` is one on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            out[segment, j] *= x[row, j]
+
+
+@jit
+def segment_prod_others(x, segments, running, out):
+    """out[i]: the product of the other rows of its segment, zeros counted as they are.
+
+    `running` is (segments, width), one on entry; what was before i is multiplied forward, what comes after backward.
+    """
+    n = segments.shape[0]
+    width = x.shape[1]
+    for i in range(n):
+        for j in range(width):
+            out[i, j] = running[segments[i], j]
+            running[segments[i], j] *= x[i, j]
+    running[:] = 1
+    for k in range(n):
+        i = n - 1 - k
+        for j in range(width):
+            out[i, j] *= running[segments[i], j]
+            running[segments[i], j] *= x[i, j]
+
+
+@jit
+def segment_squares(x, ids, weights, segments, means, out):
+    """out[segments[i]] += weights[i] * (row i - means[segments[i]])**2; `out` is zero on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            d = x[row, j] - means[segment, j]
+            if weights is None:
+                out[segment, j] += d * d
+            else:
+                out[segment, j] += weights[i] * d * d
+
+
+@jit
+def segment_cumsum(x, ids, segments, running, out):
+    """out[i]: the sum of the rows of its segment up to i; `running` is (segments, width), zero on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            total = running[segment, j] + x[row, j]
+            running[segment, j] = total
+            out[i, j] = total

@@ -1,57 +1,121 @@
-"""Optimiser steps on rows: weights[ids[i]] from gradient rows[i], in place.
+"""Optimiser steps on rows: the gradient of each unique row is summed and applied at once, in place.
 
-Weights, state and gradient rows are C-contiguous (rows, width) arrays of one float dtype, and the numbers are scalars
-of that dtype. Ids are trusted and distinct. A dense parameter is one row, so one loop serves both.
+Weights and state are C-contiguous (rows, width) arrays; unique row k is row ids[k] of them, or row k where `ids` is
+None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `coalescing.row_gradient`, `acc` room for
+one row. Ids are trusted and distinct, so [lo, hi) may be split between threads, and the result is the same to the bit.
 """
 
 import math
 
+from autobatch.kernels.coalescing import row_gradient
 from autobatch.kernels.jit import jit
 
-__all__ = ["adagrad_rows", "adam_rows", "momentum_rows", "sgd_rows"]
+__all__ = ["adagrad_rows", "adam_rows", "ftrl_rows", "momentum_rows", "rms_rows", "row_adagrad_rows", "sgd_rows"]
 
 
 @jit
-def sgd_rows(weights, ids, rows, lr, decay):
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        for j in range(rows.shape[1]):
-            weights[row, j] -= lr * (rows[i, j] + decay * weights[row, j])
+def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
+    for k in range(lo, hi):
+        row = k if ids is None else ids[k]
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        for j in range(acc.shape[0]):
+            weights[row, j] -= lr * (acc[j] + decay * weights[row, j])
 
 
 @jit
-def momentum_rows(weights, velocity, ids, rows, lr, decay, momentum, nesterov):
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        for j in range(rows.shape[1]):
-            g = rows[i, j] + decay * weights[row, j]
-            v = momentum * velocity[row, j] + g
+def momentum_rows(weights, velocity, ids, lo, hi, acc, g, lr, decay, momentum, nesterov):
+    for k in range(lo, hi):
+        row = k if ids is None else ids[k]
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        for j in range(acc.shape[0]):
+            d = acc[j] + decay * weights[row, j]
+            v = momentum * velocity[row, j] + d
             velocity[row, j] = v
-            if nesterov:
-                v = g + momentum * v
-            weights[row, j] -= lr * v
+            step = d + momentum * v if nesterov else v
+            weights[row, j] -= lr * step
 
 
 @jit
-def adagrad_rows(weights, sums, ids, rows, lr, decay, eps):
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        for j in range(rows.shape[1]):
-            g = rows[i, j] + decay * weights[row, j]
-            s = sums[row, j] + g * g
+def adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
+    for k in range(lo, hi):
+        row = k if ids is None else ids[k]
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        for j in range(acc.shape[0]):
+            d = acc[j] + decay * weights[row, j]
+            s = sums[row, j] + d * d
             sums[row, j] = s
-            weights[row, j] -= lr * g / (math.sqrt(s) + eps)
+            weights[row, j] -= lr * d / (math.sqrt(s) + eps)
 
 
 @jit
-def adam_rows(weights, mean, square, ids, rows, step, decay, beta1, beta2, rest1, rest2, scale, eps):
-    """`step` is lr / (1 - beta1**t), `scale` is 1 / sqrt(1 - beta2**t), `rest1` is 1 - beta1, `rest2` 1 - beta2."""
-    for i in range(ids.shape[0]):
-        row = ids[i]
-        for j in range(rows.shape[1]):
-            g = rows[i, j] + decay * weights[row, j]
-            m = beta1 * mean[row, j] + rest1 * g
-            v = beta2 * square[row, j] + rest2 * g * g
+def row_adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
+    """One accumulator for each row, (rows, 1): the sum of the mean squares of its gradients."""
+    width = acc.shape[0]
+    for k in range(lo, hi):
+        row = k if ids is None else ids[k]
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        total = 0.0 * decay
+        for j in range(width):
+            acc[j] += decay * weights[row, j]
+            total += acc[j] * acc[j]
+        s = sums[row, 0] + total / width
+        sums[row, 0] = s
+        rate = lr / (math.sqrt(s) + eps)
+        for j in range(width):
+            weights[row, j] -= rate * acc[j]
+
+
+@jit
+def adam_rows(weights, mean, square, ids, lo, hi, acc, g, step, decay, shrink, beta1, beta2, rest1, rest2, scale, eps):
+    """`step` is lr / (1 - beta1**t), `scale` is 1 / sqrt(1 - beta2**t), `shrink` is lr times the decoupled decay."""
+    for k in range(lo, hi):
+        row = k if ids is None else ids[k]
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        for j in range(acc.shape[0]):
+            w = weights[row, j]
+            d = acc[j] + decay * w
+            m = beta1 * mean[row, j] + rest1 * d
+            v = beta2 * square[row, j] + rest2 * d * d
             mean[row, j] = m
             square[row, j] = v
-            weights[row, j] -= step * m / (math.sqrt(v) * scale + eps)
+            weights[row, j] = w - shrink * w - step * m / (math.sqrt(v) * scale + eps)
+
+
+@jit
+def rms_rows(weights, square, average, velocity, ids, lo, hi, acc, g, lr, decay, alpha, rest, eps, momentum):
+    """`average` is None unless centered, `velocity` is None without momentum; `rest` is 1 - alpha."""
+    for k in range(lo, hi):
+        row = k if ids is None else ids[k]
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        for j in range(acc.shape[0]):
+            d = acc[j] + decay * weights[row, j]
+            s = alpha * square[row, j] + rest * d * d
+            square[row, j] = s
+            if average is not None:
+                a = alpha * average[row, j] + rest * d
+                average[row, j] = a
+                s -= a * a
+            step = d / (math.sqrt(s) + eps)
+            if velocity is not None:
+                step += momentum * velocity[row, j]
+                velocity[row, j] = step
+            weights[row, j] -= lr * step
+
+
+@jit
+def ftrl_rows(weights, squares, linear, ids, lo, hi, acc, g, alpha, decay, beta, l1, l2):
+    for k in range(lo, hi):
+        row = k if ids is None else ids[k]
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        for j in range(acc.shape[0]):
+            w = weights[row, j]
+            d = acc[j] + decay * w
+            n = squares[row, j] + d * d
+            root = math.sqrt(n)
+            z = linear[row, j] + d - (root - math.sqrt(squares[row, j])) / alpha * w
+            squares[row, j] = n
+            linear[row, j] = z
+            if abs(z) <= l1:
+                weights[row, j] = 0
+            else:
+                weights[row, j] = ((l1 if z > 0 else -l1) - z) / ((beta + root) / alpha + l2)

@@ -1,5 +1,7 @@
 """Optimisers that update parameters in place, dense leaves whole and tables row by row."""
 
-from autobatch.optim.optimizers import SGD, Adagrad, Adam, Optimizer
+from autobatch.embedding.indexer import Indexer
+from autobatch.optim.base import Optimizer
+from autobatch.optim.optimizers import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp, RowWiseAdagrad
 
-__all__ = ["SGD", "Adagrad", "Adam", "Optimizer"]
+__all__ = ["FTRL", "SGD", "Adagrad", "Adam", "AdamW", "Indexer", "Optimizer", "RMSProp", "RowWiseAdagrad"]

@@ -9,13 +9,13 @@ import numpy as np
 from autobatch.core import pytree
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
+from autobatch.embedding.indexer import Indexer
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.optim.steps import RowStep, make_step
 
-__all__ = ["Leaf", "apply_step", "is_parameter", "like_leaves", "paired", "state_like"]
-
-_FAST = (np.dtype(np.float32), np.dtype(np.float64))
+__all__ = ["Leaf", "is_parameter", "like_leaves", "paired", "state_like", "step_of"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -35,12 +35,23 @@ def is_parameter(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def state_like(value: Any, fill: float = 0.0) -> np.ndarray | None:
-    """The state of one parameter: an array of its shape and dtype (float32 for float16); None for other leaves."""
+def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = False) -> np.ndarray | None:
+    """The state of one parameter: an array of its shape and dtype (float32 for float16); None for other leaves.
+
+    Args:
+        dtype: another dtype for it. by_row: one number for each row of a parameter of two or more dimensions.
+    """
     if not is_parameter(value):
         return None
-    dtype = np.dtype(np.float32) if dtype_of(value) == np.float16 else dtype_of(value)
-    return np.full(shape_of(value), fill, dtype)
+    if dtype is None:
+        dtype = np.dtype(np.float32) if dtype_of(value) == np.float16 else dtype_of(value)
+    return np.full(state_shape(value, by_row), fill, dtype)
+
+
+def state_shape(value: Any, by_row: bool) -> tuple[int, ...]:
+    """The shape of the state of a parameter."""
+    shape = tuple(shape_of(value))
+    return shape[:1] if by_row else shape
 
 
 def like_leaves(structure: pytree.TreeDef, tree: Any, what: str, path: str = "") -> Iterator[Any]:
@@ -74,7 +85,7 @@ def like_leaves(structure: pytree.TreeDef, tree: Any, what: str, path: str = "")
         yield from like_leaves(child, part, what, f"{path}[{key!r}]")
 
 
-def paired(params: Any, grads: Any, slots: Sequence[Any]) -> tuple[list[Leaf], pytree.TreeDef]:
+def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) -> tuple[list[Leaf], pytree.TreeDef]:
     """Each leaf of the parameters with its gradient and state.
 
     Raises:
@@ -86,12 +97,12 @@ def paired(params: Any, grads: Any, slots: Sequence[Any]) -> tuple[list[Leaf], p
     out = []
     for path, value, grad, *state in zip(pytree.paths(structure), values, found, *columns, strict=True):
         leaf = Leaf(path, value, grad, state)
-        _check(leaf)
+        _check(leaf, by_row)
         out.append(leaf)
     return out, structure
 
 
-def _check(leaf: Leaf) -> None:
+def _check(leaf: Leaf, by_row: bool) -> None:
     value, grad, path = leaf.value, leaf.grad, leaf.path
     if is_boxed(value) or is_boxed(grad) or (isinstance(grad, SparseRows) and grad.boxed):
         raise UnsupportedError(
@@ -108,9 +119,10 @@ def _check(leaf: Leaf) -> None:
             f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's: write .astype(np.{dtype_of(value)})"
         )
     for state in leaf.state:
-        if shape_of(state) != shape_of(value):
+        if shape_of(state) != state_shape(value, by_row):
+            expected = state_shape(value, by_row)
             raise ShapeError(
-                f"the state of params{path} has shape {shape_of(state)}; expected {shape_of(value)}: call init(params)"
+                f"the state of params{path} has shape {shape_of(state)}; expected {expected}: call init(params)"
             )
     array = value.weights if isinstance(value, EmbeddingTable) else value
     if isinstance(array, np.ndarray) and not array.flags.writeable:
@@ -121,58 +133,17 @@ def _described(value: Any) -> str:
     return f"of dtype {value.dtype}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
 
 
-def apply_step(kernel: Callable[..., None], leaf: Leaf, numbers: Callable[[Any], Sequence[Any]]) -> Any:
-    """Run `kernel(weights, *state, ids, rows, *numbers(dtype.type))` on one leaf; returns the updated leaf.
+def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
+    """What a kernel has to do for one leaf, and what then gives the updated leaf.
 
     Arrays and tables are written in place; a number is returned anew.
     """
-    value, state = leaf.value, leaf.state
+    value = leaf.value
     weights = value.weights if isinstance(value, EmbeddingTable) else value
-    if not isinstance(weights, np.ndarray):
-        dtype = dtype_of(value)
-        cell = np.array(value, dtype)
-        apply_step(kernel, Leaf(leaf.path, cell, np.asarray(leaf.grad, dtype), state), numbers)
-        return float(cell) if isinstance(value, float) and not isinstance(value, np.generic) else dtype.type(cell)
-    if isinstance(leaf.grad, SparseRows):
-        grad = leaf.grad.coalesce()
-        _step_rows(kernel, weights, state, grad.ids, grad.rows, numbers)
-    else:
-        _step_whole(kernel, weights, state, leaf.grad, numbers)
-    return value
-
-
-def _step_rows(
-    kernel: Callable[..., None], weights: np.ndarray, state: Sequence[Any], ids: np.ndarray, rows: Any, numbers: Any
-) -> None:
-    dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
-    rows = np.ascontiguousarray(rows, dtype).reshape(len(ids), -1) if rows.size else np.zeros((len(ids), 0), dtype)
-    if not rows.size:
-        return
-    arrays = [weights, *state]
-    if all(x.dtype in _FAST and x.flags.c_contiguous for x in arrays):
-        kernel(*(x.reshape(len(x), -1) for x in arrays), ids, rows, *numbers(dtype.type))
-        return
-    named = [np.ascontiguousarray(x[ids], dtype).reshape(rows.shape) for x in arrays]
-    kernel(*named, np.arange(len(ids)), rows, *numbers(dtype.type))
-    for x, new in zip(arrays, named, strict=True):
-        x[ids] = new.reshape(len(ids), *x.shape[1:])
-
-
-def _step_whole(
-    kernel: Callable[..., None], weights: np.ndarray, state: Sequence[Any], grad: np.ndarray, numbers: Any
-) -> None:
-    dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
-    arrays = [weights, *state]
-    if all(x.dtype in _FAST and x.flags.c_contiguous for x in arrays):
-        forms = arrays
-    else:
-        forms = [np.ascontiguousarray(x, dtype) for x in arrays]
-    rows = np.ascontiguousarray(grad, dtype).reshape(1, -1)
-    kernel(*(x.reshape(1, -1) for x in forms), _ONE_ROW, rows, *numbers(dtype.type))
-    for x, new in zip(arrays, forms, strict=True):
-        if new is not x and not np.shares_memory(x, new):
-            x[...] = new
-
-
-_ONE_ROW = np.zeros(1, np.int64)
-_ONE_ROW.flags.writeable = False
+    if isinstance(weights, np.ndarray):
+        return make_step(weights, leaf.state, leaf.grad, by_row, indexer), lambda: value
+    dtype = dtype_of(value)
+    cell = np.array(value, dtype)
+    step = make_step(cell, leaf.state, np.asarray(leaf.grad, dtype), by_row, None)
+    number = isinstance(value, float) and not isinstance(value, np.generic)
+    return step, lambda: float(cell) if number else dtype.type(cell)

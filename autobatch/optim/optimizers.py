@@ -1,71 +1,21 @@
-"""SGD, Adagrad and Adam: `init(params)` makes the state, `update` writes a step into the parameters."""
+"""The optimisers: `init(params)` makes the state, `update` writes a step into the parameters."""
 
-import abc
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from autobatch.core import pytree
-from autobatch.errors import StructureError
 from autobatch.kernels import updates as kernels
-from autobatch.optim.leaves import apply_step, paired, state_like
+from autobatch.optim.base import Optimizer, Schedule, check
 
-__all__ = ["SGD", "Adagrad", "Adam", "Optimizer"]
+__all__ = ["FTRL", "SGD", "Adagrad", "Adam", "AdamW", "RMSProp", "RowWiseAdagrad"]
 
-
-class Optimizer(abc.ABC):
-    """What the optimisers share: state of the parameters' structure, and an update in place.
-
-    Parameters are a tree (dict, list, tuple, namedtuple, dataclass) of float arrays, `EmbeddingTable`s and float
-    numbers; other leaves are left alone. A gradient is dense, `SparseRows` or None (no update). Of a table only the
-    rows that a `SparseRows` names change, and only their state; repeated ids are added up first.
-    """
-
-    slots: ClassVar[tuple[str, ...]] = ()
-
-    def init(self, params: Any) -> dict[str, Any]:
-        """The state before the first step: the number of steps and, for each slot, a tree of arrays. It pickles."""
-        return {"step": 0} | {slot: pytree.map_tree(self._initial, params) for slot in self.slots}
-
-    def _initial(self, value: Any) -> Any:
-        return state_like(value)
-
-    def update(self, params: Any, grads: Any, state: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Take one step, `p -= ...`.
-
-        Arrays, tables and the state's arrays are written in place; numbers cannot be, so use what is returned.
-        Everything is checked before anything is written.
-
-        Raises:
-            StructureError: parameters, gradients and state that differ in structure.
-            ShapeError, DTypeError: a gradient of another shape or dtype than its parameter; the message names it.
-
-        >>> params = {"w": np.array([1.0, 2.0])}
-        >>> opt = SGD(lr=0.5)
-        >>> params, state = opt.update(params, {"w": np.array([1.0, 0.0])}, opt.init(params))
-        >>> params
-        {'w': array([0.5, 2. ])}
-        """
-        if not isinstance(state, dict) or state.keys() != {"step", *self.slots}:
-            found = list(state) if isinstance(state, dict) else type(state).__name__
-            raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params)")
-        leaves, structure = paired(params, grads, [state[slot] for slot in self.slots])
-        step = state["step"] + 1
-        kernel, numbers = self._step(step)
-        new = [leaf.value if leaf.grad is None else apply_step(kernel, leaf, numbers) for leaf in leaves]
-        if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
-            params = pytree.unflatten(structure, new)
-        return params, state | {"step": step}
-
-    @abc.abstractmethod
-    def _step(self, step: int) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
-        """The kernel of the step number `step`, and what it takes beside arrays, made with a dtype's constructor."""
+_Step = tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]
 
 
-def _check(name: str, value: float, *, below: float = math.inf) -> None:
-    if not 0 <= value < below:
-        raise ValueError(f"{name}={value}; expected at least 0{f' and below {below:g}' if below < math.inf else ''}")
+def _numbers(*values: Any) -> Callable[[Any], Sequence[Any]]:
+    return lambda real: tuple(real(value) for value in values)
 
 
 @dataclasses.dataclass
@@ -73,31 +23,29 @@ class SGD(Optimizer):
     """Stochastic gradient descent: g += weight_decay · p; v = momentum · v + g; p -= lr · v.
 
     With nesterov it is p -= lr · (g + momentum · v). The velocity of a table's row decays only in the steps that name
-    the row.
+    the row. The arguments of all optimisers are those of `Optimizer`.
     Source: `torch.optim.SGD` without dampening.
     """
 
-    lr: float
+    lr: Schedule
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check("lr", self.lr)
-        _check("momentum", self.momentum)
-        _check("weight_decay", self.weight_decay)
+        super().__post_init__()
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov=True with momentum=0; give a momentum, such as 0.9")
 
     @property
-    def slots(self) -> tuple[str, ...]:  # type: ignore[override]
+    def slots(self) -> tuple[str, ...]:
         return ("velocity",) if self.momentum else ()
 
-    def _step(self, step: int) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
+    def _step(self, step: int, lr: float) -> _Step:
         if not self.momentum:
-            return kernels.sgd_rows, lambda real: (real(self.lr), real(self.weight_decay))
+            return kernels.sgd_rows, _numbers(lr, self.weight_decay)
         return kernels.momentum_rows, lambda real: (
-            real(self.lr),
+            real(lr),
             real(self.weight_decay),
             real(self.momentum),
             self.nesterov,
@@ -108,25 +56,40 @@ class SGD(Optimizer):
 class Adagrad(Optimizer):
     """Adagrad (Duchi et al. 2011): g += weight_decay · p; s += g²; p -= lr · g / (√s + eps).
 
-    Source: `torch.optim.Adagrad`.
+    Source: `torch.optim.Adagrad`; Caffe2's `SparseAdagrad`.
     """
 
-    lr: float = 0.01
+    lr: Schedule = 0.01
     eps: float = 1e-10
     weight_decay: float = 0.0
     initial_accumulator: float = 0.0
 
-    slots: ClassVar[tuple[str, ...]] = ("sum",)
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("sum",)
 
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            _check(field.name, getattr(self, field.name))
+    def _fill(self) -> float:
+        return self.initial_accumulator
 
-    def _initial(self, value: Any) -> Any:
-        return state_like(value, self.initial_accumulator)
+    def _step(self, step: int, lr: float) -> _Step:
+        return kernels.adagrad_rows, _numbers(lr, self.weight_decay, self.eps)
 
-    def _step(self, step: int) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
-        return kernels.adagrad_rows, lambda real: (real(self.lr), real(self.weight_decay), real(self.eps))
+
+@dataclasses.dataclass
+class RowWiseAdagrad(Adagrad):
+    """Adagrad with one accumulator for each row: s += mean(g²) over the row; p -= lr · g / (√s + eps).
+
+    A table of (rows, dim) has a state of (rows,). The rows of an array are those of its first dimension; the
+    elements of a vector are rows of one.
+    Source: FBGEMM's `EXACT_ROWWISE_ADAGRAD`; Caffe2's `RowWiseSparseAdagrad`.
+    """
+
+    @property
+    def by_row(self) -> bool:
+        return True
+
+    def _step(self, step: int, lr: float) -> _Step:
+        return kernels.row_adagrad_rows, _numbers(lr, self.weight_decay, self.eps)
 
 
 @dataclasses.dataclass
@@ -136,22 +99,107 @@ class Adam(Optimizer):
     Source: `torch.optim.Adam`; for `SparseRows` `torch.optim.SparseAdam`.
     """
 
-    lr: float = 1e-3
+    lr: Schedule = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
 
-    slots: ClassVar[tuple[str, ...]] = ("mean", "square")
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for i, beta in enumerate(self.betas):
+            check(f"betas[{i}]", beta, below=1.0)
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("mean", "square")
+
+    def _step(self, step: int, lr: float) -> _Step:
+        return self._with_decay(step, lr, self.weight_decay, 0.0)
+
+    def _with_decay(self, step: int, lr: float, decay: float, shrink: float) -> _Step:
+        beta1, beta2 = self.betas
+        size, scale = lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
+        return kernels.adam_rows, _numbers(size, decay, shrink, beta1, beta2, 1 - beta1, 1 - beta2, scale, self.eps)
+
+
+@dataclasses.dataclass
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): p -= lr · weight_decay · p beside Adam's step.
+
+    Source: `torch.optim.AdamW`.
+    """
+
+    weight_decay: float = 1e-2
+
+    def _step(self, step: int, lr: float) -> _Step:
+        return self._with_decay(step, lr, 0.0, lr * self.weight_decay)
+
+
+@dataclasses.dataclass
+class RMSProp(Optimizer):
+    """RMSProp (Hinton 2012): s = alpha · s + (1 − alpha) · g²; p -= lr · g / (√s + eps).
+
+    With `centered` the square of a running mean of g is taken off s; with momentum v = momentum · v + g / (√s + eps)
+    and p -= lr · v.
+    Source: `torch.optim.RMSprop`.
+    """
+
+    lr: Schedule = 0.01
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
 
     def __post_init__(self) -> None:
-        _check("lr", self.lr)
-        _check("eps", self.eps)
-        _check("weight_decay", self.weight_decay)
-        for i, beta in enumerate(self.betas):
-            _check(f"betas[{i}]", beta, below=1.0)
+        super().__post_init__()
+        check("alpha", self.alpha, below=math.nextafter(1.0, 2.0))
 
-    def _step(self, step: int) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
-        beta1, beta2 = self.betas
-        size, scale = self.lr / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
-        values = (size, self.weight_decay, beta1, beta2, 1 - beta1, 1 - beta2, scale, self.eps)
-        return kernels.adam_rows, lambda real: tuple(map(real, values))
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("square", *(["average"] if self.centered else []), *(["velocity"] if self.momentum else []))
+
+    def _arrays(self, arrays: list[Any]) -> list[Any]:
+        found = dict(zip(("weights", *self.slots), arrays, strict=True))
+        return [found.get(name) for name in ("weights", "square", "average", "velocity")]
+
+    def _step(self, step: int, lr: float) -> _Step:
+        return kernels.rms_rows, _numbers(lr, self.weight_decay, self.alpha, 1 - self.alpha, self.eps, self.momentum)
+
+
+@dataclasses.dataclass
+class FTRL(Optimizer):
+    """FTRL-proximal (McMahan et al. 2013), which leaves the weights of rare features exactly zero.
+
+    n' = n + g²; z += g − (√n' − √n) / lr · p; p = 0 where |z| ≤ l1, else (±l1 − z) / ((beta + √n') / lr + l2).
+    A schedule changes lr in both places.
+    Source: algorithm 1 of the paper; Caffe2's `SparseFtrl`.
+    """
+
+    lr: Schedule = 0.1
+    beta: float = 1.0
+    l1: float = 0.0
+    l2: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator: float = 0.0
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        return ("squares", "linear")
+
+    def init(self, params: Any) -> dict[str, Any]:
+        state = super().init(params)
+        if self.initial_accumulator:
+            for array in pytree.leaves(state["squares"]):
+                if array is not None:
+                    array.fill(self.initial_accumulator)
+        return state
+
+    def _rate(self, step: int) -> float:
+        rate = super()._rate(step)
+        if not rate:
+            raise ValueError("lr=0 for FTRL, which divides by it")
+        return rate
+
+    def _step(self, step: int, lr: float) -> _Step:
+        return kernels.ftrl_rows, _numbers(lr, self.weight_decay, self.beta, self.l1, self.l2)

@@ -4,15 +4,8 @@ import numpy as np
 import pytest
 
 from autobatch.autodiff.grad import grad
-from autobatch.embedding.segments import (
-    lengths_to_offsets,
-    lengths_to_segment_ids,
-    segment_ids_to_lengths,
-    segment_max,
-    segment_mean,
-    segment_min,
-    segment_sum,
-)
+from autobatch.embedding.representations import lengths_to_offsets, lengths_to_segment_ids, segment_ids_to_lengths
+from autobatch.embedding.segments import segment_max, segment_mean, segment_min, segment_sum
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import BadIdError, DTypeError, ShapeError

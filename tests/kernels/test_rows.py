@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from autobatch.kernels import bags, rows, segments, updates
+from autobatch.kernels import bags, rows
 from tests import naive
 
 RANDOM = np.random.default_rng(0)
@@ -108,44 +108,6 @@ def test_spread_and_dots_are_transposes_of_the_bag():
     dots = np.zeros(4)
     bags.bag_dots(table, ids, offsets, ct, dots)
     np.testing.assert_allclose(dots, (table[ids] * ct[bag_of]).sum(1))
-
-
-@pytest.mark.parametrize("n", [0, 1, 6])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_segment_kernels(dtype, n):
-    x, ids = make((n, 2), dtype), RANDOM.integers(0, 4, n)
-    out = np.zeros((4, 2), dtype)
-    segments.segment_sum(x, ids, out)
-    np.testing.assert_allclose(out, naive.segments(x, ids, 4, "sum"), rtol=1e-5, atol=1e-5)
-    for kernel, mode in [(segments.segment_max, "max"), (segments.segment_min, "min")]:
-        out, seen = np.zeros((4, 2), dtype), np.zeros(4, np.bool_)
-        kernel(x, ids, seen, out)
-        np.testing.assert_array_equal(out, naive.segments(x, ids, 4, mode))
-        assert seen.tolist() == [i in ids for i in range(4)]
-        first = np.full((4, 2), -1)
-        segments.segment_first_equal(x, ids, out, first)
-        for segment, column in np.argwhere(first >= 0):
-            rows_of = np.flatnonzero(ids == segment)
-            assert first[segment, column] == rows_of[np.argmax(x[rows_of, column] == out[segment, column])]
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_updates_touch_the_named_rows_only(dtype):
-    real, ids = dtype, np.array([3, 1])
-    grads = make((2, 2), dtype)
-    for kernel, states, numbers in [
-        (updates.sgd_rows, 0, (0.1, 0.0)),
-        (updates.momentum_rows, 1, (0.1, 0.0, 0.9)),
-        (updates.adagrad_rows, 1, (0.1, 0.0, 1e-10)),
-        (updates.adam_rows, 2, (0.1, 0.0, 0.9, 0.99, 0.1, 0.01, 1.0, 1e-8)),
-    ]:
-        weights = make((4, 2), dtype)
-        before, state = weights.copy(), [np.zeros((4, 2), dtype) for _ in range(states)]
-        more = (False,) if kernel is updates.momentum_rows else ()
-        kernel(weights, *state, ids, grads, *map(real, numbers), *more)
-        np.testing.assert_array_equal(weights[[0, 2]], before[[0, 2]])
-        assert (weights[ids] != before[ids]).all()
-        assert all((s[ids] != 0).all() and (s[[0, 2]] == 0).all() for s in state)
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")

@@ -1,0 +1,153 @@
+"""Running the steps of an update: the arrays of each parameter as rows, split between threads.
+
+A thread takes unique rows, never positions of the gradient, so the sums of a row and its step are one thread's, in the
+order of the positions: results are the same to the bit whatever the number of threads.
+"""
+
+import concurrent.futures
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.embedding.indexer import Indexer
+from autobatch.embedding.sparse import SparseRows
+from autobatch.kernels.coalescing import row_squares
+
+__all__ = ["RowStep", "make_step", "run_steps", "squares"]
+
+_FAST = (np.dtype(np.float32), np.dtype(np.float64))
+_CHUNK = 1 << 16  # elements that one task updates: below it, a thread costs more than it saves
+
+
+@dataclasses.dataclass(slots=True)
+class RowStep:
+    """One parameter ready for a kernel.
+
+    Attributes:
+        arrays: weights and state as (rows, width) C-contiguous arrays; a state of a number for each row has width 1.
+        ids: (u,) the rows that change, None for all of them, in order.
+        pieces: (starts, positions, sources, segments, factors) of `coalescing.row_gradient`.
+        count: how many rows change; width: the length of one.
+        finish: writes back what could not be updated where it is.
+    """
+
+    arrays: list[Any]
+    ids: np.ndarray | None
+    pieces: tuple[Any, ...]
+    count: int
+    width: int
+    dtype: np.dtype
+    finish: Callable[[], None] | None
+
+    def chunks(self) -> Iterator[tuple[int, int]]:
+        rows = max(1, _CHUNK // max(self.width, 1))
+        return ((lo, min(lo + rows, self.count)) for lo in range(0, self.count, rows))
+
+
+def make_step(
+    weights: np.ndarray, state: Sequence[Any], grad: Any, by_row: bool, indexer: Indexer | None
+) -> RowStep | None:
+    """The arrays of one parameter and its gradient in the kernels' form; None where there is nothing to do.
+
+    Args:
+        by_row: the state has a number for each row (the first dimension), so that dimension must stay what it is.
+    """
+    dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
+    if not weights.size:
+        return None
+    arrays = [weights, *state]
+    fast = all(x is None or (x.dtype in _FAST and x.flags.c_contiguous) for x in arrays)
+    if not isinstance(grad, SparseRows):
+        rows = _rows_of_dense(weights, by_row)
+        forms = [x if x is None or fast else np.ascontiguousarray(x, _kernel_dtype(x)) for x in arrays]
+        sources = np.ascontiguousarray(grad, dtype).reshape(rows, -1)
+        finish = None if fast else lambda: _write_back(arrays, forms)
+        views = [None if x is None else x.reshape(rows, -1) for x in forms]
+        return RowStep(views, None, (None, None, sources, None, None), rows, sources.shape[1], dtype, finish)
+    index = (indexer or Indexer(len(grad.ids)))(grad.ids)
+    count = len(index.unique)
+    if not count:
+        return None
+    sources, segments, factors = grad.pieces()
+    pieces = (index.starts, index.positions, sources, segments, factors)
+    if fast:
+        views = [None if x is None else x.reshape(len(x), -1) for x in arrays]
+        return RowStep(views, index.unique, pieces, count, sources.shape[1], dtype, None)
+    unique = index.unique
+    named = [None if x is None else np.ascontiguousarray(x[unique], _kernel_dtype(x)) for x in arrays]
+
+    def put_back() -> None:
+        for x, new in zip(arrays, named, strict=True):
+            if x is not None:
+                x[unique] = new
+
+    views = [None if x is None else x.reshape(count, -1) for x in named]
+    return RowStep(views, None, pieces, count, sources.shape[1], dtype, put_back)
+
+
+def _kernel_dtype(x: np.ndarray) -> np.dtype:
+    return x.dtype if x.dtype in _FAST else np.dtype(np.float32)
+
+
+def _rows_of_dense(weights: np.ndarray, by_row: bool) -> int:
+    """Into how many rows a dense parameter is cut: its own where they have a meaning, else ones of a good length."""
+    if by_row:
+        return weights.shape[0] if weights.ndim > 1 else weights.size
+    width = math.gcd(weights.size, 4096)
+    return weights.size // width if width >= 64 else 1
+
+
+def _write_back(arrays: Sequence[Any], forms: Sequence[Any]) -> None:
+    for x, new in zip(arrays, forms, strict=True):
+        if x is not None and new is not x and not np.shares_memory(x, new):
+            x[...] = new
+
+
+def squares(step: RowStep) -> float:
+    """The sum of the squares of a gradient, repeated ids added up first, in float64."""
+    out = np.empty(step.count)
+    starts, positions, sources, segments, factors = step.pieces
+    acc = np.empty(step.width, step.dtype)
+    row_squares(0, step.count, acc, starts, positions, sources, segments, factors, out)
+    return float(out.sum())
+
+
+def run_steps(
+    steps: Sequence[RowStep],
+    kernel: Callable[..., None],
+    numbers: Callable[[Any], Sequence[Any]],
+    scale: float,
+    limit: float,
+    threads: int | None,
+) -> None:
+    """Run `kernel` on every row of every step, then write back.
+
+    Args:
+        scale: what gradients are multiplied with; limit: where their elements are cut, -1 for nowhere.
+        threads: how many at most; None: as many as there are cores, where there is enough to do.
+    """
+    tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks()]
+    prepared = {
+        id(step): ((*step.pieces, step.dtype.type(scale), step.dtype.type(limit)), numbers(step.dtype.type))
+        for step in steps
+    }
+
+    def run(task: tuple[RowStep, int, int]) -> None:
+        step, lo, hi = task
+        gradient, extra = prepared[id(step)]
+        kernel(*step.arrays, step.ids, lo, hi, np.empty(step.width, step.dtype), gradient, *extra)
+
+    workers = min(len(tasks), len(os.sched_getaffinity(0)) if threads is None else threads)
+    if workers > 1:
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            list(pool.map(run, tasks))
+    else:
+        for task in tasks:
+            run(task)
+    for step in steps:
+        if step.finish is not None:
+            step.finish()

@@ -1,0 +1,159 @@
+"""Segment, coalescing and update kernels as bare loops: every combination of ids and weights, sentinels around outputs."""
+
+import numpy as np
+import pytest
+
+from autobatch.kernels import coalescing, segments, updates
+from tests import naive
+
+RANDOM = np.random.default_rng(11)
+DTYPES = [np.float32, np.float64, np.int64, np.uint64]
+SENTINEL = 77
+
+
+def make(shape, dtype):
+    if np.dtype(dtype).kind == "u":
+        return RANDOM.integers(0, 9, shape).astype(dtype)
+    return (RANDOM.standard_normal(shape) * 10).astype(dtype)
+
+
+def guarded(shape, dtype, fill):
+    """An output between two rows of sentinels, and the check that they are still there."""
+    whole = np.full((shape[0] + 2, *shape[1:]), SENTINEL, dtype)
+    out = whole[1:-1]
+    out[:] = fill
+
+    def untouched():
+        assert (whole[0] == SENTINEL).all()
+        assert (whole[-1] == SENTINEL).all()
+
+    return out, untouched
+
+
+@pytest.mark.parametrize("n", [0, 1, 6])
+@pytest.mark.parametrize("width", [0, 1, 2, 5])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("fused", [False, True])
+def test_segment_kernels(dtype, n, width, fused):
+    table = make((9, width), dtype)
+    ids = RANDOM.integers(0, 9, n) if fused else None
+    of = RANDOM.integers(0, 4, n)
+    x = table[ids] if fused else table[:n]
+    source = table if fused else x
+    for weights in (None, make(n, dtype)):
+        out, untouched = guarded((4, width), dtype, 0)
+        segments.segment_sum(source, ids, weights, of, out)
+        scaled = x if weights is None else x * weights[:, None]
+        np.testing.assert_allclose(out, naive.segments(scaled, of, 4, "sum"), rtol=1e-4, atol=1e-4)
+        untouched()
+    for kernel, mode in [(segments.segment_max, "max"), (segments.segment_min, "min")]:
+        out, untouched = guarded((4, width), dtype, 0)
+        seen = np.zeros(4, np.bool_)
+        kernel(source, ids, of, seen, out)
+        np.testing.assert_array_equal(out, naive.segments(x, of, 4, mode))
+        assert seen.tolist() == [i in of for i in range(4)]
+        untouched()
+    for kernel, mode in [(segments.segment_argmax, "argmax"), (segments.segment_argmin, "argmin")]:
+        out, untouched = guarded((4, width), np.int64, -1)
+        kernel(source, ids, of, out)
+        for segment in range(4):
+            rows = np.flatnonzero(of == segment)
+            expected = rows[getattr(np, mode)(x[rows], axis=0)] if len(rows) and width else np.full(width, -1)
+            np.testing.assert_array_equal(out[segment], expected)
+        untouched()
+    out, untouched = guarded((4, width), dtype, 1)
+    segments.segment_prod(source, ids, of, out)
+    np.testing.assert_allclose(out, [x[of == s].prod(0) for s in range(4)], rtol=1e-4)
+    untouched()
+    out, untouched = guarded((n, width), dtype, 0)
+    segments.segment_cumsum(source, ids, of, np.zeros((4, width), dtype), out)
+    np.testing.assert_allclose(out, [x[: i + 1][of[: i + 1] == of[i]].sum(0) for i in range(n)] or out, 1e-4, 1e-4)
+    untouched()
+
+
+def test_the_product_of_the_others_with_zeros():
+    x, of = np.array([[2.0], [0.0], [5.0], [0.0], [0.0], [3.0]]), np.array([0, 0, 0, 1, 1, 2])
+    out = np.zeros_like(x)
+    segments.segment_prod_others(x, of, np.ones((3, 1)), out)
+    assert out[:, 0].tolist() == [0, 10, 0, 0, 0, 1]
+
+
+def test_nan_is_the_extremum_of_its_segment():
+    x, of = np.array([[1.0, np.nan], [np.nan, 1.0], [2.0, np.nan]]), np.zeros(3, np.int64)
+    for kernel in (segments.segment_max, segments.segment_min):
+        out = np.zeros((1, 2))
+        kernel(x, None, of, np.zeros(1, np.bool_), out)
+        assert np.isnan(out).all()
+    for kernel in (segments.segment_argmax, segments.segment_argmin):
+        at = np.full((1, 2), -1)
+        kernel(x, None, of, at)
+        assert at.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize("n", [0, 1, 9])
+def test_grouping_positions_by_row(n):
+    inverse = RANDOM.integers(0, 3, n)
+    count = int(inverse.max(initial=-1)) + 1
+    starts, positions = np.zeros(count + 1, np.int64), np.full(n, -5)
+    coalescing.group_positions(inverse, starts, positions)
+    for k in range(count):
+        np.testing.assert_array_equal(positions[starts[k] : starts[k + 1]], np.flatnonzero(inverse == k))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("factors", [False, True])
+def test_rows_that_are_not_repeated(dtype, factors):
+    sources, of = make((3, 4), dtype), np.array([2, 0, 2, 1, 1])
+    by = make(5, dtype) if factors else None
+    rows = sources[of] if by is None else sources[of] * by[:, None]
+    out, untouched = guarded((5, 4), dtype, 0)
+    coalescing.expand_rows(sources, of, by, out)
+    np.testing.assert_array_equal(out, rows)
+    untouched()
+    ids = np.array([1, 6, 1, 0, 6])
+    out, untouched = guarded((7, 4), dtype, 0)
+    coalescing.add_spread(sources, of, by, ids, out)
+    np.testing.assert_allclose(out, naive.scatter_add(rows, ids, 7), rtol=1e-5)
+    untouched()
+    starts, positions = np.array([0, 2, 4, 5]), np.array([0, 2, 1, 4, 3])
+    out, untouched = guarded((3, 4), dtype, 0)
+    coalescing.coalesce_rows(starts, positions, sources, of, by, out)
+    sums = [rows[0] + rows[2], rows[1] + rows[4], rows[3]]
+    np.testing.assert_allclose(out, sums, rtol=1e-5)
+    untouched()
+    squares = np.zeros(3)
+    coalescing.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
+    np.testing.assert_allclose(squares, (np.array(sums) ** 2).sum(1), rtol=1e-4)
+    acc = np.empty(4, dtype)
+    coalescing.row_gradient(acc, 1, starts, positions, sources, of, by, dtype(0.5), dtype(1))
+    np.testing.assert_allclose(acc, np.clip(0.5 * sums[1], -1, 1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_updates_touch_the_named_rows_only(dtype):
+    ids, grads = np.array([3, 1]), make((2, 2), dtype)
+    pieces = (np.array([0, 1, 2]), np.array([0, 1]), grads, None, None, dtype(1), dtype(-1))
+    for kernel, states, numbers in [
+        (updates.sgd_rows, 0, (0.1, 0.0)),
+        (updates.momentum_rows, 1, (0.1, 0.0, 0.9)),
+        (updates.adagrad_rows, 1, (0.1, 0.0, 1e-10)),
+        (updates.adam_rows, 2, (0.1, 0.0, 0.0, 0.9, 0.99, 0.1, 0.01, 1.0, 1e-8)),
+        (updates.rms_rows, 3, (0.1, 0.0, 0.9, 0.1, 1e-8, 0.9)),
+        (updates.ftrl_rows, 2, (0.1, 0.0, 1.0, 0.0, 0.0)),
+    ]:
+        weights = make((4, 2), dtype)
+        before, state = weights.copy(), [np.zeros((4, 2), dtype) for _ in range(states)]
+        more = (False,) if kernel is updates.momentum_rows else ()
+        with np.errstate(invalid="ignore"):
+            kernel(weights, *state, ids, 0, 2, np.empty(2, dtype), pieces, *map(dtype, numbers), *more)
+        np.testing.assert_array_equal(weights[[0, 2]], before[[0, 2]])
+        assert (weights[ids] != before[ids]).all()
+        assert all((s[ids] != 0).all() and (s[[0, 2]] == 0).all() for s in state)
+
+
+def test_the_row_wise_update():
+    weights, sums, g = np.ones((3, 2)), np.zeros((3, 1)), np.array([[3.0, 4.0]])
+    pieces = (np.array([0, 1]), np.array([0]), g, None, None, 1.0, -1.0)
+    updates.row_adagrad_rows(weights, sums, np.array([1]), 0, 1, np.empty(2), pieces, 0.1, 0.0, 0.0)
+    assert sums[:, 0].tolist() == [0, 12.5, 0]
+    np.testing.assert_allclose(weights[1], 1 - 0.1 * g[0] / np.sqrt(12.5))
