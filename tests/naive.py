@@ -12,6 +12,7 @@ __all__ = [
     "coalesce",
     "numeric_gradient",
     "scatter_add",
+    "segment",
     "segments",
     "sgd",
 ]
@@ -49,6 +50,64 @@ def segments(data, ids, count, mode):
         if len(rows):
             out[segment] = getattr(np, mode)(rows, axis=0)
     return out
+
+
+def segment(data, ids, count, mode, weights=None, k=0):
+    """One segment function in float64 (integers stay), each segment by itself; an empty one is 0 (1 for prod)."""
+    data = np.asarray(data)
+    own = mode in ("mean", "sqrtn", "logsumexp", "logmeanexp", "var", "std", "softmax", "log_softmax", "count")
+    x = data.astype(np.float64) if data.dtype.kind == "f" or weights is not None or own else data
+    w = np.ones(len(x)) if weights is None else np.asarray(weights, np.float64)
+    if weights is not None and not own:
+        x = x * w.reshape(-1, *(1,) * (x.ndim - 1))
+    members = [np.array([i for i in range(len(ids)) if ids[i] == s], np.int64) for s in range(count)]
+    rowwise = mode in ("softmax", "log_softmax", "cumsum", "sort")
+    results = [_one_segment(x[at], mode, w[at].reshape(-1, *(1,) * (x.ndim - 1)), k, at) for at in members]
+    if rowwise:
+        out = np.zeros(x.shape, results[0].dtype)
+        for at, rows in zip(members, results, strict=True):
+            out[at] = rows
+        return out
+    if mode == "topk":
+        shape = (count, k, *x.shape[1:])
+        return tuple(np.array([r[i] for r in results]).reshape(shape) for i in (0, 1))
+    return np.array(results).reshape(count, *(() if mode == "count" else x.shape[1:]))
+
+
+def _one_segment(x, mode, w, k, at):
+    n, zero = len(x), np.zeros(x.shape[1:], x.dtype)
+    with np.errstate(all="ignore"):
+        if mode in ("softmax", "log_softmax"):
+            out = w * np.exp(x) / (w * np.exp(x)).sum(0)
+            return out if mode == "softmax" else np.log(out)
+        if mode in ("cumsum", "sort"):
+            return getattr(np, mode)(x, axis=0)
+        if mode == "topk":
+            order = np.argsort(-x.astype(np.float64), axis=0, kind="stable")[:k]
+            fill = np.zeros((k - len(order), *x.shape[1:]), np.int64)
+            return np.concatenate([np.take_along_axis(x, order, 0), fill]), np.concatenate([at[order], fill - 1])
+        if mode == "count":
+            return w.sum()
+        if mode in ("any", "all", "prod", "sum"):
+            return getattr(np, mode)(x, axis=0)
+        if not n:
+            return np.full(zero.shape, -1) if mode in ("argmax", "argmin") else zero
+        if mode in ("argmax", "argmin"):
+            return at[getattr(np, mode)(x, axis=0)]
+        if mode in ("max", "min"):
+            return getattr(np, mode)(x, axis=0)
+        if mode in ("first", "last"):
+            return x[0 if mode == "first" else -1]
+        mean = (w * x).sum(0) / w.sum(0)
+        var = (w * (x - mean) ** 2).sum(0) / w.sum(0)
+        return {
+            "mean": mean,
+            "sqrtn": (w * x).sum(0) / np.sqrt((w * w).sum(0)),
+            "logsumexp": np.log((w * np.exp(x)).sum(0)),
+            "logmeanexp": np.log((w * np.exp(x)).sum(0) / w.sum(0)),
+            "var": var,
+            "std": np.sqrt(var),
+        }[mode]
 
 
 def scatter_add(rows, ids, num_rows):

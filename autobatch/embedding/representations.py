@@ -4,11 +4,15 @@ Values one after the other, with the length of each segment, its offsets, or a s
 not); padded with a filler; a sparse matrix with a row for each segment, whose columns are the values.
 """
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.op import is_boxed
+from autobatch.core.batched import Batched
+from autobatch.core.op import Op, is_boxed
+from autobatch.embedding.flattening import by_lane, flattened, in_lane, offsets_from
 from autobatch.embedding.ids import as_ids, check_offsets
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 
@@ -39,10 +43,7 @@ def lengths_to_segment_ids(lengths: Any) -> Any:
     >>> lengths_to_segment_ids([1, 3, 0, 2])
     array([0, 1, 1, 1, 3, 3])
     """
-    if is_boxed(lengths):
-        return np.repeat(np.arange(lengths.shape[0]), lengths)
-    lengths = _lengths(lengths)
-    return np.repeat(np.arange(lengths.shape[0]), lengths)
+    return number_p(lengths if is_boxed(lengths) else _lengths(lengths))
 
 
 def lengths_to_offsets(lengths: Any) -> Any:
@@ -297,3 +298,22 @@ def _count(ids: np.ndarray, num_segments: int | None) -> int:
         why = "negative" if ids[at] < 0 else f"outside {num_segments} segments"
         raise BadIdError(f"segment id {ids[at]} at position {at} is {why}")
     return int(ids.max(initial=-1)) + 1 if num_segments is None else int(num_segments)
+
+
+def _number(lengths: Any) -> np.ndarray:
+    lengths = _lengths(lengths)
+    return np.repeat(np.arange(lengths.shape[0]), lengths)
+
+
+def _number_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lengths, _ = flattened(operands[0], operands[0].batch_size, "lengths")
+    for lane, (start, stop) in enumerate(itertools.pairwise(lengths.offsets.tolist())):
+        in_lane(lane, lambda own=lengths.values[start:stop]: _lengths(own))  # type: ignore[misc]
+    values = as_ids(lengths.values, "lengths")
+    own = np.arange(len(values)) - np.repeat(lengths.offsets[:-1], lengths.lengths)
+    totals = np.diff(offsets_from(values)[lengths.offsets])
+    return by_lane(np.repeat(own, values), totals)
+
+
+# The number of each row's segment, from the lengths.
+number_p = Op("lengths_to_segment_ids", _number, rule=_number_rule, data_dependent=True, kind="segment")

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.batched import Batched, Packed
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.embedding.flattening import by_lane, flattened, own_rows
 from autobatch.embedding.ids import as_ids, check_ids
-from autobatch.embedding.segment_rule import flattened, own_rows, segment_p
+from autobatch.embedding.segment_rule import segment_p
 from autobatch.embedding.table import EmbeddingTable, lookup_p
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
 
@@ -221,16 +222,8 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         raise ShapeError(f"rows of shape {shape_of(values.values)[1:]} into rows of shape {shape_of(own.values)[1:]}")
     _, moved = own_rows(own, packed)
     out = op(own.values, moved, values.values, **params)
-    size = data.sizes[0] if isinstance(data, Batched) else int(own.lengths[0]) if lanes else 0
-    if isinstance(data, Packed):
-        size = Lengths(own.lengths)
-    if not isinstance(size, Lengths):
-        return Batched(np.reshape(out, (lanes, size, *shape_of(out)[1:])), (size, *trailing))
-    mask = size.mask(shape_of(data.data)[1] if isinstance(data, Batched) else size.max())
-    index = np.full(mask.shape, shape_of(out)[0])
-    index[mask] = np.arange(shape_of(out)[0])
-    padded = np.concatenate([out, np.zeros((1, *shape_of(out)[1:]), dtype_of(out))])
-    return Batched(padded[index], (size, *trailing))
+    found = by_lane(out, own.lengths, data if isinstance(data, Batched) else None)
+    return Batched(found.data, (found.sizes[0], *trailing))
 
 
 scatter_p = Op("scatter", _impl, rule=_rule, vjp=_vjp, ragged=(1, 2), kind="segment")

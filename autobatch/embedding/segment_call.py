@@ -34,7 +34,7 @@ class Segments(NamedTuple):
         given = [(form, value) for form, value in forms.items() if value is not None]
         if len(given) != 1:
             raise ShapeError("the segments are given by exactly one of segment_ids, lengths= and offsets=")
-        return given[0][0], _array(given[0][1])
+        return given[0][0], _array(given[0][1], given[0][0])
 
 
 def reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any) -> Any:
@@ -42,7 +42,7 @@ def reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any
     op = segment_rows_p if mode in ROWWISE else segment_p
     form, described = how.description()
     data, weights = _array(data), how.weights if how.weights is None else _array(how.weights)
-    ids = how.ids if how.ids is None else _array(how.ids)
+    ids = how.ids if how.ids is None else _array(how.ids, "ids")
     if empty is not None:
         if shape_of(empty) != ():
             raise ShapeError(f"empty has shape {shape_of(empty)}; expected one number")
@@ -82,12 +82,14 @@ def topk(data: Any, how: Segments, k: int, empty: Any) -> tuple[Any, Any]:
     return values, positions
 
 
-def _array(x: Any) -> Any:
-    """An operand as an op takes it; a list may hold values of an interpreter."""
+def _array(x: Any, integers: str = "") -> Any:
+    """An operand as an op takes it; a list may hold values of an interpreter, and an empty one may be of integers."""
     if hasattr(x, "dtype"):
         return x
     if isinstance(x, list | tuple) and top_box(x) is not None:
         return np.stack(list(x))
+    if integers:
+        return as_ids(x, integers)
     try:
         return np.asarray(x)
     except ValueError as error:

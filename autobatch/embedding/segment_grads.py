@@ -161,9 +161,8 @@ def _sort(call: _Call) -> Any:
 
 def _topk(call: _Call) -> Any:
     at = np.asarray(call.again("argtopk", k=call.params["k"]))
-    lengths = at >= 0
-    index = np.where(lengths, at, call.n).reshape(-1, int(np.prod(at.shape[2:], dtype=np.int64)))
-    width = index.shape[1]
+    width = int(np.prod(at.shape[2:], dtype=np.int64))
+    index = np.where(at >= 0, at, call.n).reshape(at.shape[0] * at.shape[1], width)
     place = np.full((call.n + 1, width), index.shape[0], np.int64)  # the last row of each: nothing goes there
     place[index, np.arange(width)] = np.arange(index.shape[0])[:, None]
     flat = np.concatenate([np.reshape(call.ct, index.shape), np.zeros((1, width), call.dtype)])

@@ -6,66 +6,17 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Packed, Size
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
-from autobatch.embedding.ids import as_ids, check_ids
+from autobatch.embedding.flattening import by_lane, flattened, in_lane, offsets_from, own_rows
+from autobatch.embedding.ids import as_ids
 from autobatch.embedding.representations import segments_of
 from autobatch.embedding.segment_grads import segment_vjp
 from autobatch.embedding.segment_values import POSITIONS, ROWWISE, segment
 from autobatch.errors import ShapeError, note_example
-from autobatch.ops.kinds import fill, select
+from autobatch.ops.kinds import select
 
-__all__ = ["flattened", "own_rows", "segment_p", "segment_rows_p"]
-
-
-def flattened(x: Any, lanes: int, what: str) -> tuple[Packed, tuple[Size, ...]]:
-    """The rows of all examples one after the other, without padding, and the sizes of a row."""
-    if isinstance(x, Packed):
-        return x, tuple(shape_of(x.values)[1:])
-    if not isinstance(x, Batched):
-        if not ndim_of(x):
-            raise ShapeError(f"{what} is a single number; expected rows, (n, ...)")
-        n, shape = shape_of(x)[0], shape_of(x)[1:]
-        tiled = np.concatenate([x] * lanes) if lanes else np.reshape(x, (-1, *shape))[:0]
-        return Packed(tiled, np.arange(lanes + 1) * n), tuple(shape)
-    if not x.sizes:
-        raise ShapeError(f"{what} is a single number; expected rows, (n, ...)")
-    if any(isinstance(size, Lengths) for size in x.sizes[1:]):
-        x = Batched(fill(x, 0), x.sizes)  # what a column's padding holds must not warn, nor reach a weight's gradient
-    size, shape = x.sizes[0], shape_of(x.data)
-    flat = np.reshape(x.data, (shape[0] * shape[1], *shape[2:]))
-    if not isinstance(size, Lengths):
-        return Packed(flat, np.arange(shape[0] + 1) * shape[1]), x.sizes[1:]
-    return Packed(flat[np.flatnonzero(size.mask(shape[1]))], _offsets(size.values)), x.sizes[1:]
-
-
-def _offsets(lengths: np.ndarray) -> np.ndarray:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-
-
-def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
-    """One table and ids into it: shared, or those of the examples one below the other."""
-    found = as_ids(np.asarray(ids.values) if is_boxed(ids.values) else ids.values)
-    if found.ndim != 1:
-        raise ShapeError(f"ids have shape {found.shape[1:]} more; expected one dimension")
-    lane_of = np.repeat(np.arange(ids.batch_size), ids.lengths)
-    if isinstance(table, Batched | Packed):
-        rows, _ = flattened(table, ids.batch_size, "data")
-        counts, base, table = rows.lengths, rows.offsets[:-1], rows.values
-    else:
-        counts, base = np.full(ids.batch_size, shape_of(table)[0]), np.zeros(ids.batch_size, np.int64)
-    wrong = np.flatnonzero((found < 0) | (found >= counts[lane_of]))
-    if wrong.size:
-        lane = int(lane_of[wrong[0]])
-        _in_lane(lane, lambda: check_ids(found[ids.offsets[lane] : ids.offsets[lane + 1]], int(counts[lane])))
-    return table, found + base[lane_of]
-
-
-def _in_lane(lane: int, check: Any) -> None:
-    try:
-        check()
-    except Exception as error:
-        raise note_example(error, lane)  # noqa: B904 - the same error, with its note
+__all__ = ["segment_p", "segment_rows_p"]
 
 
 def _all_segments(described: Packed, rows: np.ndarray, form: str, count: Any, in_order: bool) -> Any:
@@ -91,14 +42,11 @@ def _all_segments(described: Packed, rows: np.ndarray, form: str, count: Any, in
         steps = (values[1:] < values[:-1]) & (lane_of[1:] == lane_of[:-1]) if in_order else np.zeros(0, bool)
         good = (described.lengths == rows).all() and (last >= 0).all() and not steps.any()
         if good and not ((values < 0) | (values >= last[lane_of])).any():
-            return values + _offsets(last)[:-1][lane_of], last
+            return values + offsets_from(last)[:-1][lane_of], last
     out: list[np.ndarray] = []
     numbers: list[int] = []
     for lane in range(lanes):
-        try:
-            found, number = alone(lane)
-        except Exception as error:
-            raise note_example(error, lane)  # noqa: B904 - the same error, with its note
+        found, number = in_lane(lane, lambda lane=lane: alone(lane))  # type: ignore[misc]
         out.append(found + sum(numbers))
         numbers.append(number)
     return np.concatenate([np.zeros(0, np.int64), *out]), np.array(numbers, np.int64)
@@ -143,29 +91,11 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     inner = tuple(shape_of(out)[1 : 1 + (mode in ("topk", "argtopk"))])
     trailing = () if mode == "count" else tuple(trailing)
     out_of = data if isinstance(data, Batched) and not fused and mode in ROWWISE else None
-    lanes_out = _by_lane(out, lengths if mode in ROWWISE else counts, out_of)
+    lanes_out = by_lane(out, lengths if mode in ROWWISE else counts, out_of)
     sizes = (lanes_out.sizes[0], *inner, *trailing)
     if is_boxed(lanes_out.data) and any(isinstance(size, Lengths) for size in trailing):
         return Batched(select(lanes_out.data, sizes), sizes)
     return Batched(lanes_out.data, sizes)
-
-
-def _by_lane(out: Any, counts: np.ndarray, like: Batched | None) -> Batched:
-    """Rows of all examples, one after the other, as a batch of examples that have `counts` rows each (as `like`)."""
-    lanes, shape = counts.shape[0], shape_of(out)[1:]
-    if like is not None:
-        size, extent = like.sizes[0], shape_of(like.data)[1]
-    else:
-        alike = lanes == 0 or bool((counts == counts[0]).all())
-        size = (int(counts[0]) if lanes else 0) if alike else Lengths(counts)
-        extent = int(counts.max(initial=0))
-    if not isinstance(size, Lengths):
-        return Batched(np.reshape(out, (lanes, size, *shape)), (size,))
-    mask = size.mask(extent)
-    index = np.full(mask.shape, shape_of(out)[0])
-    index[mask] = np.arange(shape_of(out)[0])
-    padded = np.concatenate([out, np.zeros((1, *shape), out.dtype)])
-    return Batched(padded[index], (size,))
 
 
 # Operands: data, what describes the segments, ids (fused), weights (weighted), num_segments (counted).

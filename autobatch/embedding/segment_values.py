@@ -33,6 +33,11 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint64) if dtype.kind == "u" else np.dtype(np.int64)
 
 
+def _kernel_dtype(dtype: np.dtype) -> np.dtype:
+    """As `compute_dtype`, with fewer kernels to compile: what int64 holds is added up as int64."""
+    return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize < 8 else compute_dtype(dtype)
+
+
 def _result_dtype(mode: str, dtype: np.dtype) -> np.dtype:
     """As NumPy's reduction: the sum of small integers is int64, their mean float64."""
     if mode in _FLOAT_RESULT:
@@ -69,7 +74,7 @@ def segment(
         elif rows.dtype.kind != "f":
             rows = rows.astype(np.result_type(rows.dtype, weights.dtype))
     dtype = _result_dtype(mode, rows.dtype)
-    x = _matrix(rows, compute_dtype(dtype if dtype.kind == "f" else rows.dtype))
+    x = _matrix(rows, _kernel_dtype(dtype if dtype.kind == "f" else rows.dtype))
     if weights is not None:
         weights = np.ascontiguousarray(weights, x.dtype)
     ids = None if ids is None else np.ascontiguousarray(as_ids(ids))
@@ -93,7 +98,7 @@ def _reads_in_place(rows: np.ndarray, mode: str, weighted: bool) -> bool:
         mode in ("sum", "mean", "sqrtn") or (mode in ("max", "min", "prod", "cumsum", "var", "std")) or mode in _ARG
     )
     own = not weighted or mode in ("sum", "mean", "sqrtn", "var", "std")
-    return direct and own and rows.flags.c_contiguous and compute_dtype(_result_dtype(mode, rows.dtype)) == rows.dtype
+    return direct and own and rows.flags.c_contiguous and _kernel_dtype(_result_dtype(mode, rows.dtype)) == rows.dtype
 
 
 def _weights(weights: Any, dtype: np.dtype) -> np.ndarray:
@@ -178,7 +183,9 @@ def _peak_and_exps(x: Any, segments: Any, count: int) -> tuple[np.ndarray, np.nd
     """The greatest of each segment where it is finite, else 0, and exp(x - that)."""
     peak = _MODES["max"](x, None, None, segments, count)
     peak = np.where(np.isfinite(peak), peak, x.dtype.type(0))
-    return peak, np.exp(x - peak[segments])
+    exps = np.take(peak, segments, axis=0)
+    np.subtract(x, exps, out=exps)
+    return peak, np.exp(exps, out=exps)
 
 
 def _logsumexp(x: Any, ids: Any, weights: Any, segments: Any, count: int, k: int = 0) -> np.ndarray:
@@ -198,8 +205,8 @@ def _logmeanexp(x: Any, ids: Any, weights: Any, segments: Any, count: int, k: in
 def _softmax(x: Any, ids: Any, weights: Any, segments: Any, count: int, k: int = 0) -> np.ndarray:
     exps = _peak_and_exps(x, segments, count)[1]
     if weights is not None:
-        exps = exps * weights[:, None]
-    return _divided(exps, _sum(exps, None, None, segments, count)[segments])
+        exps *= weights[:, None]
+    return _divided(exps, np.take(_sum(exps, None, None, segments, count), segments, axis=0))
 
 
 def _log_softmax(x: Any, ids: Any, weights: Any, segments: Any, count: int, k: int = 0) -> np.ndarray:
@@ -246,7 +253,7 @@ def _topk(x: Any, ids: Any, weights: Any, segments: Any, count: int, k: int = 0)
     at = _argtopk(x, ids, weights, segments, count, k)
     if not len(x):
         return np.zeros(at.shape, x.dtype)
-    found = np.take_along_axis(x, np.maximum(at, 0).reshape(-1, x.shape[1]), 0).reshape(at.shape)
+    found = np.take_along_axis(x, np.maximum(at, 0).reshape(count * k, x.shape[1]), 0).reshape(at.shape)
     return np.where(at < 0, x.dtype.type(0), found)
 
 

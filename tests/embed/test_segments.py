@@ -1,18 +1,20 @@
-"""Segment reductions over every representation, against a loop over the segments."""
+"""Segment reductions: the seeds' own examples, bad input, and what a gradient costs."""
+
+import tracemalloc
 
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.autodiff.grad import grad
 from autobatch.embedding.representations import lengths_to_offsets, lengths_to_segment_ids, segment_ids_to_lengths
-from autobatch.embedding.segments import segment_max, segment_mean, segment_min, segment_sum
+from autobatch.embedding.segments import segment_mean, segment_sum
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 from tests import naive
 
 RANDOM = np.random.default_rng(5)
-FAMILY = {"sum": segment_sum, "mean": segment_mean, "max": segment_max, "min": segment_min}
 DATA = np.array([[1, 2], [11, 5], [3, 3], [11, 9]])
 
 
@@ -34,56 +36,10 @@ def test_seed_s3_08_and_s3_09_lengths_and_segment_ids():
     assert segment_ids_to_lengths([]).tolist() == []
 
 
-@pytest.mark.parametrize("shape", [(0, 2), (1, 2), (6,), (6, 2), (6, 2, 3), (6, 0)])
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32])
-@pytest.mark.parametrize("mode", FAMILY)
-def test_every_representation_is_the_loop(mode, dtype, shape):
-    if mode == "mean" and dtype == np.int32:
-        dtype = np.float32
-    data = make(shape, dtype)
-    lengths = {0: [0, 0], 1: [0, 1], 6: [2, 0, 3, 1, 0]}[shape[0]]
-    ids = np.repeat(np.arange(len(lengths)), lengths)
-    expected = naive.segments(data, ids, len(lengths), mode)
-    rtol = 2e-2 if dtype == np.float16 else 1e-5
-    for described in ({"lengths": lengths}, {"offsets": np.cumsum([0, *lengths])}):
-        out = FAMILY[mode](data, **described)
-        assert out.dtype == dtype
-        np.testing.assert_allclose(out, expected, rtol, rtol)
-    order = RANDOM.permutation(shape[0])
-    out = FAMILY[mode](data[order], ids[order], num_segments=len(lengths))  # S3.19: unsorted
-    np.testing.assert_allclose(out, expected, rtol, rtol)
-    out = FAMILY[mode](data, ids)  # S3.21: up to the greatest id
-    np.testing.assert_allclose(out, expected[: ids.max(initial=-1) + 1], rtol, rtol)
-
-
-@pytest.mark.parametrize("mode", ["sum", "mean"])
-def test_weights(mode):
-    data, weights = make((4, 2)), make(4)
-    out = FAMILY[mode](data, [1, 0, 1, 3], weights=weights)
-    for segment, rows in enumerate([[1], [0, 2], [], [3]]):
-        np.testing.assert_allclose(out[segment], naive.bag(data[rows], mode, weights[rows]))
-
-
-@pytest.mark.parametrize("mode", FAMILY)
-def test_seed_s3_22_fused_ids_equal_gather_and_reduce(mode):
-    data, ids = make((9, 2)), np.array([3, 8, 3, 0])
-    np.testing.assert_array_equal(FAMILY[mode](data, lengths=[1, 3], ids=ids), FAMILY[mode](data[ids], lengths=[1, 3]))
-
-
-def test_an_empty_segment_has_the_value_asked_for():
-    np.testing.assert_array_equal(segment_max(DATA * 1.0, [2, 2, 2, 2], empty=-np.inf)[:2], np.full((2, 2), -np.inf))
-
-
-@pytest.mark.parametrize("mode", FAMILY)
-@pytest.mark.parametrize("shape", [(5,), (5, 2), (5, 2, 2)])
-def test_gradients_are_the_differences(mode, shape):
-    data, ids = make(shape), np.array([2, 0, 2, 2, 0])
-    ct = make((4, *shape[1:]))
-
-    def loss(data):
-        return (FAMILY[mode](data, ids, num_segments=4) * ct).sum()
-
-    np.testing.assert_allclose(grad(loss)(data), naive.numeric_gradient(loss, data), atol=1e-6)
+def test_s3_14_and_s3_21_up_to_the_greatest_id():
+    assert segment_sum(DATA, [0, 2, 2, 2]).tolist() == [[1, 2], [0, 0], [25, 17]]
+    assert segment_sum(DATA, [2, 0, 2, 2]).tolist() == [[11, 5], [0, 0], [15, 14]]
+    assert segment_sum(DATA[:0], []).shape == (0, 2)
 
 
 def test_gradients_of_weights_and_of_a_table():
@@ -96,20 +52,6 @@ def test_gradients_of_weights_and_of_a_table():
     assert isinstance(sparse, SparseRows)
     np.testing.assert_allclose(sparse.to_dense(), naive.numeric_gradient(lambda t: loss(t, weights), table), 1e-5, 1e-5)
     np.testing.assert_allclose(found, naive.numeric_gradient(lambda w: loss(table, w), weights), 1e-4, 1e-4)
-
-
-def test_the_gradient_goes_to_the_first_of_ties():
-    np.testing.assert_array_equal(grad(lambda x: segment_max(x, [0, 0, 0]).sum())(np.array([1.0, 3.0, 3.0])), [0, 1, 0])
-
-
-def test_gradients_of_gradients_of_a_sum():
-    x, ids = make(5), np.array([0, 1, 1, 0, 2])
-
-    def g(x):
-        inner = grad(lambda x: (segment_mean(x, ids) ** 3).sum())(x)
-        return (inner * inner).sum()
-
-    np.testing.assert_allclose(grad(g)(x), naive.numeric_gradient(g, x), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +70,26 @@ def test_gradients_of_gradients_of_a_sum():
         ((DATA, [0]), {"ids": [4]}, BadIdError, r"id 4 at position 0 is outside a table of 4 rows"),
         ((DATA, [0] * 4), {"weights": np.ones(3)}, ShapeError, r"weights have shape \(3,\)"),
         ((3.0, [0]), {}, ShapeError, r"data is a single number"),
-        ((DATA > 3, [0] * 4), {}, DTypeError, r"a segment reduction of bool"),
+        ((DATA * 1j, [0] * 4), {}, DTypeError, r"a segment reduction of complex128"),
+        ((DATA, [0] * 4), {"weights": [1j] * 4}, DTypeError, r"weights have dtype complex128"),
+        ((DATA, [0, 1, 0, 2]), {"sorted": True}, BadIdError, r"segment_ids fall, from 1 to 0 at position 2"),
+        ((DATA, np.full(4, 2**63, np.uint64)), {}, BadIdError, r"segment_ids hold 9223372036854775808"),
+        ((DATA, [0, 0]), {"ids": np.full(2, 2**64 - 1, np.uint64)}, BadIdError, r"ids hold 18446744073709551615"),
+        ((DATA,), {"lengths": [2**62] * 4 + [4]}, ShapeError, r"lengths add up to 18446744073709551620"),
+        ((DATA,), {"lengths": np.full(2, 2**63, np.uint64)}, BadIdError, r"lengths hold 9223372036854775808"),
+        ((DATA,), {"offsets": [0, 3, 2, 4]}, BadIdError, r"offsets\[2\] is 2, below offsets\[1\] = 3"),
+        ((DATA,), {"offsets": [1, 4]}, BadIdError, r"offsets\[0\] is 1; expected 0"),
+        ((DATA,), {"offsets": [0, 5]}, BadIdError, r"offsets\[1\] is 5, above the number of ids, 4"),
+        ((DATA,), {"offsets": []}, BadIdError, r"offsets are empty"),
+        ((DATA,), {"offsets": [[0, 4]]}, ShapeError, r"offsets have shape \(1, 2\)"),
+        ((DATA,), {"lengths": [[4]]}, ShapeError, r"lengths have shape \(1, 1\)"),
+        ((DATA, [[0] * 4]), {}, ShapeError, r"segment_ids have shape \(1, 4\)"),
+        ((DATA, [[0], [1, 2]]), {}, ShapeError, r"nested lists of different lengths"),
+        ((DATA, [0, 1]), {"ids": [[0, 1]]}, ShapeError, r"ids have shape \(1, 2\); expected one dimension"),
+        ((DATA, [0]), {"ids": [-1]}, BadIdError, r"id -1 at position 0 .* a table has no negative ids"),
+        ((DATA, [0] * 4), {"num_segments": -1}, ShapeError, r"num_segments=-1; expected at least 0"),
+        ((DATA, [0] * 4), {"num_segments": 1.5}, TypeError, r"cannot be interpreted as an integer"),
+        ((DATA, [0] * 4), {"empty": [1, 2]}, ShapeError, r"empty has shape \(2,\); expected one number"),
     ],
 )
 def test_bad_input(arguments, options, error, match):
@@ -136,6 +97,39 @@ def test_bad_input(arguments, options, error, match):
         segment_sum(*arguments, **options)
 
 
-def test_the_mean_of_integers_is_refused():
-    with pytest.raises(DTypeError, match="the mean of int64 is no int64"):
-        segment_mean(DATA, [0] * 4)
+@pytest.mark.parametrize("bad", [[0, 1, 5, 0], [0, -2, 1, 1]])
+def test_s3_nothing_unchecked_reaches_a_kernel(bad):
+    """No function of the family writes for a bad id: memory around its data stays as it was."""
+    whole = np.full((8, 2), 77.0)
+    data = whole[2:6]
+    for name in ab.__all__:
+        if name.startswith("segment_") and not name.startswith("segment_ids"):
+            more = {"k": 1} if name == "segment_topk" else {}
+            with pytest.raises(BadIdError, match="segment id"):
+                getattr(ab, name)(data, bad, num_segments=5, **more)
+            with pytest.raises(BadIdError, match="outside a table"):
+                getattr(ab, name)(data, [0] * 4, ids=bad, **more)
+    assert (whole == 77).all()
+
+
+def test_the_gradient_of_a_fused_sum_is_not_repeated_for_each_id():
+    """Backward and update need memory for the bags and for one row, not for one row for each id nor for the table."""
+    rows, dim, n = 20_000, 64, 50_000
+    table, opt = EmbeddingTable(np.zeros((rows, dim), np.float32)), ab.optim.SGD(0.1)
+    ids, lengths = RANDOM.integers(0, rows, n), np.full(50, n // 50)
+    indexer, state = ab.optim.Indexer(n), opt.init(table)
+
+    def step():
+        gradient = grad(lambda t: segment_sum(t, lengths=lengths, ids=ids).sum())(table)
+        opt.update(table, gradient, state, indexers=indexer, threads=2)
+
+    step()
+    before = table.weights.copy()
+    tracemalloc.start()
+    step()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3_000_000 < n * dim * 4 / 4
+    expected = before.copy()
+    np.subtract.at(expected, ids, np.float32(0.1))
+    np.testing.assert_allclose(table.weights, expected, atol=1e-4)
