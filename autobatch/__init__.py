@@ -4,6 +4,7 @@ from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.autodiff.grad import grad, value_and_grad
+from autobatch.batches.maps import maps_to_packed, packed_to_maps
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import examples
@@ -85,11 +86,13 @@ __all__ = [
     "lengths_to_sparse",
     "lookup",
     "map",
+    "maps_to_packed",
     "nn",
     "offsets_to_lengths",
     "offsets_to_segment_ids",
     "optim",
     "options",
+    "packed_to_maps",
     "padded_to_lengths",
     "scatter_add",
     "scatter_assign",

@@ -273,7 +273,7 @@ def _check_sorted(ids: np.ndarray) -> None:
 
 def _offsets(offsets: Any) -> np.ndarray:
     bounds = as_ids(offsets, "offsets")
-    check_offsets(bounds, int(bounds[-1]) if bounds.ndim == 1 and bounds.size else 0, closed=True)
+    check_offsets(bounds, int(bounds.max(initial=0)), closed=True)
     return bounds
 
 
