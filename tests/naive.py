@@ -10,7 +10,10 @@ __all__ = [
     "bag",
     "bags",
     "coalesce",
+    "ftrl",
     "numeric_gradient",
+    "rmsprop",
+    "row_wise_adagrad",
     "scatter_add",
     "segment",
     "segments",
@@ -146,10 +149,44 @@ def adagrad(p, grads, lr, eps=1e-10, weight_decay=0.0, initial=0.0):
     return p
 
 
-def adam(p, grads, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0):
+def row_wise_adagrad(p, grads, lr, eps=1e-10, weight_decay=0.0, initial=0.0):
+    """One accumulator for each row: the sum of the mean squares of its gradients."""
+    p, total = np.array(p, np.float64), initial
+    for g in grads:
+        g = g + weight_decay * p
+        total = total + (g * g).mean(axis=tuple(range(1, p.ndim)), keepdims=True)
+        p = p - lr * g / (np.sqrt(total) + eps)
+    return p
+
+
+def rmsprop(p, grads, lr, alpha=0.99, eps=1e-8, weight_decay=0.0, momentum=0.0, centered=False):
+    p, s, a, v = np.array(p, np.float64), 0.0, 0.0, 0.0
+    for g in grads:
+        g = g + weight_decay * p
+        s = alpha * s + (1 - alpha) * g * g
+        a = alpha * a + (1 - alpha) * g
+        v = momentum * v + g / (np.sqrt(s - a * a if centered else s) + eps)
+        p = p - lr * v
+    return p
+
+
+def ftrl(p, grads, lr, beta=1.0, l1=0.0, l2=0.0, weight_decay=0.0, initial=0.0):
+    """Algorithm 1 of McMahan et al. 2013."""
+    p = np.array(p, np.float64)
+    n, z = np.full(p.shape, initial), np.zeros(p.shape)
+    for g in grads:
+        g = g + weight_decay * p
+        z = z + g - (np.sqrt(n + g * g) - np.sqrt(n)) / lr * p
+        n = n + g * g
+        p = np.where(np.abs(z) <= l1, 0.0, (np.sign(z) * l1 - z) / ((beta + np.sqrt(n)) / lr + l2))
+    return p
+
+
+def adam(p, grads, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, decoupled=0.0):
     p, m, v = np.array(p, np.float64), 0.0, 0.0
     for t, g in enumerate(grads, 1):
         g = g + weight_decay * p
+        p = p - lr * decoupled * p
         m = betas[0] * m + (1 - betas[0]) * g
         v = betas[1] * v + (1 - betas[1]) * g * g
         p = p - lr * (m / (1 - betas[0] ** t)) / (np.sqrt(v / (1 - betas[1] ** t)) + eps)

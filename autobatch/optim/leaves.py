@@ -30,9 +30,14 @@ class Leaf:
 
 def is_parameter(value: Any) -> bool:
     """A float array, table or float number; anything else in a tree of parameters is left alone."""
-    if isinstance(value, np.ndarray | np.generic | EmbeddingTable):
+    if isinstance(value, np.ndarray | np.generic) or is_table(value):
         return value.dtype.kind == "f"
     return isinstance(value, float)
+
+
+def is_table(value: Any) -> bool:
+    """A table of rows: the weights of an `EmbeddingTable`, or whatever reads and writes the rows that ids name."""
+    return isinstance(value, EmbeddingTable) or (hasattr(value, "read") and hasattr(value, "write"))
 
 
 def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = False) -> np.ndarray | None:
@@ -124,6 +129,8 @@ def _check(leaf: Leaf, by_row: bool) -> None:
             raise ShapeError(
                 f"the state of params{path} has shape {shape_of(state)}; expected {expected}: call init(params)"
             )
+    if not getattr(value, "trainable", True):
+        raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
     array = value.weights if isinstance(value, EmbeddingTable) else value
     if isinstance(array, np.ndarray) and not array.flags.writeable:
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
@@ -140,7 +147,7 @@ def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep 
     """
     value = leaf.value
     weights = value.weights if isinstance(value, EmbeddingTable) else value
-    if isinstance(weights, np.ndarray):
+    if isinstance(weights, np.ndarray) or is_table(weights):
         return make_step(weights, leaf.state, leaf.grad, by_row, indexer), lambda: value
     dtype = dtype_of(value)
     cell = np.array(value, dtype)

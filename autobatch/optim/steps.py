@@ -48,19 +48,20 @@ class RowStep:
         return ((lo, min(lo + rows, self.count)) for lo in range(0, self.count, rows))
 
 
-def make_step(
-    weights: np.ndarray, state: Sequence[Any], grad: Any, by_row: bool, indexer: Indexer | None
-) -> RowStep | None:
+def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, indexer: Indexer | None) -> RowStep | None:
     """The arrays of one parameter and its gradient in the kernels' form; None where there is nothing to do.
 
     Args:
+        weights: an array, or a table with `read(ids)` and `write(ids, rows)`.
         by_row: the state has a number for each row (the first dimension), so that dimension must stay what it is.
     """
     dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
     if not weights.size:
         return None
+    if not isinstance(weights, np.ndarray) and not isinstance(grad, SparseRows):
+        grad = SparseRows.trusted(np.arange(len(grad)), np.asarray(grad), len(grad))
     arrays = [weights, *state]
-    fast = all(x is None or (x.dtype in _FAST and x.flags.c_contiguous) for x in arrays)
+    fast = all(x is None or (_is_fast(x) and x.flags.c_contiguous) for x in arrays)
     if not isinstance(grad, SparseRows):
         rows = _rows_of_dense(weights, by_row)
         forms = [x if x is None or fast else np.ascontiguousarray(x, _kernel_dtype(x)) for x in arrays]
@@ -74,22 +75,33 @@ def make_step(
         return None
     sources, segments, factors = grad.pieces()
     pieces = (index.starts, index.positions, sources, segments, factors)
+    width = sources.shape[1]
     if fast:
         views = [None if x is None else x.reshape(len(x), -1) for x in arrays]
-        return RowStep(views, index.unique, pieces, count, sources.shape[1], dtype, None)
+        return RowStep(views, index.unique, pieces, count, width, dtype, None)
     unique = index.unique
-    named = [None if x is None else np.ascontiguousarray(x[unique], _kernel_dtype(x)) for x in arrays]
-
-    def put_back() -> None:
-        for x, new in zip(arrays, named, strict=True):
-            if x is not None:
-                x[unique] = new
-
+    named = [None if x is None else np.ascontiguousarray(_read(x, unique), _kernel_dtype(x)) for x in arrays]
     views = [None if x is None else x.reshape(count, -1) for x in named]
-    return RowStep(views, None, pieces, count, sources.shape[1], dtype, put_back)
+    return RowStep(views, None, pieces, count, width, dtype, lambda: _put_back(arrays, named, unique))
 
 
-def _kernel_dtype(x: np.ndarray) -> np.dtype:
+def _is_fast(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype in _FAST
+
+
+def _read(x: Any, ids: np.ndarray) -> np.ndarray:
+    return x[ids] if isinstance(x, np.ndarray) else x.read(ids)
+
+
+def _put_back(arrays: Sequence[Any], named: Sequence[Any], ids: np.ndarray) -> None:
+    for x, new in zip(arrays, named, strict=True):
+        if isinstance(x, np.ndarray):
+            x[ids] = new
+        elif x is not None:
+            x.write(ids, new)
+
+
+def _kernel_dtype(x: Any) -> np.dtype:
     return x.dtype if x.dtype in _FAST else np.dtype(np.float32)
 
 

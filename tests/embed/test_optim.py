@@ -11,7 +11,7 @@ from autobatch.embedding.lookup import lookup
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
-from autobatch.optim import SGD, Adagrad, Adam
+from autobatch.optim import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp
 from tests import naive
 
 RANDOM = np.random.default_rng(4)
@@ -27,6 +27,22 @@ CASES = [
         Adam(0.1, (0.5, 0.9), 1e-3, 0.01),
         naive.adam,
         {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.01},
+    ),
+]
+CASES += [
+    (AdamW(0.1), naive.adam, {"lr": 0.1, "decoupled": 0.01}),
+    (RMSProp(0.1), naive.rmsprop, {"lr": 0.1}),
+    (
+        RMSProp(0.1, 0.9, 1e-3, 0.01, 0.9),
+        naive.rmsprop,
+        {"lr": 0.1, "alpha": 0.9, "eps": 1e-3, "weight_decay": 0.01, "momentum": 0.9},
+    ),
+    (RMSProp(0.1, eps=1e-2, centered=True), naive.rmsprop, {"lr": 0.1, "eps": 1e-2, "centered": True}),
+    (FTRL(0.5), naive.ftrl, {"lr": 0.5}),
+    (
+        FTRL(0.5, 0.5, 0.3, 0.1, 0.01, 0.2),
+        naive.ftrl,
+        {"lr": 0.5, "beta": 0.5, "l1": 0.3, "l2": 0.1, "weight_decay": 0.01, "initial": 0.2},
     ),
 ]
 DTYPES = {np.float16: 2e-2, np.float32: 1e-5, np.float64: 1e-12}
@@ -182,6 +198,12 @@ def test_equals_torch():
         (SGD(0.1, 0.9, True, 0.01), lambda p: torch.optim.SGD(p, 0.1, 0.9, nesterov=True, weight_decay=0.01)),
         (Adagrad(0.1), lambda p: torch.optim.Adagrad(p, 0.1)),
         (Adam(0.1, weight_decay=0.01), lambda p: torch.optim.Adam(p, 0.1, weight_decay=0.01)),
+        (AdamW(0.1, weight_decay=0.1), lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.1)),
+        (RMSProp(0.1, momentum=0.9), lambda p: torch.optim.RMSprop(p, 0.1, momentum=0.9)),
+        (
+            RMSProp(0.1, centered=True, weight_decay=0.1),
+            lambda p: torch.optim.RMSprop(p, 0.1, centered=True, weight_decay=0.1),
+        ),
     ]:
         params, weight = start.copy(), torch.nn.Parameter(torch.tensor(start))
         state, other = ours.init(params), theirs([weight])
