@@ -56,7 +56,7 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
         by_row: the state has a number for each row (the first dimension), so that dimension must stay what it is.
     """
     dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
-    if not weights.size:
+    if 0 in weights.shape:
         return None
     if not isinstance(weights, np.ndarray) and not isinstance(grad, SparseRows):
         grad = SparseRows.trusted(np.arange(len(grad)), np.asarray(grad), len(grad))

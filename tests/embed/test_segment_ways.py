@@ -162,7 +162,7 @@ def test_the_error_is_that_of_the_first_failing_example(form):
         return ab.batch(f)(*(build.from_examples(x) for x in examples))
 
     cases = [
-        (lambda x, s: ab.segment_sum(x, s, num_segments=2), (ROWS[1:], SEGMENTS[1:]), BadIdError, "outside 2 segments", 1),
+        (lambda x, s: ab.segment_sum(x, s, num_segments=2), (ROWS[1:], SEGMENTS[1:]), BadIdError, "outside 2 seg", 1),
         (lambda x, s: ab.segment_sum(x, lengths=s), (ROWS, SEGMENTS), ShapeError, "lengths add up to 2", 0),
         (lambda x, w: ab.segment_sum(x, lengths=[2], weights=w), (ROWS, WEIGHTS), ShapeError, "add up to 2", 0),
         (lambda x, s: ab.segment_max(x, s, sorted=True), (ROWS[2:], [np.array([1, 0, 1, 1, 1, 1]), *SEGMENTS[3:]]),
