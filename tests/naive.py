@@ -67,7 +67,7 @@ def segment(data, ids, count, mode, weights=None, k=0):
     rowwise = mode in ("softmax", "log_softmax", "cumsum", "sort")
     results = [_one_segment(x[at], mode, w[at].reshape(-1, *(1,) * (x.ndim - 1)), k, at) for at in members]
     if rowwise:
-        out = np.zeros(x.shape, results[0].dtype)
+        out = np.zeros(x.shape, results[0].dtype if results else x.dtype)
         for at, rows in zip(members, results, strict=True):
             out[at] = rows
         return out

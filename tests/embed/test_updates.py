@@ -284,8 +284,8 @@ def test_equals_torch_for_sparse_gradients_and_clipping():
     for ours, theirs in [
         (SGD(0.1), lambda p: torch.optim.SGD(p, 0.1)),
         (Adagrad(0.1), lambda p: torch.optim.Adagrad(p, 0.1)),
-        (Adam(0.1), lambda p: torch.optim.SparseAdam(p, 0.1)),
-        (Adam(0.1, clip_norm=0.5), lambda p: torch.optim.SparseAdam(p, 0.1)),
+        (Adam(0.1, eps=1e-20), lambda p: torch.optim.SparseAdam(p, 0.1, eps=1e-20)),
+        (Adam(0.1, eps=1e-20, clip_norm=0.5), lambda p: torch.optim.SparseAdam(p, 0.1, eps=1e-20)),
     ]:
         table, weight = ab.EmbeddingTable(start.copy()), torch.nn.Parameter(torch.tensor(start))
         state, other = ours.init(table), theirs([weight])
