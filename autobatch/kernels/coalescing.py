@@ -7,7 +7,15 @@ Ids are trusted. Sums run in the order of the positions, so equal input gives bi
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["add_spread", "coalesce_rows", "expand_rows", "group_positions", "row_gradient", "row_squares"]
+__all__ = [
+    "add_spread",
+    "coalesce_rows",
+    "expand_rows",
+    "gradient_of",
+    "group_positions",
+    "row_gradient",
+    "row_squares",
+]
 
 
 @jit
@@ -62,6 +70,19 @@ def row_gradient(acc, k, starts, positions, sources, segments, factors, scale, l
                 acc[j] = limit
             elif acc[j] < -limit:
                 acc[j] = -limit
+
+
+@jit
+def gradient_of(acc, k, starts, positions, sources, segments, factors, scale, limit):
+    """As `row_gradient`; the row where it lies if it is a single one as it is, else `acc`."""
+    if scale == 1 and limit < 0 and factors is None:
+        if positions is None:
+            return sources[k]
+        if starts[k + 1] - starts[k] == 1:
+            at = positions[starts[k]]
+            return sources[at if segments is None else segments[at]]
+    row_gradient(acc, k, starts, positions, sources, segments, factors, scale, limit)
+    return acc
 
 
 @jit

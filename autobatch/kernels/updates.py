@@ -1,14 +1,15 @@
 """Optimiser steps on rows: the gradient of each unique row is summed and applied at once, in place.
 
 Weights and state are C-contiguous (rows, width) arrays; unique row k is row ids[k] of them, or row k where `ids` is
-None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `coalescing.row_gradient`, `acc` room for
+None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `coalescing.gradient_of`, `acc` room for
 one row. Ids are trusted and distinct, so [lo, hi) may be split between threads, and the result is the same to the bit.
 """
 
 import math
 
-from autobatch.kernels.coalescing import row_gradient
+from autobatch.kernels.coalescing import gradient_of
 from autobatch.kernels.jit import jit
+from autobatch.kernels.prefetch import AHEAD, prefetch_row
 
 __all__ = ["adagrad_rows", "adam_rows", "ftrl_rows", "momentum_rows", "rms_rows", "row_adagrad_rows", "sgd_rows"]
 
@@ -16,19 +17,24 @@ __all__ = ["adagrad_rows", "adam_rows", "ftrl_rows", "momentum_rows", "rms_rows"
 @jit
 def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
     for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            weights[row, j] -= lr * (acc[j] + decay * weights[row, j])
+            weights[row, j] -= lr * (given[j] + decay * weights[row, j])
 
 
 @jit
 def momentum_rows(weights, velocity, ids, lo, hi, acc, g, lr, decay, momentum, nesterov):
     for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
+            prefetch_row(velocity, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = acc[j] + decay * weights[row, j]
+            d = given[j] + decay * weights[row, j]
             v = momentum * velocity[row, j] + d
             velocity[row, j] = v
             step = d + momentum * v if nesterov else v
@@ -38,10 +44,13 @@ def momentum_rows(weights, velocity, ids, lo, hi, acc, g, lr, decay, momentum, n
 @jit
 def adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
     for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
+            prefetch_row(sums, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = acc[j] + decay * weights[row, j]
+            d = given[j] + decay * weights[row, j]
             s = sums[row, j] + d * d
             sums[row, j] = s
             weights[row, j] -= lr * d / (math.sqrt(s) + eps)
@@ -52,28 +61,35 @@ def row_adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
     """One accumulator for each row, (rows, 1): the sum of the mean squares of its gradients."""
     width = acc.shape[0]
     for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
+            prefetch_row(sums, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         total = 0.0 * decay
         for j in range(width):
-            acc[j] += decay * weights[row, j]
-            total += acc[j] * acc[j]
+            d = given[j] + decay * weights[row, j]
+            total += d * d
         s = sums[row, 0] + total / width
         sums[row, 0] = s
         rate = lr / (math.sqrt(s) + eps)
         for j in range(width):
-            weights[row, j] -= rate * acc[j]
+            weights[row, j] -= rate * (given[j] + decay * weights[row, j])
 
 
 @jit
 def adam_rows(weights, mean, square, ids, lo, hi, acc, g, step, decay, shrink, beta1, beta2, rest1, rest2, scale, eps):
     """`step` is lr / (1 - beta1**t), `scale` is 1 / sqrt(1 - beta2**t), `shrink` is lr times the decoupled decay."""
     for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
+            prefetch_row(mean, ids[k + AHEAD])
+            prefetch_row(square, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = acc[j] + decay * w
+            d = given[j] + decay * w
             m = beta1 * mean[row, j] + rest1 * d
             v = beta2 * square[row, j] + rest2 * d * d
             mean[row, j] = m
@@ -85,10 +101,17 @@ def adam_rows(weights, mean, square, ids, lo, hi, acc, g, step, decay, shrink, b
 def rms_rows(weights, square, average, velocity, ids, lo, hi, acc, g, lr, decay, alpha, rest, eps, momentum):
     """`average` is None unless centered, `velocity` is None without momentum; `rest` is 1 - alpha."""
     for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
+            prefetch_row(square, ids[k + AHEAD])
+            if average is not None:
+                prefetch_row(average, ids[k + AHEAD])
+            if velocity is not None:
+                prefetch_row(velocity, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = acc[j] + decay * weights[row, j]
+            d = given[j] + decay * weights[row, j]
             s = alpha * square[row, j] + rest * d * d
             square[row, j] = s
             if average is not None:
@@ -105,11 +128,15 @@ def rms_rows(weights, square, average, velocity, ids, lo, hi, acc, g, lr, decay,
 @jit
 def ftrl_rows(weights, squares, linear, ids, lo, hi, acc, g, alpha, decay, beta, l1, l2):
     for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
+            prefetch_row(squares, ids[k + AHEAD])
+            prefetch_row(linear, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = acc[j] + decay * w
+            d = given[j] + decay * w
             n = squares[row, j] + d * d
             root = math.sqrt(n)
             z = linear[row, j] + d - (root - math.sqrt(squares[row, j])) / alpha * w

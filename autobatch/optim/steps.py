@@ -19,7 +19,6 @@ from autobatch.kernels.coalescing import row_squares
 
 __all__ = ["RowStep", "make_step", "run_steps", "squares"]
 
-_FAST = (np.dtype(np.float32), np.dtype(np.float64))
 _CHUNK = 1 << 16  # elements that one task updates: below it, a thread costs more than it saves
 
 
@@ -55,38 +54,36 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
         weights: an array, or a table with `read(ids)` and `write(ids, rows)`.
         by_row: the state has a number for each row (the first dimension), so that dimension must stay what it is.
     """
-    dtype = np.dtype(np.float32) if weights.dtype == np.float16 else weights.dtype
+    dtype = np.result_type(np.float32, weights.dtype, *(x.dtype for x in state))  # the widest: few kernels to compile
     if 0 in weights.shape:
         return None
     if not isinstance(weights, np.ndarray) and not isinstance(grad, SparseRows):
         grad = SparseRows.trusted(np.arange(len(grad)), np.asarray(grad), len(grad))
     arrays = [weights, *state]
-    fast = all(x is None or (_is_fast(x) and x.flags.c_contiguous) for x in arrays)
+    fast = all(isinstance(x, np.ndarray) and x.dtype == dtype and x.flags.c_contiguous for x in arrays)
     if not isinstance(grad, SparseRows):
         rows = _rows_of_dense(weights, by_row)
-        forms = [x if x is None or fast else np.ascontiguousarray(x, _kernel_dtype(x)) for x in arrays]
+        forms = [x if fast else np.ascontiguousarray(x, dtype) for x in arrays]
         sources = np.ascontiguousarray(grad, dtype).reshape(rows, -1)
         finish = None if fast else lambda: _write_back(arrays, forms)
-        views = [None if x is None else x.reshape(rows, -1) for x in forms]
+        views = [x.reshape(rows, -1) for x in forms]
         return RowStep(views, None, (None, None, sources, None, None), rows, sources.shape[1], dtype, finish)
     index = (indexer or Indexer(len(grad.ids)))(grad.ids)
     count = len(index.unique)
     if not count:
         return None
     sources, segments, factors = grad.pieces()
+    sources = sources.astype(dtype, copy=False)
+    factors = None if factors is None else factors.astype(dtype, copy=False)
     pieces = (index.starts, index.positions, sources, segments, factors)
     width = sources.shape[1]
     if fast:
-        views = [None if x is None else x.reshape(len(x), -1) for x in arrays]
+        views = [x.reshape(len(x), -1) for x in arrays]
         return RowStep(views, index.unique, pieces, count, width, dtype, None)
     unique = index.unique
-    named = [None if x is None else np.ascontiguousarray(_read(x, unique), _kernel_dtype(x)) for x in arrays]
-    views = [None if x is None else x.reshape(count, -1) for x in named]
+    named = [np.ascontiguousarray(_read(x, unique), dtype) for x in arrays]
+    views = [x.reshape(count, -1) for x in named]
     return RowStep(views, None, pieces, count, width, dtype, lambda: _put_back(arrays, named, unique))
-
-
-def _is_fast(x: Any) -> bool:
-    return isinstance(x, np.ndarray) and x.dtype in _FAST
 
 
 def _read(x: Any, ids: np.ndarray) -> np.ndarray:
@@ -97,12 +94,8 @@ def _put_back(arrays: Sequence[Any], named: Sequence[Any], ids: np.ndarray) -> N
     for x, new in zip(arrays, named, strict=True):
         if isinstance(x, np.ndarray):
             x[ids] = new
-        elif x is not None:
+        else:
             x.write(ids, new)
-
-
-def _kernel_dtype(x: Any) -> np.dtype:
-    return x.dtype if x.dtype in _FAST else np.dtype(np.float32)
 
 
 def _rows_of_dense(weights: np.ndarray, by_row: bool) -> int:
@@ -115,7 +108,7 @@ def _rows_of_dense(weights: np.ndarray, by_row: bool) -> int:
 
 def _write_back(arrays: Sequence[Any], forms: Sequence[Any]) -> None:
     for x, new in zip(arrays, forms, strict=True):
-        if x is not None and new is not x and not np.shares_memory(x, new):
+        if new is not x and not np.shares_memory(x, new):
             x[...] = new
 
 
