@@ -1,0 +1,119 @@
+"""Reductions over bags of rows, the rows held in vector registers. Bag b is ids[offsets[b]:offsets[b + 1]].
+
+Row i of a table is at the address `base + stride * i`, (base, stride) being `table`, in the format of the `Lanes`; with
+addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; `bags` are the first of its
+rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
+`dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
+ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted.
+"""
+
+from autobatch.kernels.jit import jit
+from autobatch.kernels.vectors import add, greater, lesser, load, prefetch, put, scaled, store, width, zeros
+
+__all__ = ["pool_all", "pool_max", "pool_min", "pool_sum", "put_rows", "unpack_rows"]
+
+
+@jit
+def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes):
+    """out[b] = scales[b] * the sum of weights[i] * row(ids[i]); weights and scales may be None."""
+    base, stride = table
+    final = ids.shape[0] - 1
+    for b in range(bags[0], bags[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            total = zeros(lanes)
+            for i in range(offsets[b], offsets[b + 1]):
+                if ahead is not None:
+                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
+                x = load(lanes, base + stride * ids[i], column, dim)
+                if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
+                    total = add(total, x)
+                else:
+                    total = add(total, scaled(x, weights[i]))
+            if scales is None:
+                store(out, b, column, total)
+            else:
+                store(out, b, column, scaled(total, scales[b]))
+
+
+@jit
+def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
+    """The greatest of each column; NaN if there is one."""
+    base, stride = table
+    final = ids.shape[0] - 1
+    for b in range(bags[0], bags[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            best = zeros(lanes)
+            if offsets[b] < offsets[b + 1]:
+                best = load(lanes, base + stride * ids[offsets[b]], column, dim)
+            for i in range(offsets[b] + 1, offsets[b + 1]):
+                if ahead is not None:
+                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
+                best = greater(best, load(lanes, base + stride * ids[i], column, dim))
+            store(out, b, column, best)
+
+
+@jit
+def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
+    """The least of each column; NaN if there is one."""
+    base, stride = table
+    final = ids.shape[0] - 1
+    for b in range(bags[0], bags[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            best = zeros(lanes)
+            if offsets[b] < offsets[b + 1]:
+                best = load(lanes, base + stride * ids[offsets[b]], column, dim)
+            for i in range(offsets[b] + 1, offsets[b + 1]):
+                if ahead is not None:
+                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
+                best = lesser(best, load(lanes, base + stride * ids[i], column, dim))
+            store(out, b, column, best)
+
+
+@jit
+def pool_all(table, ids, offsets, sums, greatest, least, bags, dim, ahead, lanes):
+    """The sum, the greatest and the least of each column, in one pass."""
+    base, stride = table
+    final = ids.shape[0] - 1
+    for b in range(bags[0], bags[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            total, high, low = zeros(lanes), zeros(lanes), zeros(lanes)
+            if offsets[b] < offsets[b + 1]:
+                high = load(lanes, base + stride * ids[offsets[b]], column, dim)
+                low = high
+                total = add(total, high)
+            for i in range(offsets[b] + 1, offsets[b + 1]):
+                if ahead is not None:
+                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
+                x = load(lanes, base + stride * ids[i], column, dim)
+                total, high, low = add(total, x), greater(high, x), lesser(low, x)
+            store(sums, b, column, total)
+            store(greatest, b, column, high)
+            store(least, b, column, low)
+
+
+@jit
+def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
+    """out[i] = row(ids[i]), for i in [rows[0], rows[1])."""
+    base, stride = table
+    final = ids.shape[0] - 1
+    for i in range(rows[0], rows[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            if ahead is not None:
+                prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
+            store(out, i, column, load(lanes, base + stride * ids[i], column, dim))
+
+
+@jit
+def put_rows(table, ids, rows, dim, lanes):
+    """The row ids[i] becomes rows[i], both of `dim` elements in the format of the lanes; in the order of the ids."""
+    base, stride = table
+    source, step = rows
+    for i in range(ids.shape[0]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            put(base + stride * ids[i], column, load(lanes, source + step * i, column, dim))
