@@ -95,9 +95,9 @@ def in_turn(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     except BaseException as caught:
         error = caught
     for future in futures:
-        caught = future.exception()
-        error = error or caught
-        results.append(None if caught else future.result())
+        failed = future.exception()
+        error = error or failed
+        results.append(None if failed else future.result())
     if error is not None:
         raise error
     return results

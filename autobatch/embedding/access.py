@@ -111,7 +111,7 @@ def pool(
         weights: a factor for each id, of the computed dtype; only for "sum".
         scales: a factor for each bag's sum; only where nothing but "sum" is wanted.
         wanted: ("sum",), ("max",), ("min",), or ("sum", "max", "min").
-        outs: (bags, dim) for each that is wanted, C-contiguous and of the computed dtype.
+        outs: (bags, dim) for each that is wanted, of the computed dtype, with contiguous rows.
     """
     if not found.dim or not len(offsets) - 1:
         return
@@ -121,7 +121,8 @@ def pool(
 
     def work(bags: tuple[int, int]) -> None:
         if len(wanted) > 1:
-            kernels.pool_all(found.table, found.ids, offsets, *outs, bags, *place)
+            sums, greatest, least = outs
+            kernels.pool_all(found.table, found.ids, offsets, sums, greatest, least, bags, *place)
         elif wanted[0] == "sum":
             kernels.pool_sum(found.table, found.ids, offsets, weights, scales, outs[0], bags, *place)
         else:
@@ -143,14 +144,14 @@ def _by_ids(offsets: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
 
 
 def read_rows(found: Located, out: np.ndarray) -> None:
-    """Copy located rows into `out`, (ids, dim) and C-contiguous: bytes as they are, packed codes as numbers."""
+    """Copy located rows into `out`, (ids, dim) with contiguous rows: bytes as they are, packed codes as numbers."""
     if not found.dim or not len(found.ids):
         return
     table, dim = found.table, found.dim
     if found.format in ("q8", "q4"):
         lanes, target = lanes_for(found.format, dim, found.static), out
     else:
-        dim, target = found.row_bytes, out.view(np.uint8).reshape(len(out), -1)
+        dim, target = found.row_bytes, out.view(np.uint8)
         lanes = lanes_for("u1", dim, False)
 
     def work(part: tuple[int, int]) -> None:
@@ -160,13 +161,13 @@ def read_rows(found: Located, out: np.ndarray) -> None:
 
 
 def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-    """table[ids] for checked ids, of any rank; `out` is C-contiguous and no part of the table."""
+    """table[ids] for checked ids, of any rank; `out` has contiguous rows and is no part of the table."""
     if out is None:
         out = np.empty((*ids.shape, table.shape[1]), table.dtype)
     if type(table) is np.ndarray and (ids.size == 1 or table.dtype.hasobject):
         np.take(table, ids, axis=0, out=out, mode="clip")
         return out
-    flat = out.reshape(ids.size, table.shape[1])
+    flat = out if ids.ndim == 1 else out.reshape(ids.size, table.shape[1])
     found = locate(table, ids.reshape(-1))
     if found.dim == table.shape[1]:
         read_rows(found, flat)

@@ -17,8 +17,13 @@ EXTREMA = ("max", "min")
 Mode = str | tuple[str, ...]
 
 
-def reduce_bags(table: Any, ids: Any, offsets: Any, weights: Any, mode: Mode) -> np.ndarray:
+def reduce_bags(
+    table: Any, ids: Any, offsets: Any, weights: Any, mode: Mode, out: np.ndarray | None = None
+) -> np.ndarray:
     """Reduce each bag ids[offsets[b]:offsets[b + 1]]; ids and offsets are checked. An empty bag is 0.
+
+    Args:
+        out: where the result of one mode may be put, with contiguous rows and of the table's dtype.
 
     Returns:
         (bags, dim) for one mode, (bags, modes, dim) for several, which take one pass over the rows.
@@ -37,7 +42,9 @@ def reduce_bags(table: Any, ids: Any, offsets: Any, weights: Any, mode: Mode) ->
     scales = None
     if weights is None and wanted == ("sum",) and len(modes) == 1 and mode != "sum":
         scales = bag_scales(np.diff(offsets), modes[0]).astype(real)
-    outs = [np.empty((len(offsets) - 1, found.dim), real) for _ in wanted]
+    if out is None or out.dtype != real or found.dim > dim:
+        out = np.empty((len(offsets) - 1, found.dim), real)
+    outs = [out, *(np.empty((len(offsets) - 1, found.dim), real) for _ in wanted[1:])]
     pool(found, offsets, weights, scales, wanted, outs)
     if found.dim > dim:
         outs = [out[:, :dim] for out in outs]

@@ -96,6 +96,14 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         rows = np.ascontiguousarray(np.broadcast_to(np.asarray(rows, self.dtype), (len(ids), self.shape[1])))
         write_rows(locate(self, ids, Context.UPDATE), rows)
 
+    def destination(self, ids: Any) -> np.ndarray:
+        """An array for the result of `lookup(table, ids)`, to be given as `out=`; its contents are arbitrary."""
+        return np.empty((np.shape(ids)[0], self.shape[1]), self.dtype)
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        """Whether rows may lie in the memory of an array."""
+        return True
+
     def _refuse_updates(self) -> None:
         if not self.trainable:
             raise UnsupportedError(f"a {type(self).__name__} is for look-ups only; train a table of floats")

@@ -37,6 +37,7 @@ class EmbeddingTable(Table):
     __slots__ = ("static", "weights")
 
     weights: np.ndarray
+    static: bool
 
     def __init__(self, weights: Any, static: bool = False) -> None:
         if isinstance(weights, EmbeddingTable):
@@ -58,6 +59,9 @@ class EmbeddingTable(Table):
 
     def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
         return locate_array(self.weights, ids, self.static)
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        return np.may_share_memory(out, self.weights)
 
     def _part(self, index: Any) -> Any:
         return self.weights[index]

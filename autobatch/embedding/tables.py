@@ -70,6 +70,9 @@ class SplitTable(Table):
             split_addresses(self._bases, self._strides, len(self.chunks[0]), ids, out)
         return out
 
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        return any(np.may_share_memory(out, chunk) for chunk in self.chunks)
+
     def __reduce__(self) -> Any:
         return SplitTable, (list(self.chunks),)
 
@@ -185,6 +188,9 @@ class QuantizedTable(Table):
             self.packed.nbytes,
             self.packed,
         )
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        return np.may_share_memory(out, self.packed)
 
     def __reduce__(self) -> Any:
         return QuantizedTable, (self.packed, self.shape[1], self.bits)

@@ -18,7 +18,7 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
 from numba.extending import intrinsic, models, register_model, typeof_impl
 
 __all__ = [
@@ -116,7 +116,7 @@ def _pieces(vector: _VectorType) -> list[tuple[int, int]]:
 
 def _either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place."""
-    return lambda typed: plain if numba.config.DISABLE_JIT else intrinsic(typed)
+    return lambda typed: plain if config.DISABLE_JIT else intrinsic(typed)
 
 
 def _bytes_at(address: int, count: int) -> np.ndarray:
@@ -311,14 +311,16 @@ def _plain_store(out: np.ndarray, row: int, column: int, x: np.ndarray) -> None:
 
 @_either(_plain_store)
 def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
-    """out[row, column : column + n] = x, for a C-contiguous matrix of the dtype of x."""
+    """out[row, column : column + n] = x, for a matrix of the dtype of x with contiguous rows."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
         row, column = (context.cast(builder, args[i], signature.args[i], types.intp) for i in (1, 2))
-        start = builder.add(builder.mul(row, cgutils.unpack_tuple(builder, array.shape, 2)[1]), column)
+        offset = builder.mul(row, cgutils.unpack_tuple(builder, array.strides, 2)[0])
+        first = builder.gep(builder.bitcast(array.data, ir.IntType(8).as_pointer()), [offset])
+        first = builder.gep(builder.bitcast(first, array.data.type), [column])
         for index, (at, k) in enumerate(_pieces(x)):
-            place = builder.gep(array.data, [builder.add(start, ir.IntType(64)(at))])
+            place = builder.gep(first, [ir.IntType(64)(at)])
             kind = ir.VectorType(_element(x.code), k).as_pointer()
             builder.store(builder.extract_value(args[3], index), builder.bitcast(place, kind)).align = 1
         return context.get_dummy_value()
