@@ -116,7 +116,7 @@ def _pieces(vector: _VectorType) -> list[tuple[int, int]]:
 
 def _either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place."""
-    return lambda typed: plain if config.DISABLE_JIT else intrinsic(typed)
+    return lambda typed: plain if vars(config)["DISABLE_JIT"] else intrinsic(typed)
 
 
 def _bytes_at(address: int, count: int) -> np.ndarray:
