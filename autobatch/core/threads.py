@@ -16,7 +16,7 @@ from autobatch.core.config import config
 
 __all__ = ["cuts", "in_parts", "in_turn", "thread_count"]
 
-_MINIMUM = 1 << 18  # bytes that one thread reads sooner than a second one is woken
+_MINIMUM = 1 << 21  # bytes that one thread reads sooner than a second one is woken
 
 _own = threading.local()
 

@@ -18,7 +18,7 @@ from autobatch.kernels.vectors import FORMATS, Lanes, computed_dtype
 __all__ = ["Located", "gather", "integers", "locate", "locate_array", "pool", "poolable", "read_rows", "write_rows"]
 
 _AHEAD = 16  # ids between the row that is read and the one that is asked for
-_CACHED = 1 << 20  # bytes of a table whose rows need not be asked for ahead
+_CACHED = 1 << 16  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
@@ -186,6 +186,7 @@ def write_rows(found: Located, rows: np.ndarray) -> None:
     kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))
 
 
+@functools.cache
 def poolable(dtype: np.dtype) -> bool:
     """Whether rows of a dtype can be held in registers: numbers in the machine's byte order."""
     return dtype.isnative and dtype.str[1:] in FORMATS

@@ -64,7 +64,7 @@ def checked_offsets(offsets: np.ndarray, total: int, closed: bool) -> np.ndarray
     check_offsets(offsets, total, closed=closed)
     if closed:
         return offsets
-    if total > np.iinfo(offsets.dtype).max:
+    if total >= 1 << 31:
         offsets = offsets.astype(np.int64)
     return np.append(offsets, offsets.dtype.type(total))
 

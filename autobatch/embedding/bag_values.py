@@ -34,9 +34,8 @@ def reduce_bags(
     _check_dtype(dtype, modes, weights)
     found = locate(table, np.asarray(ids))
     real = computed_dtype(found.format)
-    wanted = tuple(kind for kind in ("sum", *EXTREMA) if any((m if m in EXTREMA else "sum") == kind for m in modes))
-    if len(wanted) > 1:
-        wanted = ("sum", *EXTREMA)
+    kinds = {one if one in EXTREMA else "sum" for one in modes}
+    wanted = tuple(kinds) if len(kinds) == 1 else ("sum", *EXTREMA)
     if weights is not None:
         weights = np.ascontiguousarray(weights, real)
     scales = None

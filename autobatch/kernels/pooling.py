@@ -4,8 +4,11 @@ Row i of a table is at the address `base + stride * i`, (base, stride) being `ta
 addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; `bags` are the first of its
 rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
 `dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
-ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted.
+ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, and
+counted with unsigned numbers: of others the compiler asks each time whether they count from the end.
 """
+
+from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import add, greater, lesser, load, prefetch, put, scaled, store, width, zeros
@@ -17,15 +20,15 @@ __all__ = ["pool_all", "pool_max", "pool_min", "pool_sum", "put_rows", "unpack_r
 def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes):
     """out[b] = scales[b] * the sum of weights[i] * row(ids[i]); weights and scales may be None."""
     base, stride = table
-    final = ids.shape[0] - 1
+    final = uint64(ids.shape[0] - 1)
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             total = zeros(lanes)
-            for i in range(offsets[b], offsets[b + 1]):
+            for i in range(uint64(offsets[b]), uint64(offsets[b + 1])):
                 if ahead is not None:
-                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
-                x = load(lanes, base + stride * ids[i], column, dim)
+                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+                x = load(lanes, base + stride * int64(ids[i]), column, dim)
                 if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
                     total = add(total, x)
                 else:
@@ -40,17 +43,17 @@ def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes)
 def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The greatest of each column; NaN if there is one."""
     base, stride = table
-    final = ids.shape[0] - 1
+    final = uint64(ids.shape[0] - 1)
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             best = zeros(lanes)
             if offsets[b] < offsets[b + 1]:
-                best = load(lanes, base + stride * ids[offsets[b]], column, dim)
-            for i in range(offsets[b] + 1, offsets[b + 1]):
+                best = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
+            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
-                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
-                best = greater(best, load(lanes, base + stride * ids[i], column, dim))
+                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+                best = greater(best, load(lanes, base + stride * int64(ids[i]), column, dim))
             store(out, b, column, best)
 
 
@@ -58,17 +61,17 @@ def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
 def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The least of each column; NaN if there is one."""
     base, stride = table
-    final = ids.shape[0] - 1
+    final = uint64(ids.shape[0] - 1)
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             best = zeros(lanes)
             if offsets[b] < offsets[b + 1]:
-                best = load(lanes, base + stride * ids[offsets[b]], column, dim)
-            for i in range(offsets[b] + 1, offsets[b + 1]):
+                best = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
+            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
-                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
-                best = lesser(best, load(lanes, base + stride * ids[i], column, dim))
+                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+                best = lesser(best, load(lanes, base + stride * int64(ids[i]), column, dim))
             store(out, b, column, best)
 
 
@@ -76,19 +79,19 @@ def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
 def pool_all(table, ids, offsets, sums, greatest, least, bags, dim, ahead, lanes):
     """The sum, the greatest and the least of each column, in one pass."""
     base, stride = table
-    final = ids.shape[0] - 1
+    final = uint64(ids.shape[0] - 1)
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             total, high, low = zeros(lanes), zeros(lanes), zeros(lanes)
             if offsets[b] < offsets[b + 1]:
-                high = load(lanes, base + stride * ids[offsets[b]], column, dim)
+                high = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
                 low = high
                 total = add(total, high)
-            for i in range(offsets[b] + 1, offsets[b + 1]):
+            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
-                    prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
-                x = load(lanes, base + stride * ids[i], column, dim)
+                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+                x = load(lanes, base + stride * int64(ids[i]), column, dim)
                 total, high, low = add(total, x), greater(high, x), lesser(low, x)
             store(sums, b, column, total)
             store(greatest, b, column, high)
@@ -99,13 +102,13 @@ def pool_all(table, ids, offsets, sums, greatest, least, bags, dim, ahead, lanes
 def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
     """out[i] = row(ids[i]), for i in [rows[0], rows[1])."""
     base, stride = table
-    final = ids.shape[0] - 1
-    for i in range(rows[0], rows[1]):
+    final = uint64(ids.shape[0] - 1)
+    for i in range(uint64(rows[0]), uint64(rows[1])):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             if ahead is not None:
-                prefetch(lanes, base + stride * ids[min(i + ahead, final)], column)
-            store(out, i, column, load(lanes, base + stride * ids[i], column, dim))
+                prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+            store(out, int64(i), column, load(lanes, base + stride * int64(ids[i]), column, dim))
 
 
 @jit
@@ -116,4 +119,4 @@ def put_rows(table, ids, rows, dim, lanes):
     for i in range(ids.shape[0]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
-            put(base + stride * ids[i], column, load(lanes, source + step * i, column, dim))
+            put(base + stride * int64(ids[i]), column, load(lanes, source + step * i, column, dim))

@@ -19,7 +19,7 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, config, types
-from numba.extending import intrinsic, models, register_model, typeof_impl
+from numba.extending import intrinsic, models, register_model
 
 __all__ = [
     "FORMATS",
@@ -44,11 +44,12 @@ _REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 class Lanes:
     """n consecutive elements of a row of one format."""
 
-    __slots__ = ("format", "n")
+    __slots__ = ("_numba_type_", "format", "n")
 
     def __init__(self, format: str, n: int) -> None:
         self.format = format
         self.n = n
+        self._numba_type_ = _LanesType(format, n)  # where the dispatcher looks before it calls any Python
 
 
 def computed_dtype(format: str) -> np.dtype:
@@ -79,11 +80,6 @@ class _VectorModel(models.PrimitiveModel):
         element = _element(fe_type.code)
         parts = [ir.VectorType(element, k) for _, k in _pieces(fe_type)]
         super().__init__(manager, fe_type, ir.LiteralStructType(parts))
-
-
-@typeof_impl.register(Lanes)
-def _typeof_lanes(value: Lanes, context: Any) -> _LanesType:
-    return _LanesType(value.format, value.n)
 
 
 @numba.extending.unbox(_LanesType)
