@@ -20,7 +20,7 @@ __all__ = ["pool_all", "pool_max", "pool_min", "pool_sum", "put_rows", "unpack_r
 def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes):
     """out[b] = scales[b] * the sum of weights[i] * row(ids[i]); weights and scales may be None."""
     base, stride = table
-    final = uint64(ids.shape[0] - 1)
+    final = uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
@@ -43,7 +43,7 @@ def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes)
 def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The greatest of each column; NaN if there is one."""
     base, stride = table
-    final = uint64(ids.shape[0] - 1)
+    final = uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
@@ -61,7 +61,7 @@ def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
 def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The least of each column; NaN if there is one."""
     base, stride = table
-    final = uint64(ids.shape[0] - 1)
+    final = uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
@@ -79,7 +79,7 @@ def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
 def pool_all(table, ids, offsets, sums, greatest, least, bags, dim, ahead, lanes):
     """The sum, the greatest and the least of each column, in one pass."""
     base, stride = table
-    final = uint64(ids.shape[0] - 1)
+    final = uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
@@ -102,7 +102,7 @@ def pool_all(table, ids, offsets, sums, greatest, least, bags, dim, ahead, lanes
 def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
     """out[i] = row(ids[i]), for i in [rows[0], rows[1])."""
     base, stride = table
-    final = uint64(ids.shape[0] - 1)
+    final = uint64(max(ids.shape[0] - 1, 0))
     for i in range(uint64(rows[0]), uint64(rows[1])):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
