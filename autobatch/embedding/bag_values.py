@@ -39,8 +39,8 @@ def reduce_bags(
     if weights is not None:
         weights = np.ascontiguousarray(weights, real)
     scales = None
-    if weights is None and wanted == ("sum",) and len(modes) == 1 and mode != "sum":
-        scales = bag_scales(np.diff(offsets), modes[0]).astype(real)
+    if weights is None and wanted == ("sum",) and isinstance(mode, str) and mode != "sum":
+        scales = bag_scales(np.diff(offsets), mode).astype(real)
     if out is None or out.dtype != real or found.dim > dim:
         out = np.empty((len(offsets) - 1, found.dim), real)
     outs = [out, *(np.empty((len(offsets) - 1, found.dim), real) for _ in wanted[1:])]
@@ -48,10 +48,10 @@ def reduce_bags(
     if found.dim > dim:
         outs = [out[:, :dim] for out in outs]
     named = dict(zip(wanted, outs, strict=True))
-    if len(modes) == 1:
+    if isinstance(mode, str):
         out = named[wanted[0]]
         if weights is not None and mode != "sum":
-            out = _normed(out, weights, offsets, modes[0])
+            out = _normed(out, weights, offsets, mode)
         return out.astype(dtype, copy=False)
     parts = np.empty((len(offsets) - 1, len(modes), dim), dtype)
     for j, one in enumerate(modes):
