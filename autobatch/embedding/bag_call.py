@@ -160,7 +160,7 @@ def table_below(weight: Any) -> Any:
 
 def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float) -> None:
     """Scale the rows whose norm is greater than `max_norm` to it, in place, each once."""
-    table = weight if isinstance(weight, np.ndarray) else table_below(weight)
+    table = table_below(weight) if is_boxed(weight) else weight
     if not isinstance(table, Table) and table is not weight:
         raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")
     if dtype_of(table).kind != "f":
