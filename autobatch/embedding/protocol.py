@@ -18,6 +18,13 @@ from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 __all__ = ["Context", "Table", "checked_matrix"]
 
 
+def _no_attribute(self: Any) -> Any:
+    raise AttributeError("a table for look-ups only has no gradient")
+
+
+_NO_ATTRIBUTE = property(_no_attribute)
+
+
 class Context(enum.Enum):
     """What the address of a row is asked for, so that a table can react to it."""
 
@@ -51,6 +58,11 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     shape: tuple[int, int]
     dtype: np.dtype
     trainable = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.trainable:
+            cls._ab_gradient = _NO_ATTRIBUTE  # type: ignore[assignment]
 
     @abc.abstractmethod
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
@@ -178,14 +190,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     _ab_lookup = staticmethod(index_table)
 
-    @property
-    def _ab_gradient(self) -> Callable[[Any, set[int]], SparseRows]:
-        """How a cotangent of the table becomes its gradient; no attribute of a table for look-ups only."""
-        if not self.trainable:
-            raise AttributeError("_ab_gradient")
-        return self._gradient
-
-    def _gradient(self, ct: Any, taken: set[int]) -> SparseRows:
+    def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
         """A cotangent of the table as `SparseRows`, its rows in memory that is not among `taken` yet."""
         if ct is None:
             return SparseRows.trusted(np.empty(0, np.int64), np.empty((0, self.shape[1]), self.dtype), len(self))
