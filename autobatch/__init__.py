@@ -9,8 +9,11 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import examples
 from autobatch.core.config import config, options
+from autobatch.embedding import strategies
 from autobatch.embedding.embedding_bag import embedding_bag
 from autobatch.embedding.lookup import lookup
+from autobatch.embedding.maplookup import maplookup
+from autobatch.embedding.protocol import Context, Table
 from autobatch.embedding.representations import (
     lengths_to_offsets,
     lengths_to_padded,
@@ -58,6 +61,7 @@ from autobatch.embedding.segments import (
 )
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
+from autobatch.embedding.tables import QuantizedTable, SplitTable
 from autobatch.lazy.context import lazy
 from autobatch.lazy.mapping import map
 from autobatch.ops import nn
@@ -67,10 +71,14 @@ from autobatch.rewrite.convert import source
 __version__ = "0.1.0"
 
 __all__ = [
+    "Context",
     "EmbeddingTable",
     "MaskedBatch",
     "PackedBatch",
+    "QuantizedTable",
     "SparseRows",
+    "SplitTable",
+    "Table",
     "batch",
     "config",
     "embedding_bag",
@@ -86,6 +94,7 @@ __all__ = [
     "lengths_to_sparse",
     "lookup",
     "map",
+    "maplookup",
     "maps_to_packed",
     "nn",
     "offsets_to_lengths",
@@ -124,6 +133,7 @@ __all__ = [
     "sort_segments",
     "source",
     "sparse_to_lengths",
+    "strategies",
     "testing",
     "value_and_grad",
 ]

@@ -36,7 +36,7 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     Returns:
         A function of the same arguments. The gradient has the structure of the argument: an array of the leaf's shape
         and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`, None for a leaf that is neither an array
-        nor a number. A leaf that does not influence the result gets zeros.
+        nor a number and for a table for look-ups only. A leaf that does not influence the result gets zeros.
 
     Raises:
         DTypeError: an integer or complex number or array among the leaves; the message names it.
@@ -142,6 +142,8 @@ class _Input:
         if isinstance(value, bool) or not (isinstance(value, int | float | complex) or hasattr(value, "dtype")):
             return cls(value, None, value)
         dtype = dtype_of(value)
+        if getattr(value, "trainable", True) is False:  # a table for look-ups only
+            return cls(value, None, value)
         if dtype.kind != "f":
             return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
         if rank_of(value) == BATCH_RANK:

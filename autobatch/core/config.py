@@ -23,6 +23,7 @@ class Config:
         scheduler: how recorded ops are grouped: "depth", "agenda" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`).
         strict: a fallback to the loop is an error instead of a warning.
+        threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
         warn: warn once per source line when something falls back to the loop.
     """
 
@@ -30,6 +31,7 @@ class Config:
     scheduler: str = "auto"
     seed: int = 0
     strict: bool = False
+    threads: int = 0
     warn: bool = True
 
 
@@ -74,6 +76,9 @@ def options(**changes: Any) -> Iterator[Config]:
         raise UnsupportedError(f"unknown option {', '.join(unknown)}; the options are {', '.join(_NAMES)}")
     if changes.get("scheduler", "auto") not in _SCHEDULERS:
         raise UnsupportedError(f"scheduler={changes['scheduler']!r}; expected one of {', '.join(_SCHEDULERS)}")
+    threads = changes.get("threads", 0)
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+        raise UnsupportedError(f"threads={threads!r}; expected how many, or 0 for one for each core")
     token = _current.set(dataclasses.replace(_current.get(), **changes))
     try:
         yield _current.get()

@@ -7,9 +7,9 @@ import numpy as np
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 from autobatch.kernels.rows import first_bad_id, first_bad_offset
 
-__all__ = ["as_ids", "bad_id_message", "check_ids", "check_offsets", "is_integer_index"]
+__all__ = ["as_ids", "bad_id_message", "check_ids", "check_offsets", "integer_ids", "is_integer_index"]
 
-_INT64 = np.dtype(np.int64)
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
 def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
@@ -32,6 +32,17 @@ def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise BadIdError(f"{what} hold {array.max()}, which is beyond any table")
     return array.astype(_INT64)
+
+
+def integer_ids(ids: Any, what: str = "ids") -> np.ndarray:
+    """As `as_ids`, but 32-bit ids stay as they are, without a copy.
+
+    >>> integer_ids(np.array([1, 2], np.int32)).dtype, integer_ids(np.array([1, 2], np.uint8)).dtype
+    (dtype('int32'), dtype('int64'))
+    """
+    if type(ids) is np.ndarray and ids.dtype == _INT32:
+        return ids
+    return as_ids(ids, what)
 
 
 def check_ids(ids: np.ndarray, num_rows: int, offsets: np.ndarray | None = None, what: str = "id") -> None:

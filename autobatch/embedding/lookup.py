@@ -8,9 +8,13 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
+from autobatch.embedding.access import gather
+from autobatch.embedding.bag_values import reduce_bags
 from autobatch.embedding.bags import bags_p
-from autobatch.embedding.ids import as_ids, check_ids
-from autobatch.embedding.table import gather, lookup_p, rows_of
+from autobatch.embedding.ids import as_ids, check_ids, integer_ids
+from autobatch.embedding.look_up import lookup_p
+from autobatch.embedding.protocol import Table
+from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 __all__ = ["lookup", "lookup_sum_p"]
@@ -20,10 +24,10 @@ def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
     """Rows of a table.
 
     Args:
-        table: an `EmbeddingTable` or an array (num_rows, dim) of any dtype, which the result keeps.
+        table: a `Table` or an array (num_rows, dim) of any dtype, which the result keeps.
         ids: (n,) integers: the result is those rows, (n, dim). (n, k): row i of the result is the sum of the k rows
             that row i of the ids names, (n, dim).
-        out: where to put the result: an array of its shape and dtype.
+        out: where to put the result: an array of its shape and dtype (`Table.destination` makes one).
 
     Raises:
         BadIdError: an id outside the table, negative ids included.
@@ -42,28 +46,41 @@ def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
            [7, 7, 7]])
     """
     if not is_boxed(ids):
-        ids = as_ids(ids)
+        ids = integer_ids(ids)
     rank = ndim_of(ids)
     if ndim_of(table) != 2:
         raise ShapeError(f"a table of shape {shape_of(table)}; expected (num_rows, dim)")
     if rank not in (1, 2):
         raise ShapeError(f"ids of shape {shape_of(ids)}; expected (n,), or (n, k) to sum each row's k rows")
-    op = lookup_p if rank == 1 else lookup_sum_p
     if out is None:
-        return op(table, ids)
+        return (lookup_p if rank == 1 else lookup_sum_p)(table, ids)
     if is_boxed(table) or is_boxed(ids):
         raise UnsupportedError("lookup(out=) writes into an array, which carries no gradient and no batch; leave out=")
-    weights = rows_of(table)
-    shape = (ids.shape[0], weights.shape[1])
+    table = table if isinstance(table, Table) else EmbeddingTable(table)
+    shape = (ids.shape[0], table.shape[1])
     if not isinstance(out, np.ndarray) or out.shape != shape:
         raise ShapeError(f"out has shape {shape_of(out)}; expected {shape}")
-    if out.dtype != weights.dtype:
-        raise DTypeError(f"out has dtype {out.dtype}; expected the table's, {weights.dtype}")
-    if rank == 1 and out.flags.c_contiguous and not np.may_share_memory(out, weights):
-        check_ids(ids, weights.shape[0])
-        return gather(weights, ids, out)
-    out[...] = op(weights, ids)
+    if out.dtype != table.dtype:
+        raise DTypeError(f"out has dtype {out.dtype}; expected the table's, {table.dtype}")
+    if not out.flags.writeable:
+        raise UnsupportedError("out is read-only; expected an array that can be written to")
+    check_ids(ids, table.shape[0])
+    _fill(out, table, ids)
     return out
+
+
+def _fill(out: np.ndarray, table: Table, ids: np.ndarray) -> None:
+    """Put the rows that checked ids name, or their sums, where they belong, directly if possible."""
+    direct = (out.shape[1] < 2 or out.strides[1] == out.itemsize) and not table._ab_overlaps(out)
+    direct = direct and not np.may_share_memory(out, ids)
+    if ids.ndim == 1 and direct:
+        gather(table, ids, out)
+    elif ids.ndim == 1:
+        out[...] = gather(table, ids)
+    else:
+        found = reduce_bags(table, ids.reshape(-1), _bounds(ids), None, "sum", out if direct else None)
+        if found is not out:
+            out[...] = found
 
 
 def _bounds(ids: np.ndarray) -> np.ndarray:
@@ -71,7 +88,7 @@ def _bounds(ids: np.ndarray) -> np.ndarray:
 
 
 def _lookup_sum(table: Any, ids: Any) -> np.ndarray:
-    ids = as_ids(ids)
+    ids = integer_ids(ids)
     check_ids(ids, shape_of(table)[0])
     return bags_p(table, ids.reshape(-1), _bounds(ids), mode="sum")
 

@@ -6,16 +6,33 @@ order of `ids`, so equal input gives bit-equal output.
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["first_bad_id", "first_bad_offset", "gather", "gather_where", "scatter_add", "unique_first_seen"]
+__all__ = [
+    "first_bad_id",
+    "first_bad_offset",
+    "gather",
+    "gather_where",
+    "scatter_add",
+    "split_addresses",
+    "unique_first_seen",
+]
 
 
 @jit
 def first_bad_id(ids, num_rows):
     """The position of the first id outside [0, num_rows), -1 if there is none."""
+    if not ids.shape[0]:
+        return -1
+    low = ids[0]
+    high = ids[0]
+    for i in range(ids.shape[0]):  # without a way out, so that the compiler can take many ids at a time
+        low = min(low, ids[i])
+        high = max(high, ids[i])
+    if low >= 0 and high < num_rows:
+        return -1
     for i in range(ids.shape[0]):
         if ids[i] < 0 or ids[i] >= num_rows:
-            return i
-    return -1
+            break
+    return i
 
 
 @jit
@@ -36,6 +53,14 @@ def gather(table, ids, out):
         row = ids[i]
         for j in range(table.shape[1]):
             out[i, j] = table[row, j]
+
+
+@jit
+def split_addresses(bases, strides, chunk, ids, out):
+    """out[i]: the address of row ids[i] of a table in chunks of `chunk` rows, each with its base and stride."""
+    for i in range(ids.shape[0]):
+        part = ids[i] // chunk
+        out[i] = bases[part] + strides[part] * (ids[i] - part * chunk)
 
 
 @jit

@@ -1,0 +1,103 @@
+"""Running a kernel on parts of its work in several threads, for kernels that let go of the GIL.
+
+Work is cut into contiguous parts, each of which one thread does as one thread alone would do it; so the result is the
+same to the bit at any number of threads. The pool belongs to this process: it starts when it is first needed, may be
+used from any Python thread, and a forked child starts its own. Work that is itself in the pool is not cut again.
+"""
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from autobatch.core.config import config
+
+__all__ = ["cuts", "in_parts", "in_turn", "thread_count"]
+
+_MINIMUM = 1 << 21  # bytes that one thread reads sooner than a second one is woken
+
+_own = threading.local()
+
+
+class _Pool:
+    """The threads of this process."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.lock = threading.Lock()
+        self.executor: ThreadPoolExecutor | None = None
+        self.size = 0
+
+    def submit(self, calls: Sequence[Callable[[], Any]]) -> list[Future[Any]]:
+        with self.lock:  # a larger pool replaces a smaller one, whose threads end when they have nothing left to do
+            if self.executor is None or self.size < len(calls):
+                if self.executor is not None:
+                    self.executor.shutdown(wait=False)
+                self.size = len(calls)
+                self.executor = ThreadPoolExecutor(self.size, thread_name_prefix="autobatch")
+            return [self.executor.submit(_inside, call) for call in calls]
+
+
+_pool = _Pool()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.forget)
+
+
+def _inside(call: Callable[[], Any]) -> Any:
+    """Run a call whose own work is not cut any further."""
+    before = getattr(_own, "busy", False)
+    _own.busy = True
+    try:
+        return call()
+    finally:
+        _own.busy = before
+
+
+def thread_count() -> int:
+    """How many threads may work: `config.threads`, by default every core that this process may use; 1 in the pool."""
+    if getattr(_own, "busy", False):
+        return 1
+    return config.threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def cuts(count: int, nbytes: int) -> list[tuple[int, int]]:
+    """[first, last) of the parts of `count` things of `nbytes` together; one part where more would not pay.
+
+    >>> cuts(10, 100)
+    [(0, 10)]
+    """
+    parts = max(1, min(count, nbytes // _MINIMUM, thread_count() if nbytes >= 2 * _MINIMUM else 1))
+    bounds = [count * i // parts for i in range(parts + 1)]
+    return list(itertools.pairwise(bounds))
+
+
+def in_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int, int]]) -> None:
+    """`work(part)` for each part, the first here and the others in the pool; returns when all are done."""
+    in_turn([lambda part=part: work(part) for part in parts])  # type: ignore[misc]
+
+
+def in_turn(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of calls that may run at once, in their order. The first exception is raised when all have ended."""
+    if len(calls) < 2 or thread_count() < 2:
+        return [call() for call in calls]
+    try:
+        futures = _pool.submit(calls[1:])
+    except RuntimeError:  # the interpreter is shutting down, and takes no new threads
+        return [call() for call in calls]
+    error: BaseException | None = None
+    results: list[Any] = [None]
+    try:
+        results[0] = _inside(calls[0])
+    except BaseException as caught:
+        error = caught
+    for future in futures:
+        failed = future.exception()
+        error = error or failed
+        results.append(None if failed else future.result())
+    if error is not None:
+        raise error
+    return results

@@ -1,0 +1,192 @@
+"""How look-ups and bags read a table: by the address of its rows where they lie in memory, else through NumPy.
+
+Ids, offsets and weights have been checked here; what passes goes to the kernels as it is.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.threads import cuts, in_parts
+from autobatch.kernels import pooling as kernels
+from autobatch.kernels.vectors import FORMATS, Lanes, computed_dtype
+
+__all__ = ["Located", "gather", "integers", "locate", "locate_array", "pool", "poolable", "read_rows", "write_rows"]
+
+_AHEAD = 16  # ids between the row that is read and the one that is asked for
+_CACHED = 1 << 16  # bytes of a table whose rows need not be asked for ahead
+_WIDEST = 512  # bytes that the registers hold well
+_POWERS = tuple(1 << i for i in range(9, -1, -1))
+
+
+@dataclasses.dataclass(slots=True)
+class Located:
+    """Rows that a kernel can read: row i at `table[0] + table[1] * ids[i]`.
+
+    Attributes:
+        dim: elements of a row, with a 4-bit row's last half byte.
+        row_bytes: the bytes of a row; total_bytes: those of the whole table.
+        keep: what must stay alive while the kernel runs.
+    """
+
+    table: tuple[int, int]
+    ids: np.ndarray
+    format: str
+    dim: int
+    static: bool
+    row_bytes: int
+    total_bytes: int
+    keep: Any
+
+    @property
+    def ahead(self) -> int | None:
+        return _AHEAD if self.total_bytes > _CACHED else None
+
+
+def integers(ids: np.ndarray) -> np.ndarray:
+    """Checked ids or offsets as the kernels take them: 32 or 64 bits as they are, without gaps."""
+    if ids.dtype != np.int32 and ids.dtype != np.int64:
+        ids = ids.astype(np.int64)
+    return ids if ids.flags.c_contiguous else np.ascontiguousarray(ids)
+
+
+def locate(table: Any, ids: np.ndarray, context: Any = None) -> Located:
+    """Where the rows of a table (an array, or what says so itself) are; rows with gaps are gathered first."""
+    ids = integers(ids)
+    find = getattr(table, "_ab_locate", None)
+    if find is not None:
+        return find(ids, context)
+    return locate_array(np.asarray(table), ids, False)
+
+
+def locate_array(weights: np.ndarray, ids: np.ndarray, static: bool) -> Located:
+    """The same for a matrix."""
+    size = weights.itemsize
+    if weights.size and weights.shape[1] > 1 and weights.strides[1] != size:
+        rows = np.ascontiguousarray(weights[ids])
+        return locate_array(rows, np.arange(len(rows)), static)
+    base = weights.__array_interface__["data"][0]
+    return Located(
+        (base, weights.strides[0]),
+        ids,
+        weights.dtype.str[1:],
+        weights.shape[1],
+        static,
+        weights.shape[1] * size,
+        weights.shape[0] * weights.shape[1] * size,
+        weights,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def lanes_for(format: str, dim: int, static: bool) -> Lanes:
+    """The lanes that cover `dim` columns: of the row itself for a static table, else the widest of a few.
+
+    >>> lanes_for("f4", 100, False).n, lanes_for("f4", 100, True).n, lanes_for("f4", 300, True).n
+    (64, 100, 100)
+    """
+    most = _WIDEST // computed_dtype(format).itemsize
+    if static:
+        passes = -(-dim // most)
+        n = -(-dim // passes)
+        return Lanes(format, n + n % 2 if format == "q4" else n)
+    return Lanes(format, next(n for n in _POWERS if n <= min(most, dim)))
+
+
+def pool(
+    found: Located,
+    offsets: np.ndarray,
+    weights: np.ndarray | None,
+    scales: np.ndarray | None,
+    wanted: Sequence[str],
+    outs: Sequence[np.ndarray],
+) -> None:
+    """Reduce each bag of located rows.
+
+    Args:
+        weights: a factor for each id, of the computed dtype; only for "sum".
+        scales: a factor for each bag's sum; only where nothing but "sum" is wanted.
+        wanted: ("sum",), ("max",), ("min",), or ("sum", "max", "min").
+        outs: (bags, dim) for each that is wanted, of the computed dtype, with contiguous rows.
+    """
+    if not found.dim or not len(offsets) - 1:
+        return
+    lanes = lanes_for(found.format, found.dim, found.static)
+    offsets = integers(offsets)
+    place = (found.dim, found.ahead, lanes)
+
+    def work(bags: tuple[int, int]) -> None:
+        if len(wanted) > 1:
+            sums, greatest, least = outs
+            kernels.pool_all(found.table, found.ids, offsets, sums, greatest, least, bags, *place)
+        elif wanted[0] == "sum":
+            kernels.pool_sum(found.table, found.ids, offsets, weights, scales, outs[0], bags, *place)
+        else:
+            kernel = kernels.pool_max if wanted[0] == "max" else kernels.pool_min
+            kernel(found.table, found.ids, offsets, outs[0], bags, *place)
+
+    in_parts(work, _by_ids(offsets, found.row_bytes))
+
+
+def _by_ids(offsets: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
+    """Bags cut into parts of about as many ids."""
+    total, bags = int(offsets[-1]), len(offsets) - 1
+    parts = cuts(bags, total * row_bytes)
+    if len(parts) == 1:
+        return parts
+    ends = np.searchsorted(offsets[1:], [total * (i + 1) // len(parts) for i in range(len(parts) - 1)], side="left") + 1
+    bounds = [0, *np.minimum(ends, bags).tolist(), bags]
+    return list(itertools.pairwise(bounds))
+
+
+def read_rows(found: Located, out: np.ndarray) -> None:
+    """Copy located rows into `out`, (ids, dim) with contiguous rows: bytes as they are, packed codes as numbers."""
+    if not found.dim or not len(found.ids):
+        return
+    table, dim = found.table, found.dim
+    if found.format in ("q8", "q4"):
+        lanes, target = lanes_for(found.format, dim, found.static), out
+    else:
+        dim, target = found.row_bytes, out.view(np.uint8)
+        lanes = lanes_for("u1", dim, False)
+
+    def work(part: tuple[int, int]) -> None:
+        kernels.unpack_rows(table, found.ids, target, part, dim, found.ahead, lanes)
+
+    in_parts(work, cuts(len(found.ids), len(found.ids) * found.row_bytes))
+
+
+def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """table[ids] for checked ids, of any rank; `out` has contiguous rows and is no part of the table."""
+    if out is None:
+        out = np.empty((*ids.shape, table.shape[1]), table.dtype)
+    if type(table) is np.ndarray and (ids.size == 1 or table.dtype.hasobject):
+        np.take(table, ids, axis=0, out=out, mode="clip")
+        return out
+    flat = out if ids.ndim == 1 else out.reshape(ids.size, table.shape[1])
+    found = locate(table, ids.reshape(-1))
+    if found.dim == table.shape[1]:
+        read_rows(found, flat)
+    else:  # rows of 4 bits end with a whole byte
+        wide = np.empty((ids.size, found.dim), table.dtype)
+        read_rows(found, wide)
+        flat[...] = wide[:, : table.shape[1]]
+    return out
+
+
+def write_rows(found: Located, rows: np.ndarray) -> None:
+    """Copy the bytes of `rows`, C-contiguous, to where the located rows are, in the order of the ids."""
+    if not found.row_bytes or not len(found.ids):
+        return
+    source = (rows.__array_interface__["data"][0], found.row_bytes)
+    kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))
+
+
+@functools.cache
+def poolable(dtype: np.dtype) -> bool:
+    """Whether rows of a dtype can be held in registers: numbers in the machine's byte order."""
+    return dtype.isnative and dtype.str[1:] in FORMATS

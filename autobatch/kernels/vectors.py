@@ -1,0 +1,364 @@
+"""A row of a table held in vector registers: the few operations that bag kernels are written with.
+
+`Lanes(format, n)` names n consecutive elements of a row and how they lie in memory. A kernel is compiled for each
+`Lanes` it is called with, so n is known to it; the elements are then one value, a tuple of machine vectors of 64 bytes
+and powers of two for the rest. Formats:
+
+- "f2", "f4", "f8", "i1" … "u8": NumPy's; computed in that dtype, float16 in float32.
+- "q8", "q4": codes of 8 or 4 bits (two to a byte, the first in the low bits), after them the row's scale and bias as
+  float32; element j is scale * code[j] + bias, in float32.
+
+A row is named by its address. Nothing is checked. With `NUMBA_DISABLE_JIT=1` the same names are plain Python.
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, config, types
+from numba.extending import intrinsic, models, register_model
+
+__all__ = [
+    "FORMATS",
+    "Lanes",
+    "add",
+    "computed_dtype",
+    "greater",
+    "lesser",
+    "load",
+    "prefetch",
+    "put",
+    "scaled",
+    "store",
+    "width",
+    "zeros",
+]
+
+FORMATS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
+_REGISTER = 64  # bytes; wider than the machine's is split by the compiler
+
+
+class Lanes:
+    """n consecutive elements of a row of one format."""
+
+    __slots__ = ("_numba_type_", "format", "n")
+
+    def __init__(self, format: str, n: int) -> None:
+        self.format = format
+        self.n = n
+        self._numba_type_ = _LanesType(format, n)  # where the dispatcher looks before it calls any Python
+
+
+def computed_dtype(format: str) -> np.dtype:
+    """What the elements are computed in."""
+    return np.dtype(np.float32) if format in ("f2", "q8", "q4") else np.dtype(format)
+
+
+class _LanesType(types.Dummy):
+    def __init__(self, format: str, n: int) -> None:
+        self.format, self.n = format, n
+        super().__init__(f"Lanes({format},{n})")
+
+
+class _VectorType(types.Type):
+    """The value of some lanes."""
+
+    def __init__(self, code: str, n: int) -> None:
+        self.code, self.n = code, n
+        super().__init__(f"Vector({code},{n})")
+
+
+register_model(_LanesType)(models.OpaqueModel)
+
+
+@register_model(_VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, fe_type: Any) -> None:
+        element = _element(fe_type.code)
+        parts = [ir.VectorType(element, k) for _, k in _pieces(fe_type)]
+        super().__init__(manager, fe_type, ir.LiteralStructType(parts))
+
+
+@numba.extending.unbox(_LanesType)
+def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
+    return numba.extending.NativeValue(c.context.get_dummy_value())
+
+
+def _vector_of(lanes: _LanesType) -> _VectorType:
+    return _VectorType(computed_dtype(lanes.format).str[1:], lanes.n)
+
+
+def _element(code: str) -> ir.Type:
+    if code == "f2":
+        return ir.IntType(16)
+    if code in ("f4", "f8"):
+        return ir.FloatType() if code == "f4" else ir.DoubleType()
+    return ir.IntType(8 * int(code[1:]))
+
+
+def _pieces(vector: _VectorType) -> list[tuple[int, int]]:
+    """(first element, number of elements) of each machine vector."""
+    out, at, width = [], 0, _REGISTER // int(vector.code[1:])
+    while at < vector.n:
+        while width > vector.n - at:
+            width //= 2
+        out.append((at, width))
+        at += width
+    return out
+
+
+def _either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place."""
+    return lambda typed: plain if vars(config)["DISABLE_JIT"] else intrinsic(typed)
+
+
+def _bytes_at(address: int, count: int) -> np.ndarray:
+    return np.frombuffer((ctypes.c_char * count).from_address(int(address)), np.uint8)
+
+
+def _plain_load(lanes: Lanes, address: int, column: int, dim: int) -> np.ndarray:
+    if lanes.format not in ("q8", "q4"):
+        dtype = np.dtype(lanes.format)
+        data = _bytes_at(address + column * dtype.itemsize, lanes.n * dtype.itemsize)
+        return data.view(dtype).astype(computed_dtype(lanes.format))
+    width = dim if lanes.format == "q8" else dim // 2
+    codes, numbers = _bytes_at(address, width), _bytes_at(address + width, 8).view(np.float32)
+    if lanes.format == "q4":
+        codes = np.stack([codes & 15, codes >> 4], axis=1).reshape(-1)
+    return codes[column : column + lanes.n].astype(np.float32) * numbers[0] + numbers[1]
+
+
+@_either(_plain_load)
+def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any:
+    """Elements [column, column + n) of the row at an address; `dim` is the length of the row."""
+    vector = _vector_of(lanes)
+    integer = ir.IntType(64)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, column, dim = (
+            context.cast(builder, x, t, types.int64) for x, t in zip(args[1:], signature.args[1:], strict=True)
+        )
+        out = ir.Constant(context.get_value_type(vector), ir.Undefined)
+        scale = bias = None
+        if lanes.format[0] == "q":
+            end = builder.add(address, dim if lanes.format == "q8" else builder.lshr(dim, integer(1)))
+            scale = _read(builder, end, ir.FloatType())
+            bias = _read(builder, builder.add(end, integer(4)), ir.FloatType())
+        for index, (at, k) in enumerate(_pieces(vector)):
+            first = builder.add(column, integer(at))
+            if lanes.format == "q8":
+                codes = _read(builder, builder.add(address, first), ir.VectorType(ir.IntType(8), k))
+            elif lanes.format == "q4":
+                codes = _nibbles(builder, address, first, k)
+            else:
+                offset = builder.mul(first, integer(int(lanes.format[1:])))
+                codes = _read(builder, builder.add(address, offset), ir.VectorType(_element(lanes.format), k))
+            if lanes.format == "f2":
+                codes = _from_half(builder, codes, k)
+            elif scale is not None:
+                codes = builder.uitofp(codes, ir.VectorType(ir.FloatType(), k))
+                codes = builder.fadd(builder.fmul(codes, _spread(builder, scale, k)), _spread(builder, bias, k))
+            out = builder.insert_value(out, codes, index)
+        return out
+
+    return vector(lanes, address, column, dim), codegen
+
+
+def _read(builder: Any, address: Any, kind: ir.Type) -> Any:
+    out = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    out.align = 1
+    return out
+
+
+def _spread(builder: Any, scalar: Any, k: int) -> Any:
+    one = ir.VectorType(scalar.type, 1)
+    lone = builder.insert_element(ir.Constant(one, ir.Undefined), scalar, ir.IntType(32)(0))
+    zero = ir.Constant(ir.VectorType(ir.IntType(32), k), None)
+    return builder.shuffle_vector(lone, ir.Constant(one, ir.Undefined), zero)
+
+
+def _constant(value: int, bits: int, k: int) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(bits), k), [value] * k)
+
+
+def _nibbles(builder: Any, address: Any, first: Any, k: int) -> Any:
+    """k codes of 4 bits from an even element on, or one from any."""
+    integer, byte = ir.IntType(64), ir.IntType(8)
+    place = builder.add(address, builder.lshr(first, integer(1)))
+    if k == 1:
+        shift = builder.trunc(builder.shl(builder.and_(first, integer(1)), integer(2)), byte)
+        code = builder.and_(builder.lshr(_read(builder, place, byte), shift), byte(15))
+        return _spread(builder, code, 1)
+    pairs = _read(builder, place, ir.VectorType(byte, k // 2))
+    low = builder.and_(pairs, _constant(15, 8, k // 2))
+    high = builder.lshr(pairs, _constant(4, 8, k // 2))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), k), [j // 2 + (j % 2) * (k // 2) for j in range(k)])
+    return builder.shuffle_vector(low, high, order)
+
+
+def _from_half(builder: Any, bits: Any, k: int) -> Any:
+    """float16 as float32, in integer arithmetic, so that no machine lacks it: the exponent is moved by a product."""
+    wide, real = ir.VectorType(ir.IntType(32), k), ir.VectorType(ir.FloatType(), k)
+    word = builder.zext(bits, wide)
+    rest = builder.shl(builder.and_(word, _constant(0x7FFF, 32, k)), _constant(13, 32, k))
+    scaled = builder.fmul(builder.bitcast(rest, real), builder.bitcast(_constant(0x77800000, 32, k), real))  # 2^112
+    whole = builder.icmp_unsigned(">=", rest, _constant(0x0F800000, 32, k))  # infinity or NaN
+    special = builder.or_(rest, _constant(0x7F800000, 32, k))
+    magnitude = builder.select(whole, special, builder.bitcast(scaled, wide))
+    sign = builder.shl(builder.and_(word, _constant(0x8000, 32, k)), _constant(16, 32, k))
+    return builder.bitcast(builder.or_(magnitude, sign), real)
+
+
+@_either(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
+def zeros(typingctx: Any, lanes: Any) -> Any:
+    """No rows added up."""
+    vector = _vector_of(lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(context.get_value_type(vector), None)
+
+    return vector(lanes), codegen
+
+
+@_either(lambda lanes: lanes.n)
+def width(typingctx: Any, lanes: Any) -> Any:
+    """How many elements the lanes are."""
+    return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
+
+
+def _by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
+    """Code that combines the machine vectors of the first operands, one piece after the other."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        out = ir.Constant(context.get_value_type(vector), ir.Undefined)
+        rest = list(args[operands:])
+        if rest:  # a factor, in the dtype of the elements
+            rest = [context.cast(builder, rest[0], signature.args[operands], _scalar(vector))]
+        for index, (_, k) in enumerate(_pieces(vector)):
+            parts = [builder.extract_value(x, index) for x in args[:operands]]
+            out = builder.insert_value(out, combine(builder, k, [*parts, *rest]), index)
+        return out
+
+    return codegen
+
+
+def _scalar(vector: Any) -> Any:
+    return numba.from_dtype(np.dtype(vector.code))
+
+
+def _plain_add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return x + y
+
+
+@_either(_plain_add)
+def add(typingctx: Any, x: Any, y: Any) -> Any:
+    """x + y"""
+
+    def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+        return builder.fadd(*parts) if x.code[0] == "f" else builder.add(*parts)
+
+    return x(x, y), _by_pieces(x, combine, 2)
+
+
+def _plain_scaled(x: np.ndarray, factor: Any) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return x * x.dtype.type(factor)
+
+
+@_either(_plain_scaled)
+def scaled(typingctx: Any, x: Any, factor: Any) -> Any:
+    """x * factor, the factor rounded to the dtype of x."""
+
+    def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+        value, factor = parts
+        return (builder.fmul if x.code[0] == "f" else builder.mul)(value, _spread(builder, factor, k))
+
+    return x(x, factor), _by_pieces(x, combine, 1)
+
+
+def _extremum(sign: str) -> Callable[..., Any]:
+    def typed(typingctx: Any, x: Any, y: Any) -> Any:
+        def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+            old, new = parts
+            if x.code[0] == "f":
+                better = builder.or_(builder.fcmp_ordered(sign, new, old), builder.fcmp_unordered("uno", new, new))
+            else:
+                compare = builder.icmp_signed if x.code[0] == "i" else builder.icmp_unsigned
+                better = compare(sign, new, old)
+            return builder.select(better, new, old)
+
+        return x(x, y), _by_pieces(x, combine, 2)
+
+    return typed
+
+
+# The greater, or the lesser, of each element; NaN where either is.
+greater = _either(lambda x, y: np.where((y > x) | (y != y), y, x))(_extremum(">"))
+lesser = _either(lambda x, y: np.where((y < x) | (y != y), y, x))(_extremum("<"))
+
+
+def _plain_store(out: np.ndarray, row: int, column: int, x: np.ndarray) -> None:
+    out[row, column : column + len(x)] = x
+
+
+@_either(_plain_store)
+def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
+    """out[row, column : column + n] = x, for a matrix of the dtype of x with contiguous rows."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        row, column = (context.cast(builder, args[i], signature.args[i], types.intp) for i in (1, 2))
+        offset = builder.mul(row, cgutils.unpack_tuple(builder, array.strides, 2)[0])
+        first = builder.gep(builder.bitcast(array.data, ir.IntType(8).as_pointer()), [offset])
+        first = builder.gep(builder.bitcast(first, array.data.type), [column])
+        for index, (at, k) in enumerate(_pieces(x)):
+            place = builder.gep(first, [ir.IntType(64)(at)])
+            kind = ir.VectorType(_element(x.code), k).as_pointer()
+            builder.store(builder.extract_value(args[3], index), builder.bitcast(place, kind)).align = 1
+        return context.get_dummy_value()
+
+    return types.none(out, row, column, x), codegen
+
+
+def _plain_put(address: int, column: int, x: np.ndarray) -> None:
+    ctypes.memmove(int(address) + column * x.itemsize, x.tobytes(), x.nbytes)
+
+
+@_either(_plain_put)
+def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+    """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        integer = ir.IntType(64)
+        address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (0, 1))
+        size = integer(int(x.code[1:]))
+        for index, (at, k) in enumerate(_pieces(x)):
+            place = builder.add(address, builder.mul(builder.add(column, integer(at)), size))
+            pointer = builder.inttoptr(place, ir.VectorType(_element(x.code), k).as_pointer())
+            builder.store(builder.extract_value(args[2], index), pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.none(address, column, x), codegen
+
+
+@_either(lambda lanes, address, column: None)
+def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
+    """Ask for elements of a row that is to be read soon; the address need not be valid."""
+    bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        integer, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
+        address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
+        start = builder.add(address, builder.lshr(builder.mul(column, integer(bits)), integer(3)))
+        kind = ir.FunctionType(ir.VoidType(), [pointer, *[ir.IntType(32)] * 3])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        for line in range(0, max(1, lanes.n * bits // 8), 64):
+            place = builder.inttoptr(builder.add(start, integer(line)), pointer)
+            builder.call(function, [place, *map(ir.IntType(32), (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.none(lanes, address, column), codegen

@@ -1,0 +1,139 @@
+"""The same numbers as `torch.nn.functional.embedding_bag`, gradients and errors included, where torch is installed."""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+torch = pytest.importorskip("torch")
+functional = torch.nn.functional
+
+RANDOM = np.random.default_rng(14)
+DTYPES = {np.float16: 5e-3, np.float32: 1e-5, np.float64: 1e-12}
+
+
+def problem(dtype=np.float64, rows=7, dim=5, lengths=(3, 0, 4, 1, 0)):
+    offsets = np.cumsum([0, *lengths])
+    return RANDOM.standard_normal((rows, dim)).astype(dtype), RANDOM.integers(0, rows, offsets[-1]), offsets
+
+
+@pytest.mark.parametrize("dim", [1, 8, 17, 64, 130])
+@pytest.mark.parametrize("closed", [False, True])
+@pytest.mark.parametrize("id_dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_s1_02_to_s1_07_values(dtype, mode, id_dtype, closed, dim):
+    table, ids, offsets = problem(dtype, dim=dim)
+    offsets = offsets if closed else offsets[:-1]
+    ids, offsets = ids.astype(id_dtype), offsets.astype(id_dtype)
+    found = ab.embedding_bag(ids, table, offsets, mode=mode, include_last_offset=closed)
+    expected = functional.embedding_bag(
+        *map(torch.from_numpy, (ids, table, offsets)), mode=mode, include_last_offset=closed
+    )
+    np.testing.assert_allclose(found, expected.numpy(), rtol=DTYPES[dtype], atol=DTYPES[dtype])
+    assert found.dtype == dtype
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("padding", [None, 2, -1])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_s1_05_s1_10_gradients(mode, padding, weighted):
+    if mode != "sum" and weighted:
+        pytest.skip("torch has none")
+    table, ids, offsets = problem()
+    weights = RANDOM.standard_normal(len(ids)) if weighted else None
+    ct = RANDOM.standard_normal((5, 5))
+    options = {"mode": mode, "padding_idx": padding, "include_last_offset": True}
+    their_table = torch.from_numpy(table).requires_grad_()
+    their_weights = torch.from_numpy(weights).requires_grad_() if weighted else None
+    theirs = functional.embedding_bag(
+        torch.from_numpy(ids), their_table, torch.from_numpy(offsets), per_sample_weights=their_weights, **options
+    )
+    (theirs * torch.from_numpy(ct)).sum().backward()
+
+    def loss(table, weights):
+        return (ab.embedding_bag(ids, table, offsets, per_sample_weights=weights, **options) * ct).sum()
+
+    np.testing.assert_allclose(
+        ab.embedding_bag(ids, table, offsets, per_sample_weights=weights, **options),
+        theirs.detach().numpy(),
+        atol=1e-12,
+    )
+    found = ab.grad(loss)(ab.EmbeddingTable(table), weights)
+    np.testing.assert_allclose(found.to_dense(), their_table.grad.numpy(), atol=1e-12)
+    if weighted:
+        np.testing.assert_allclose(ab.grad(loss, 1)(table, weights), their_weights.grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("padding", [None, 2])
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_the_gradient_divided_by_frequency(mode, padding):
+    """As `functional.embedding` has it; torch's own bag divides some rows by the count of another id."""
+    table, ids, offsets = problem()
+    ct = RANDOM.standard_normal((5, 5))
+    theirs = torch.from_numpy(table).requires_grad_()
+    rows = functional.embedding(torch.from_numpy(ids), theirs, padding_idx=padding, scale_grad_by_freq=True)
+    bag_of = np.repeat(np.arange(5), np.diff(offsets))
+    kept = ids != (-1 if padding is None else padding)
+    counts = np.maximum(np.bincount(bag_of[kept], minlength=5), 1) if mode == "mean" else np.ones(5)
+    (rows * torch.from_numpy(ct[bag_of] / counts[bag_of, None])).sum().backward()
+
+    def loss(table):
+        out = ab.embedding_bag(ids, table, offsets[:-1], None, 2.0, True, mode, padding_idx=padding)
+        return (out * ct).sum()
+
+    np.testing.assert_allclose(ab.grad(loss)(table), theirs.grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("norm_type", [1.0, 2.0])
+def test_max_norm_in_place(norm_type):
+    table, ids, offsets = problem(np.float32)
+    theirs = torch.from_numpy(table.copy())
+    options = {"mode": "sum", "max_norm": 1.5, "norm_type": norm_type, "include_last_offset": True, "padding_idx": 3}
+    expected = functional.embedding_bag(torch.from_numpy(ids), theirs, torch.from_numpy(offsets), **options)
+    np.testing.assert_allclose(ab.embedding_bag(ids, table, offsets, **options), expected.numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(table, theirs.numpy(), rtol=1e-6)
+
+
+def test_positional_arguments_and_two_dimensions():
+    table, ids, _ = problem(np.float32)
+    rows = ids.reshape(2, 4)
+    expected = functional.embedding_bag(torch.from_numpy(rows), torch.from_numpy(table))
+    np.testing.assert_allclose(ab.embedding_bag(rows, table), expected.numpy(), rtol=1e-6)
+    arguments = (None, 2.0, False, "sum", False)
+    weights = RANDOM.standard_normal(rows.shape).astype(np.float32)
+    expected = functional.embedding_bag(
+        *map(torch.from_numpy, (rows, table)), None, *arguments, torch.from_numpy(weights)
+    )
+    np.testing.assert_allclose(ab.embedding_bag(rows, table, None, *arguments, weights), expected.numpy(), rtol=1e-4)
+
+
+T = np.ones((4, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("ids", "offsets", "options"),
+    [
+        ([[0, 1]], [0], {}),
+        ([0, 1], None, {}),
+        ([0, 1], [[0]], {}),
+        ([0, 1], [1], {}),
+        ([0, 1], [0, 3], {}),
+        ([0, 4], [0], {}),
+        ([0, -1], [0], {}),
+        ([[[0]]], None, {}),
+        ([0], [0], {"mode": "median"}),
+        ([0], [0], {"mode": "max", "scale_grad_by_freq": True}),
+        ([0], [0], {"mode": "max", "per_sample_weights": np.ones(1, np.float32)}),
+        ([0, 1], [0], {"mode": "sum", "per_sample_weights": np.ones(1, np.float32)}),
+        ([0], [0], {"padding_idx": 4}),
+    ],
+)
+def test_what_torch_refuses_is_refused(ids, offsets, options):
+    theirs = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+    with pytest.raises((ValueError, RuntimeError, AssertionError, IndexError)):
+        functional.embedding_bag(
+            torch.tensor(ids), torch.from_numpy(T), None if offsets is None else torch.tensor(offsets), **theirs
+        )
+    with pytest.raises((ValueError, IndexError, TypeError), match=r"\w"):
+        ab.embedding_bag(ids, T, offsets, **options)

@@ -1,0 +1,125 @@
+"""Rows in vector registers against NumPy: every format, widths that fit and that do not, nothing written beside."""
+
+import numpy as np
+import pytest
+
+from autobatch.kernels import pooling
+from autobatch.kernels.vectors import FORMATS, Lanes, computed_dtype
+from tests import naive
+
+RANDOM = np.random.default_rng(3)
+NUMPYS = [name for name in FORMATS if name[0] != "q"]
+
+
+def matrix(format, rows, dim):
+    dtype = np.dtype(format)
+    if dtype.kind == "f":
+        return RANDOM.standard_normal((rows, dim)).astype(dtype)
+    low = 0 if dtype.kind == "u" else -50
+    return RANDOM.integers(low, 50, (rows, dim)).astype(dtype)
+
+
+def place(table):
+    return (table.__array_interface__["data"][0], table.strides[0])
+
+
+def guarded(bags, dim, dtype):
+    """An output in the middle of a larger array, and the larger array."""
+    whole = np.full((bags + 2, dim + 6), 77, dtype)
+    return whole[1:-1, 3 : 3 + dim], whole
+
+
+def untouched(whole):
+    edges = whole.copy()
+    edges[1:-1, 3:-3] = 77
+    return (edges == 77).all()
+
+
+@pytest.mark.parametrize("ids_dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 5, 1, 0]])
+@pytest.mark.parametrize("ahead", [None, 4])
+def test_s1_02_s1_13_bags_of_any_lengths(lengths, ids_dtype, ahead):
+    table, offsets = matrix("f4", 6, 9), np.cumsum([0, *lengths]).astype(ids_dtype)
+    ids = RANDOM.integers(0, 6, offsets[-1]).astype(ids_dtype)
+    for kernel, mode in ((pooling.pool_max, "max"), (pooling.pool_min, "min")):
+        out, whole = guarded(len(lengths), 9, np.float32)
+        kernel(place(table), ids, offsets, out, (0, len(lengths)), 9, ahead, Lanes("f4", 8))
+        np.testing.assert_array_equal(out, naive.bags(table, ids, offsets, mode))
+        assert untouched(whole)
+    out, whole = guarded(len(lengths), 9, np.float32)
+    pooling.pool_sum(place(table), ids, offsets, None, None, out, (0, len(lengths)), 9, ahead, Lanes("f4", 8))
+    np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sum"), rtol=1e-5, atol=1e-6)
+    assert untouched(whole)
+
+
+@pytest.mark.parametrize(
+    ("format", "dim", "n"),
+    [*((format, 21, 16) for format in NUMPYS), ("f4", 1, 1), ("f4", 3, 2), ("f2", 8, 8), ("f8", 37, 37)],
+)
+def test_s1_04_every_format(format, dim, n):
+    table, ids, offsets = matrix(format, 5, dim), np.array([4, 0, 0, 2]), np.array([0, 1, 4])
+    real = computed_dtype(format)
+    out = np.empty((2, dim), real)
+    pooling.pool_sum(place(table), ids, offsets, None, None, out, (0, 2), dim, None, Lanes(format, n))
+    expected = np.stack([table[4].astype(real), table[0].astype(real) + table[0].astype(real) + table[2].astype(real)])
+    np.testing.assert_array_equal(out, expected)
+    pooling.pool_max(place(table), ids, offsets, out, (0, 2), dim, None, Lanes(format, n))
+    np.testing.assert_array_equal(out, [table[4], table[[0, 2]].max(0)])
+
+
+def test_every_float16():
+    table = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64)
+    out = np.empty(table.shape, np.float32)
+    pooling.unpack_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, Lanes("f2", 64))
+    np.testing.assert_array_equal(out, table.astype(np.float32))
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("n", [1, 2, 8, 12])
+def test_s1_15_codes_with_a_scale_and_a_bias(bits, n):
+    dim = 12
+    codes = RANDOM.integers(0, 1 << bits, (3, dim)).astype(np.uint8)
+    numbers = RANDOM.standard_normal((3, 2)).astype(np.float32)
+    packed = codes if bits == 8 else codes[:, ::2] | codes[:, 1::2] << 4
+    packed = np.concatenate([packed, numbers.view(np.uint8)], axis=1)
+    out = np.empty((4, dim), np.float32)
+    ids = np.array([2, 0, 1, 2])
+    pooling.unpack_rows(place(packed), ids, out, (0, 4), dim, 2, Lanes(f"q{bits}", n))
+    np.testing.assert_array_equal(out, (codes.astype(np.float32) * numbers[:, :1] + numbers[:, 1:])[ids])
+
+
+def test_weights_scales_and_parts():
+    table, ids, offsets = matrix("f8", 5, 6), np.array([4, 0, 0, 2, 1]), np.array([0, 2, 2, 5])
+    weights, scales = RANDOM.standard_normal(5), np.array([0.5, 1.0, 2.0])
+    out, whole = guarded(3, 6, np.float64)
+    for bags in ((0, 1), (1, 3)):
+        pooling.pool_sum(place(table), ids, offsets, weights, scales, out, bags, 6, None, Lanes("f8", 4))
+    np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sum", weights) * scales[:, None], atol=1e-12)
+    assert untouched(whole)
+
+
+def test_all_reductions_in_one_pass():
+    table = matrix("f4", 6, 10)
+    table[1, 3] = np.nan
+    ids, offsets = np.array([1, 4, 4, 0, 5]), np.array([0, 2, 2, 5])
+    outs = [np.empty((3, 10), np.float32) for _ in range(3)]
+    pooling.pool_all(place(table), ids, offsets, *outs, (0, 3), 10, 4, Lanes("f4", 8))
+    for out, mode in zip(outs, ("sum", "max", "min"), strict=True):
+        np.testing.assert_allclose(out, naive.bags(table, ids, offsets, mode), rtol=1e-6)
+
+
+def test_rows_are_put_where_they_belong():
+    whole = np.zeros((6, 9), np.float32)
+    rows, lanes = matrix("f4", 3, 5), Lanes("u1", 16)
+    table = whole[::2, 2:7]
+    pooling.put_rows(place(table), np.array([2, 0, 2]), place(rows), 20, lanes)
+    np.testing.assert_array_equal(table, [rows[1], np.zeros(5), rows[2]])
+    assert np.count_nonzero(whole) == 10
+
+
+def test_addresses_for_ids():
+    rows = [np.full(3, i, np.float64) for i in range(4)]
+    addresses = np.array([row.__array_interface__["data"][0] for row in rows])[[3, 1, 1]]
+    out = np.empty((1, 3))
+    pooling.pool_sum((0, 1), addresses, np.array([0, 3]), None, None, out, (0, 1), 3, None, Lanes("f8", 2))
+    np.testing.assert_array_equal(out, [[5.0] * 3])
