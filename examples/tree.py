@@ -1,6 +1,7 @@
 """A child-sum Tree-LSTM over the syntax tree of one function, by plain recursion, beside a bag.
 
-The states are those of Tai et al. 2015, equations 2-8. Wide and deep (Cheng et al. 2016): the scores of the bag of words, and those of the root's state, added up.
+The states are those of Tai et al. 2015, equations 2-8. Wide and deep (Cheng et al. 2016): the scores of the bag of
+words, and those of the root's state, added up.
 """
 
 from typing import Any
