@@ -69,11 +69,11 @@ SEQUENCE = Model(
     sequence.logits,
     sequence.loss,
     inputs=lambda example: (example.tokens, example.words),
-    batch_size=64,
-    epochs=14,
-    lr=1e-2,
+    batch_size=128,
+    epochs=6,
+    lr=2e-2,
     target=20,
-    dropout=0.25,
+    dropout=0.5,
 )
 TREE = Model(
     "Tree-LSTM",
@@ -82,11 +82,11 @@ TREE = Model(
     tree.logits,
     tree.loss,
     inputs=lambda example: (example.tree, example.words),
-    batch_size=64,
-    epochs=8,
-    lr=6e-3,
+    batch_size=128,
+    epochs=5,
+    lr=2e-2,
     target=5,
-    dropout=0.25,
+    dropout=0.5,
 )
 MODELS = (BAG, SEQUENCE, TREE)
 
