@@ -15,7 +15,7 @@ from examples.task import Node
 __all__ = ["init", "logits", "loss"]
 
 
-def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 24) -> dict[str, Any]:
+def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64) -> dict[str, Any]:
     def weights(*shape: int) -> np.ndarray:
         return rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32)
 
