@@ -1,4 +1,4 @@
-"""A bag of words: one function's words, each looked up, added up over √n, and one linear layer."""
+"""A bag of words: one function's tokens and pairs, each looked up, added up over √n, and one linear layer."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64
 
 
 def logits(words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
-    """(n,) ids of one function's words, in any order -> one score per label."""
+    """(n,) ids of one function's tokens and pairs, in any order -> one score per label."""
     return params["emb"][words].sum(0) / np.sqrt(len(words), dtype=np.float32) @ params["w"] + params["b"]
 
 

@@ -1,15 +1,19 @@
-"""A bidirectional GRU over the tokens of one function (Cho et al. 2014), the states of all tokens max-pooled."""
+"""A bidirectional GRU over the tokens of one function (Cho et al. 2014), its states max-pooled, beside a bag.
+
+Wide and deep (Cheng et al. 2016): the scores of the bag of words, and those of the states, added up.
+"""
 
 from typing import Any
 
 import numpy as np
 
 import autobatch as ab
+from examples import bag
 
 __all__ = ["init", "logits", "loss"]
 
 
-def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 48) -> dict[str, Any]:
+def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 24) -> dict[str, Any]:
     def weights(*shape: int) -> np.ndarray:
         return rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32)
 
@@ -21,7 +25,7 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 48
         "forward": direction(),
         "backward": direction(),
         "w": weights(2 * size, num_labels),
-        "b": np.zeros(num_labels, np.float32),
+        "bag": bag.init(rng, num_ids, num_labels),
     }
 
 
@@ -39,13 +43,13 @@ def gru(xs: np.ndarray, p: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack(states).max(0)
 
 
-def logits(tokens: np.ndarray, params: dict[str, Any]) -> np.ndarray:
-    """(t,) ids of one function's tokens, in order -> one score per label."""
-    xs = params["emb"][tokens]
+def logits(tokens: np.ndarray, words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+    """(t, 2) ids of one function's tokens and of their pairs, in order, and of its bag -> one score per label."""
+    xs = params["emb"][tokens].sum(1)
     both = np.concatenate([gru(xs, params["forward"]), gru(xs[::-1], params["backward"])])
-    return both @ params["w"] + params["b"]
+    return both @ params["w"] + bag.logits(words, params["bag"])
 
 
 @ab.batch
-def loss(tokens: np.ndarray, label: int, params: dict[str, Any]) -> np.ndarray:
-    return ab.nn.cross_entropy(logits(tokens, params), label)
+def loss(tokens: np.ndarray, words: np.ndarray, label: int, params: dict[str, Any]) -> np.ndarray:
+    return ab.nn.cross_entropy(logits(tokens, words, params), label)

@@ -9,16 +9,14 @@ From the functions of a folder:
    their token trigrams, the first stays.
 4. The labels are the most frequent first words of what is left.
 5. Files, never functions, are held out, chosen at random so that each label has about its share.
-6. The vocabularies are made of the training files alone: what occurs thrice (words) or twice (symbols). The rest is
-   `<unknown>`, id 0.
+6. The vocabulary is made of the training files alone: what occurs thrice. The rest is `<unknown>`, id 0.
 
-The words of a body are the distinct words of its names, its keywords, and the distinct pairs of two that follow each
-other, as in fastText. Long bodies are cut: to the first `MAX_WORDS` words, `MAX_TOKENS` tokens and `MAX_NODES` nodes
-in pre-order.
+All three views are of tokens, a name as its words, and of pairs of them, as in fastText: a sequence and a bag hold each
+token and its pair with the one before; a node of a tree its own words and their pairs with the node above. Long bodies
+are cut: to the first `MAX_TOKENS` tokens, `MAX_WORDS` distinct tokens and pairs, and `MAX_NODES` nodes in pre-order.
 """
 
 import itertools
-import keyword
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -45,15 +43,16 @@ MIN_NAMES = 3
 MAX_WORDS = 200
 MAX_TOKENS = 100
 MAX_NODES = 100
+MIN_COUNT = 3
 UNKNOWN = "<unknown>"
-_KEYWORDS = frozenset(f"<{word}>" for word in keyword.kwlist)
 
 
 class Node:
     """A node of a syntax tree: what it is, and its children.
 
     Attributes:
-        ids: (n,) int64, n >= 1: the words of a name, or the one symbol of anything else.
+        ids: (n,) int64, n >= 1: the words of a name, or the one symbol of anything else; and the pairs of these with
+            the symbol of the node above.
         children: the nodes below it.
     """
 
@@ -73,9 +72,9 @@ class Example:
 
     Attributes:
         label: index of the first word of its name in `Task.labels`.
-        words: (n,) int64, n >= 1: indices in `Task.words`, in no particular order; unknown ones only if all are.
-        tokens: (t,) int64, t >= 1: its tokens, a name as its words; indices in `Task.symbols`.
-        tree: its syntax tree; ids as in `tokens`.
+        words: (n,) int64, n >= 1: its distinct tokens and pairs, in no particular order; unknown ones only if all are.
+        tokens: (t, 2) int64, t >= 1: each token, and its pair with the one before.
+        tree: its syntax tree.
         function: where it came from.
     """
 
@@ -92,13 +91,11 @@ class Task:
 
     Attributes:
         labels: the first words to tell apart, most frequent first.
-        words: the vocabulary of the bags, words and pairs of words; `words[0]` is `UNKNOWN`.
-        symbols: the vocabulary of the sequences and trees; `symbols[0]` is `UNKNOWN`.
+        symbols: the vocabulary that every id of an example indexes; `symbols[0]` is `UNKNOWN`.
         read: how many functions were read; `kept` after near-duplicates and tiny bodies were dropped.
     """
 
     labels: tuple[str, ...]
-    words: tuple[str, ...]
     symbols: tuple[str, ...]
     train: list[Example]
     held_out: list[Example]
@@ -111,7 +108,14 @@ class Task:
         return sum(example.label == answer for example in self.held_out) / len(self.held_out)
 
 
-def load(folder: str | Path | None = None, *, num_labels: int = 20, held_out: float = 0.2, seed: int = 0) -> Task:
+def load(
+    folder: str | Path | None = None,
+    *,
+    num_labels: int = 20,
+    held_out: float = 0.2,
+    seed: int = 0,
+    validation: int | None = None,
+) -> Task:
     """The task on the functions of a folder; by default, the standard library of this Python.
 
     Args:
@@ -119,6 +123,8 @@ def load(folder: str | Path | None = None, *, num_labels: int = 20, held_out: fl
         num_labels: how many first words, at most.
         held_out: the share of the examples that is held out.
         seed: of the choice of held-out files.
+        validation: the seed of a second choice, among the training files. The files of the first choice are then left
+            out, and those of the second take their place: to compare models without a look at the first.
 
     Raises:
         FileNotFoundError: no such folder.
@@ -133,25 +139,27 @@ def load(folder: str | Path | None = None, *, num_labels: int = 20, held_out: fl
     labels = tuple(sorted(counts, key=lambda word: (-counts[word], word))[:num_labels])
     chosen = [function for function in kept if function.word in labels]
     train, held = _split(chosen, labels, held_out, seed)
+    if validation is not None:
+        train, held = _split(train, labels, held_out, validation)
     if len({function.word for function in train}) < 2 or not held:
         raise ValueError(
             f"{root} holds {len(chosen)} usable functions of {len(labels)} first words in "
             f"{len({function.file for function in chosen})} files; at least two first words in training files, and "
             "one more file to hold out, are needed: give a folder with more functions"
         )
-    words, symbols = _vocabularies(train)
-    number, word_ids, symbol_ids = ({key: i for i, key in enumerate(keys)} for keys in (labels, words, symbols))
+    symbols = _vocabulary(train)
+    number, ids = ({key: i for i, key in enumerate(keys)} for keys in (labels, symbols))
 
     def example(function: SourceFunction) -> Example:
         return Example(
             number[function.word],
-            np.array([i for word in _words(function) if (i := word_ids.get(word))][:MAX_WORDS] or [0], np.int64),
-            _lookup(_flat(function.tokens)[:MAX_TOKENS], symbol_ids),
-            _node(function.tree, symbol_ids),
+            np.array([i for word in _words(function) if (i := ids.get(word))][:MAX_WORDS] or [0], np.int64),
+            np.stack([_lookup(part[:MAX_TOKENS], ids) for part in _tokens(function)], axis=1),
+            _node(function.tree, ids),
             function,
         )
 
-    return Task(labels, words, symbols, [example(f) for f in train], [example(f) for f in held], read, len(kept))
+    return Task(labels, symbols, [example(f) for f in train], [example(f) for f in held], read, len(kept))
 
 
 def _read(root: Path, num_words: int) -> tuple[int, list[SourceFunction]]:
@@ -208,25 +216,31 @@ def _split(
     return [f for f in functions if f.file not in held], [f for f in functions if f.file in held]
 
 
-def _vocabularies(functions: list[SourceFunction]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    words: Counter[str] = Counter()
-    symbols: Counter[str] = Counter()
+def _vocabulary(functions: list[SourceFunction]) -> tuple[str, ...]:
+    counts: Counter[str] = Counter()
     for function in functions:
-        words.update(_words(function))
-        symbols.update(_flat(function.tokens))
-        symbols.update(_flat(symbol for symbol, _ in _preorder(function.tree)))
-    del symbols[UNKNOWN]
-    return _at_least(3, words), _at_least(2, symbols)
+        for part in _tokens(function):
+            counts.update(part)
+        counts.update(key for tree, above in _preorder(function.tree) for key in _keys(tree, above))
+    del counts[UNKNOWN]
+    return (UNKNOWN, *sorted(key for key, count in counts.items() if count >= MIN_COUNT))
 
 
-def _at_least(times: int, counts: Counter[str]) -> tuple[str, ...]:
-    return (UNKNOWN, *sorted(key for key, count in counts.items() if count >= times))
+def _tokens(function: SourceFunction) -> tuple[list[str], list[str]]:
+    """The tokens of a body, a name as its words, and the pair of each with the one before."""
+    tokens = _flat(function.tokens)
+    return tokens, [f"{a} {b}" for a, b in itertools.pairwise(["", *tokens])]
 
 
 def _words(function: SourceFunction) -> list[str]:
-    """The distinct words and keywords of a body, then the distinct pairs of neighbours."""
-    words = _flat(token for token in function.tokens if token in _KEYWORDS or (token and isinstance(token, tuple)))
-    return list(dict.fromkeys((*words, *(f"{a} {b}" for a, b in itertools.pairwise(words)))))
+    """The distinct tokens of a body, then the distinct pairs."""
+    return list(dict.fromkeys(itertools.chain(*_tokens(function))))
+
+
+def _keys(tree: Tree, above: Symbol) -> list[str]:
+    """What a node is known by: its words, and their pairs with the symbol above."""
+    words = _flat([tree[0]])
+    return words + [f"{above} > {word}" for word in words]
 
 
 def _flat(symbols: Iterable[Symbol]) -> list[str]:
@@ -234,12 +248,13 @@ def _flat(symbols: Iterable[Symbol]) -> list[str]:
     return [part for symbol in symbols for part in ((symbol,) if isinstance(symbol, str) else symbol or (UNKNOWN,))]
 
 
-def _preorder(tree: Tree) -> Iterator[Tree]:
-    stack = [tree]
+def _preorder(tree: Tree) -> Iterator[tuple[Tree, Symbol]]:
+    """Every node, with the symbol of the node above it."""
+    stack: list[tuple[Tree, Symbol]] = [(tree, "")]
     while stack:
-        tree = stack.pop()
-        yield tree
-        stack.extend(reversed(tree[1]))
+        tree, above = stack.pop()
+        yield tree, above
+        stack.extend((child, tree[0]) for child in reversed(tree[1]))
 
 
 def _lookup(symbols: Iterable[str], ids: dict[str, int]) -> np.ndarray:
@@ -249,12 +264,12 @@ def _lookup(symbols: Iterable[str], ids: dict[str, int]) -> np.ndarray:
 def _node(tree: Tree, ids: dict[str, int]) -> Node:
     """The first `MAX_NODES` nodes of a tree in pre-order."""
     root = Node(_lookup((), ids), [])
-    stack = [(tree, root)]
+    stack: list[tuple[Tree, Symbol, Node]] = [(tree, "", root)]
     for _ in range(MAX_NODES):
         if not stack:
             break
-        (symbol, below), parent = stack.pop()
-        node = Node(_lookup(_flat([symbol]), ids), [])
+        below, above, parent = stack.pop()
+        node = Node(_lookup(_keys(below, above), ids), [])
         parent.children.append(node)
-        stack.extend((child, node) for child in reversed(below))
+        stack.extend((child, below[0], node) for child in reversed(below[1]))
     return root.children[0]

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 import autobatch as ab
 from examples import bag, sequence, tree
-from examples.task import Example, Task
+from examples.task import Example, Node, Task
 
 __all__ = ["BAG", "MODELS", "SEQUENCE", "TREE", "Model", "Speed", "accuracy", "fit", "measure_speed", "predict"]
 
@@ -28,12 +28,12 @@ class Model:
 
     Attributes:
         name: what people call it; `way`: how its examples are batched.
-        init: `init(rng, num_ids, num_labels) -> params`; `ids`: the vocabulary that its inputs index.
-        logits, loss: the user's functions of one example, `logits(x, params)` and `loss(x, label, params)`.
+        init: `init(rng, num_ids, num_labels) -> params`.
+        logits, loss: the user's functions of one example, `logits(*inputs, params)` and `loss(*inputs, label, params)`.
         inputs: the model's view of an example.
-        batch_size, epochs, lr: of training.
+        batch_size, epochs, lr: of training; chosen, as `dropout` was, on validation files (`load(validation=...)`).
         target: how many times faster than the loop batched training should be.
-        dropout: the share of words that are left out of a bag or sequence, anew in each epoch.
+        dropout: the share of words that are left out of an input, anew in each epoch.
     """
 
     name: str
@@ -41,13 +41,12 @@ class Model:
     init: Callable[..., Any]
     logits: Callable[..., Any]
     loss: Callable[..., Any]
-    inputs: Callable[[Example], Any]
-    ids: Callable[[Task], Sequence[str]]
+    inputs: Callable[[Example], tuple[Any, ...]]
     batch_size: int
     epochs: int
     lr: float
     target: float
-    dropout: float = 0.0
+    dropout: float
 
 
 BAG = Model(
@@ -56,13 +55,12 @@ BAG = Model(
     bag.init,
     bag.logits,
     bag.loss,
-    inputs=lambda example: example.words,
-    ids=lambda task: task.words,
+    inputs=lambda example: (example.words,),
     batch_size=512,
-    epochs=24,
-    lr=1e-2,
+    epochs=12,
+    lr=2e-2,
     target=20,
-    dropout=0.2,
+    dropout=0.4,
 )
 SEQUENCE = Model(
     "bidirectional GRU",
@@ -70,13 +68,12 @@ SEQUENCE = Model(
     sequence.init,
     sequence.logits,
     sequence.loss,
-    inputs=lambda example: example.tokens,
-    ids=lambda task: task.symbols,
-    batch_size=64,
-    epochs=14,
-    lr=1e-2,
+    inputs=lambda example: (example.tokens, example.words),
+    batch_size=128,
+    epochs=6,
+    lr=2e-2,
     target=20,
-    dropout=0.25,
+    dropout=0.5,
 )
 TREE = Model(
     "Tree-LSTM",
@@ -84,12 +81,12 @@ TREE = Model(
     tree.init,
     tree.logits,
     tree.loss,
-    inputs=lambda example: example.tree,
-    ids=lambda task: task.symbols,
-    batch_size=64,
-    epochs=8,
-    lr=6e-3,
+    inputs=lambda example: (example.tree, example.words),
+    batch_size=128,
+    epochs=5,
+    lr=2e-2,
     target=5,
+    dropout=0.5,
 )
 MODELS = (BAG, SEQUENCE, TREE)
 
@@ -97,14 +94,20 @@ MODELS = (BAG, SEQUENCE, TREE)
 def batched_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: Any) -> tuple[Any, Any]:
     """(mean loss, its gradient), all examples at once."""
     if model.way == "on the fly":
-        return ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(model.loss, xs, labels, params=p))))(params)
-    batch, targets = ab.MaskedBatch.from_examples(xs), ab.MaskedBatch(labels)
-    return ab.value_and_grad(lambda p: model.loss(batch, targets, p).data.mean())(params)
+        columns = list(zip(*xs, strict=True))
+        return ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(model.loss, *columns, labels, params=p))))(params)
+    batches = [*columns_of(xs), ab.MaskedBatch(labels)]
+    return ab.value_and_grad(lambda p: model.loss(*batches, p).data.mean())(params)
+
+
+def columns_of(xs: Sequence[tuple[np.ndarray, ...]]) -> list[ab.MaskedBatch]:
+    """One batch for each input of a model."""
+    return [ab.MaskedBatch.from_examples(column) for column in zip(*xs, strict=True)]
 
 
 def loop_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: Any) -> tuple[Any, Any]:
     """(mean loss, its gradient), one example at a time."""
-    gradient = ab.value_and_grad(lambda p, x, label: model.loss(x, label, p))
+    gradient = ab.value_and_grad(lambda p, x, label: model.loss(*x, label, p))
     total, grads = gradient(params, xs[0], labels[0])
     for x, label in zip(xs[1:], labels[1:], strict=True):
         value, more = gradient(params, x, label)
@@ -137,7 +140,7 @@ def scaled(grads: Any, factor: float) -> Any:
 def fit(model: Model, task: Task, *, seed: int = 0, epochs: int | None = None, quiet: bool = False) -> Any:
     """Parameters trained on the training files, with a progress bar."""
     rng = np.random.default_rng(seed)
-    params = model.init(rng, len(model.ids(task)), len(task.labels))
+    params = model.init(rng, len(task.symbols), len(task.labels))
     epochs = model.epochs if epochs is None else epochs
     optimizer = ab.optim.Adam(lr=model.lr)
     state = optimizer.init(params)
@@ -145,7 +148,7 @@ def fit(model: Model, task: Task, *, seed: int = 0, epochs: int | None = None, q
     with tqdm(total=epochs * len(task.train), desc=f"{model.name:>17}", unit=" functions", disable=quiet) as bar:
         for _ in range(epochs):
             for batch in batches(task.train, model, rng):
-                xs = [thinned(model.inputs(example), model.dropout, rng) for example in batch]
+                xs = [tuple(thinned(x, model.dropout, rng) for x in model.inputs(example)) for example in batch]
                 loss, grads = batched_step(model, xs, labels_of(batch), params)
                 optimizer = ab.optim.Adam(lr=model.lr * (1 - state["step"] / steps))
                 params, state = optimizer.update(params, grads, state)
@@ -166,9 +169,9 @@ def batches(examples: Sequence[Example], model: Model, rng: np.random.Generator)
 
 
 def thinned(x: Any, share: float, rng: np.random.Generator) -> Any:
-    """A bag or sequence without a random share of its ids; at least one stays."""
-    if not share:
-        return x
+    """A bag or sequence without a random share of its rows, a tree without that of each node's; at least one stays."""
+    if isinstance(x, Node):
+        return Node(thinned(x.ids, share, rng), [thinned(child, share, rng) for child in x.children])
     kept = x[rng.random(len(x)) >= share]
     return kept if len(kept) else x[:1]
 
@@ -179,8 +182,17 @@ def labels_of(examples: Sequence[Example]) -> np.ndarray:
 
 def predict(model: Model, examples: Sequence[Example], params: Any) -> np.ndarray:
     """The label with the highest score, for each example."""
-    scores = ab.map(model.logits, [model.inputs(example) for example in examples], params=params)
-    return np.array([int(score.argmax()) for score in scores])
+    by_size = sorted(range(len(examples)), key=lambda i: len(examples[i].tokens))
+    labels = np.zeros(len(examples), np.int64)
+    for start in range(0, len(by_size), model.batch_size):
+        chosen = by_size[start : start + model.batch_size]
+        xs = [model.inputs(examples[i]) for i in chosen]
+        if model.way == "on the fly":
+            scores = np.stack(ab.map(model.logits, *zip(*xs, strict=True), params=params))
+        else:
+            scores = ab.batch(model.logits)(*columns_of(xs), params).data
+        labels[chosen] = scores.argmax(1)
+    return labels
 
 
 def accuracy(model: Model, examples: Sequence[Example], params: Any) -> float:
@@ -209,7 +221,7 @@ def measure_speed(model: Model, task: Task, *, seconds: float = 4.0, seed: int =
         AssertionError: they differ.
     """
     rng = np.random.default_rng(seed)
-    params = model.init(rng, len(model.ids(task)), len(task.labels))
+    params = model.init(rng, len(task.symbols), len(task.labels))
     by_size = sorted(task.train, key=lambda example: len(example.tokens))
     middle = max(0, len(by_size) - model.batch_size) // 2
     chosen = by_size[middle : middle + model.batch_size]

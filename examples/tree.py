@@ -1,16 +1,21 @@
-"""A child-sum Tree-LSTM over the syntax tree of one function (Tai et al. 2015, equations 2-8), by plain recursion."""
+"""A child-sum Tree-LSTM over the syntax tree of one function, by plain recursion, beside a bag.
+
+The states are those of Tai et al. 2015, equations 2-8. Wide and deep (Cheng et al. 2016): the scores of the bag of
+words, and those of the root's state, added up.
+"""
 
 from typing import Any
 
 import numpy as np
 
 import autobatch as ab
+from examples import bag
 from examples.task import Node
 
 __all__ = ["init", "logits", "loss"]
 
 
-def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 128) -> dict[str, Any]:
+def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64) -> dict[str, Any]:
     def weights(*shape: int) -> np.ndarray:
         return rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32)
 
@@ -21,7 +26,7 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 12
         "u_forget": weights(size, size),
         "b": np.zeros(4 * size, np.float32),
         "w_out": weights(size, num_labels),
-        "b_out": np.zeros(num_labels, np.float32),
+        "bag": bag.init(rng, num_ids, num_labels),
     }
 
 
@@ -44,11 +49,11 @@ def total(parts: list[np.ndarray]) -> np.ndarray:
     return sum(parts[1:], parts[0])
 
 
-def logits(tree: Node, params: dict[str, Any]) -> np.ndarray:
-    """One function's syntax tree -> one score per label."""
+def logits(tree: Node, words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+    """One function's syntax tree, and the ids of its bag -> one score per label."""
     h, _ = tree_lstm(tree, params)
-    return h @ params["w_out"] + params["b_out"]
+    return h @ params["w_out"] + bag.logits(words, params["bag"])
 
 
-def loss(tree: Node, label: int, params: dict[str, Any]) -> np.ndarray:
-    return ab.nn.cross_entropy(logits(tree, params), label)
+def loss(tree: Node, words: np.ndarray, label: int, params: dict[str, Any]) -> np.ndarray:
+    return ab.nn.cross_entropy(logits(tree, words, params), label)

@@ -5,8 +5,8 @@ import pytest
 
 import autobatch as ab
 from examples.demo import main
-from examples.task import load
-from examples.train import MODELS, batched_step, check_equal, labels_of, loop_step, scaled
+from examples.task import Node, load
+from examples.train import MODELS, batched_step, check_equal, labels_of, loop_step, predict, scaled, thinned
 
 NAMES = [model.name for model in MODELS]
 
@@ -31,14 +31,14 @@ def task(folder):
 
 
 def start(model, task):
-    return model.init(np.random.default_rng(0), len(model.ids(task)), len(task.labels), size=8)
+    return model.init(np.random.default_rng(0), len(task.symbols), len(task.labels), size=8)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=NAMES)
 def test_batched_equals_the_loop(model, task):
     few = task.train[:3]
     xs, labels = [model.inputs(example) for example in few], [example.label for example in few]
-    report = ab.testing.assert_equivalent(model.loss, xs, labels, params=start(model, task))
+    report = ab.testing.assert_equivalent(model.loss, *zip(*xs, strict=True), labels, params=start(model, task))
     assert not report.fallbacks
 
 
@@ -62,6 +62,22 @@ def test_steps_reduce_the_loss(model, task):
         params, state = optimizer.update(params, grads, state)
         losses.append(float(loss))
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=NAMES)
+def test_predictions_are_those_of_one_example_at_a_time(model, task):
+    params = start(model, task)
+    expected = [np.argmax(model.logits(*model.inputs(example), params)) for example in task.train]
+    assert predict(model, task.train, params).tolist() == expected
+
+
+def test_a_thinned_input_keeps_its_shape_and_one_row():
+    rng = np.random.default_rng(0)
+    assert thinned(np.arange(400), 0.5, rng).size == pytest.approx(200, abs=50)
+    assert thinned(np.array([[7, 8]]), 0.999, rng).tolist() == [[7, 8]]
+    tree = thinned(Node(np.arange(400), [Node(np.array([5]), []), Node(np.array([6]), [])]), 0.5, rng)
+    assert tree.ids.size == pytest.approx(200, abs=50)
+    assert [child.ids.tolist() for child in tree.children] == [[5], [6]]
 
 
 def test_the_demo_runs_on_another_folder(folder, capsys):

@@ -91,11 +91,35 @@ def test_the_split_is_by_file_and_repeats_itself(folder):
     assert all(np.array_equal(a.words, b.words) for a, b in zip(one.train, two.train, strict=True))
 
 
-def test_vocabularies_are_of_the_training_files(folder):
+def test_the_vocabulary_is_of_the_training_files(folder):
     task = load(folder)
-    assert task.words[0] == task.symbols[0] == UNKNOWN
+    assert task.symbols[0] == UNKNOWN
     ends = {"abcdefghij"[int(example.function.file[1])] for example in task.train}
-    assert {symbol for symbol in task.symbols if symbol.startswith("pget")} == {f"pget{end}" for end in ends}
+    assert {symbol for symbol in task.symbols if symbol.startswith("tget") and symbol.isalpha()} <= {
+        f"tget{end}" for end in ends
+    }
+    assert "<return> sgeta" not in task.symbols  # it occurs once
+    assert {"<return>", "<newline> <return>", "<Call> > <unknown>"} & set(task.symbols)
+
+
+def test_validation_files_are_training_files(folder):
+    task, inner = load(folder), load(folder, validation=1)
+    training = {example.function.file for example in task.train}
+    validation = {example.function.file for example in inner.held_out}
+    assert validation < training
+    assert {example.function.file for example in inner.train} == training - validation
+
+
+def test_each_view_holds_the_tokens_and_their_pairs(folder):
+    task = load(folder)
+    example = next(example for example in task.train if example.function.word == "get")
+    spelt = [[task.symbols[i] for i in row] for row in example.tokens]
+    assert spelt[0][0] == UNKNOWN  # the name that repeats the answer
+    assert ["<return>", "<newline> <return>"] in spelt
+    bag = {task.symbols[i] for i in example.words}
+    assert {"<return>", "<newline> <return>"} <= bag
+    assert UNKNOWN not in bag
+    assert "<body> > <Return>" in {task.symbols[i] for child in example.tree.children for i in child.ids}
 
 
 def test_long_bodies_are_cut(folder):
