@@ -14,7 +14,7 @@ from autobatch.lockstep.list_parts import united
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.merging import UNBOUND, batch_of, joined
 from autobatch.lockstep.ownership import is_made, remember
-from autobatch.lockstep.regions import Subset, lanes_within, taken
+from autobatch.lockstep.regions import Subset, lanes_within
 from autobatch.ops.inplace import has_views
 
 __all__ = ["Piece", "meet", "narrowed_values"]
@@ -124,7 +124,10 @@ def narrowed_values(values: tuple[Any, ...], region: Any, own: Sequence[int] = (
 
 
 def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
-    """A value for the lanes of a region; of a batch that only some of them have, the lanes that do."""
+    """A value for the lanes of a region; of a batch that only some of them have, the lanes that do.
+
+    The region does not remember what it narrowed here, or each step of a loop would keep the steps before it alive.
+    """
     if isinstance(value, Batch):
         if value.region is region:
             return value
@@ -134,15 +137,20 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
         if index is None:
             has = np.isin(region.lanes(), value.region.lanes())
             return Subset(region, region.lanes()[has]).narrow(value) if has.any() else UNBOUND
-        return _in(region, taken, value, index, region, {}) if owned else region.narrow(value)
+        return _in(region, region.take, value, index)
     if not is_node(value) or (isinstance(value, tuple) and not value):
         return value
     if not owned and not any(isinstance(leaf, Batch) for leaf in leaves(value)):
         return value
-    out = map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
+    out = map_tree(lambda leaf: _whole(leaf, region) if isinstance(leaf, Batch) else leaf, value)
     if not isinstance(value, tuple) and is_made(value):
         remember(out, region)
     return out
+
+
+def _whole(leaf: Any, region: Any) -> Any:
+    out = _narrowed(leaf, region)
+    return out if out is not UNBOUND and out.region is region else region.narrow(leaf)
 
 
 def _freeze(value: Any, root: Any) -> None:

@@ -104,7 +104,7 @@ class Order:
 class Prefix:
     """The first `count` lanes of an order: a step of a loop."""
 
-    __slots__ = ("_known", "_lanes", "_lengths", "count", "order", "parent", "root", "within")
+    __slots__ = ("__weakref__", "_known", "_lanes", "_lengths", "count", "order", "parent", "root", "within")
 
     def __init__(self, order: Order, count: int) -> None:
         self.order = order
@@ -140,6 +140,9 @@ class Prefix:
     def merged(self, batch: Any, new: Any) -> Any:
         return written(self, batch, new)
 
+    def take(self, batch: Any, index: np.ndarray) -> Any:
+        return taken(batch, index, self, self._lengths)
+
     def _of_prefix(self, batch: Any) -> Any:
         out = prefix_lanes(batch, self.count, self._lengths)
         out.region = self
@@ -159,7 +162,7 @@ class Prefix:
 class Subset:
     """Some lanes of a region: an arm of a branch, or what is left of a loop."""
 
-    __slots__ = ("_known", "_lanes", "_lengths", "count", "root", "within")
+    __slots__ = ("__weakref__", "_known", "_lanes", "_lengths", "count", "root", "within")
 
     def __init__(self, outer: Any, lanes: np.ndarray) -> None:
         self.root = outer.root
@@ -191,6 +194,10 @@ class Subset:
     def merged(self, batch: Any, new: Any) -> Any:
         return written(self, batch, new)
 
+    def take(self, batch: Any, index: np.ndarray) -> Any:
+        """The lanes of a batch at `index`, which are this region's; nothing here keeps the batch alive."""
+        return taken(batch, index, self, self._lengths)
+
     def lanes(self) -> np.ndarray:
         """The root's lanes that are in this region, in its order."""
         return self._lanes
@@ -205,15 +212,16 @@ def unbound() -> UnboundLocalError:
 
 
 def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -> Any:
-    """The lanes of a batch at `index`, as a batch of `region`; a view where they are its first ones.
+    """The lanes of a batch at `index`, as a batch of `region`.
 
-    Objects that agree, now that the others are not there, are one batch of arrays or numbers.
+    Where they are its first ones it is a view, unless that would keep much more alive than it shows. Objects that
+    agree, now that the others are not there, are one batch of arrays or numbers.
     """
     if isinstance(batch, ObjectBatch):
         out = stack_results([batch.values[i] for i in index.tolist()])
         if not isinstance(out, Batched | ObjectBatch):
             out = ObjectBatch([batch.values[i] for i in index.tolist()])
-    elif _counts_up(index):
+    elif 2 * len(index) >= batch.batch_size and _counts_up(index):
         out = prefix_lanes(batch, len(index), lengths)
     else:
         out = take_lanes(batch, index, lengths)
@@ -261,11 +269,11 @@ def lanes_within(region: Any, outer: Any) -> np.ndarray | None:
     if outer is outer.root:
         return region.lanes()
     known = region.within.get(id(outer)) if region is not region.root else None
-    if known is None:
+    if known is None or known[0]() is not outer:
         place = np.full(outer.root.count, -1)
         place[outer.lanes()] = np.arange(outer.count)
         lanes = place[region.lanes()]
-        known = (outer, None if (lanes < 0).any() else lanes)
+        known = (weakref.ref(outer), None if (lanes < 0).any() else lanes)
         if region is not region.root:
             region.within[id(outer)] = known
     return known[1]

@@ -1,10 +1,4 @@
-"""Branches that lanes take differently: every form, alone and nested, equals the loop over the examples in lock-step.
-
-Mutations that must turn this file, `test_walks.py` or the fuzz run red (each was seen red):
-    - `branches.parted`: build the second region from all lanes (`lanes` for `lanes[~values]`), so masks no longer nest;
-    - `Branches.__iter__`: leave out `self.values = ...` of the second arm, so it sees what the first one bound;
-    - `joins._one`: return the last piece's value where plain counters differ (`if not isinstance(first, Batch)`).
-"""
+"""Branches that lanes take differently: every form, alone and nested, equals the loop over the examples."""
 
 import dataclasses
 
