@@ -317,6 +317,8 @@ def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
     array = getattr(ArrayBatch, name)
 
     def method(self: MaskedBatch, other: Any) -> Any:
+        if isinstance(other, ObjectBatch):  # lane by lane, by Python's own operator
+            return NotImplemented
         if self.scalar is not None and scalars.is_python(other):
             return weak(self, other)
         return array(self, other)

@@ -63,7 +63,7 @@ class ObjectBatch(Batch):
 
     def _each(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         first = self.values[0] if self.values else None
-        if isinstance(first, np.ndarray | np.generic) or is_boxed(first):
+        if isinstance(first, np.ndarray) or is_boxed(first):
             return loop_over_examples(function, args, kwargs, _WHY)
         return stack_results(per_lane(function, args, kwargs))
 

@@ -19,7 +19,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.items import setattribute, update
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import SharedLoop, UniformLoop, each, loop, loop_over
-from autobatch.lockstep.ownership import is_made, remember
+from autobatch.lockstep.ownership import is_made, remember, require_own
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.ops.creation import CREATION
@@ -89,6 +89,7 @@ def _len(x: Any) -> Any:
     if isinstance(x, LaneList):
         return len(x.items) if x.counts is None else narrowed(_lanes_of_counts(x))
     if isinstance(x, Ranges):
+        x.require_here()
         return weak_lanes(x.lengths(), int)
     return lane_len(x)
 
@@ -201,12 +202,13 @@ def _print(*args: Any, **kwargs: Any) -> None:
     if kwargs.get("file") is not None:
         raise NeedsLoop("print to a file")
     frozen = map_tree(lambda leaf: leaf.__copy__() if type(leaf) is MaskedBatch else leaf, unwrapped(list(args)))
+    root.changes += 1
     root.prints.append((region, map_tree(narrowed, frozen), kwargs))
 
 
 def _next(iterator: Any, *default: Any) -> Any:
-    if current_region() is not None and not is_made(iterator):
-        raise NeedsLoop("next() of an iterator made outside the call")
+    if current_region() is not None:
+        require_own(iterator, "next()")
     return next(iterator, *default)
 
 

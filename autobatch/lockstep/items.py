@@ -65,7 +65,11 @@ def getitem(x: Any, index: Any) -> Any:
             index = _as_index(index)
         region = current_region()
         if region is not None and x.region is not region:
-            return freeze(region.narrow(x)[index])
+            out = region.narrow(x)[index]
+            if isinstance(out, Batch) and not is_scalar(out):  # of a copy, which no write reaches
+                freeze(x)
+                freeze(out)
+            return out
         return x[index]
     elif kind is np.ndarray:
         if type(index) is LaneList or type(index) is tuple:

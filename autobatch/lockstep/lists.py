@@ -11,7 +11,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.pytree import flatten, is_node, map_tree, unflatten
+from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
 from autobatch.lockstep.ownership import freeze
@@ -29,9 +29,10 @@ class LaneList:
         owners: for each item the lanes of `region` that have it, in the order of the item's own lanes, its place in
             each of their lists, and the region whose lanes the item's are; None while all lanes have all items.
         counts: the length of each lane's list.
+        torn: it has another name that a change would not reach, so it must not change.
     """
 
-    __slots__ = ("__weakref__", "_stacked", "counts", "items", "owners", "region")
+    __slots__ = ("__weakref__", "_stacked", "counts", "items", "owners", "region", "torn")
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self.items = list(items)
@@ -39,12 +40,14 @@ class LaneList:
         self.owners: list[tuple[np.ndarray, np.ndarray, Any]] | None = None
         self.counts: Any = None
         self._stacked: Any = None
+        self.torn = False
 
     @property
     def is_spread(self) -> bool:
         return self.owners is not None
 
     def append(self, value: Any) -> None:
+        self._require_one()
         region = current_region()
         if region is self.region and self.owners is None:
             self.items.append(value)
@@ -60,6 +63,12 @@ class LaneList:
         self.items.append(value)
         self.counts[lanes] += 1
         self._stacked = None
+
+    def _require_one(self) -> None:
+        if self.torn:
+            raise NeedsLoop("a list that has become another one for some examples is changed")
+        if self.region is not None:
+            self.region.root.changes += 1
 
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)
@@ -116,6 +125,11 @@ class LaneList:
                 out.append(MaskedBatch.in_region(Batched(data[table], (length, *inner), None), self.region))
             self._stacked = unflatten(structure, out)
         return self._stacked
+
+    def has_python_scalars(self) -> bool:
+        """Whether an item is a Python number in some lane, which a row of an array would not be."""
+        found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
+        return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
 
     def joined(self) -> MaskedBatch:
         """The items of each lane end to end along their first dimension.
@@ -185,6 +199,7 @@ class LaneList:
 
     def own(self) -> list[Any]:
         """The plain list inside, to be changed for all lanes at once."""
+        self._require_one()
         if self.owners is not None or current_region() is not self.region:
             raise NeedsLoop("a list is changed by some of its examples")
         return self.items

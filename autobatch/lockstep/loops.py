@@ -10,41 +10,32 @@ from autobatch.batches.results import take_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.merging import joined
-from autobatch.lockstep.ownership import freeze, is_made, remember
+from autobatch.lockstep.ownership import freeze, is_made, remember, require_own
 from autobatch.lockstep.regions import Order, Prefix
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
 from autobatch.ops.inplace import has_views, is_scalar, zero_d
 
-__all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "loop", "loop_over"]
+__all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "items_of", "loop", "loop_over"]
 
 
 class SharedLoop:
     """A loop that all lanes run alike over one iterable."""
 
-    __slots__ = ("exhausted", "iterable")
+    __slots__ = ("iterable",)
     fewer = False
 
     def __init__(self, iterable: Any) -> None:
         self.iterable = iterable
-        self.exhausted = False
 
     def __iter__(self) -> Iterator[Any]:
         yield from self.iterable
-        self.exhausted = True
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         return kept + carried
 
     def merge(self, kept: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         return kept
-
-    def leave(self, value: Any) -> Any:
-        return value
-
-    def finished(self) -> bool:
-        return self.exhausted
 
 
 class UniformLoop(SharedLoop):
@@ -58,7 +49,6 @@ class UniformLoop(SharedLoop):
         region = current_region()
         for step in range(sequence.shortest()):
             yield sequence.at(step, region)
-        self.exhausted = True
 
 
 class Loop:
@@ -68,7 +58,7 @@ class Loop:
         fewer: lanes have left since the step before, so what the loop carries must be narrowed.
     """
 
-    __slots__ = ("current", "exhausted", "fewer", "lengths", "order", "parent", "pieces", "previous", "sequence")
+    __slots__ = ("current", "fewer", "lengths", "order", "parent", "pieces", "previous", "sequence")
 
     def __init__(self, sequence: LaneSequence, lengths: np.ndarray) -> None:
         self.parent: Any = current_region()
@@ -78,7 +68,6 @@ class Loop:
         self.lengths = lengths if index is None else lengths[index]
         self.order = Order(self.parent, index, len(lengths))
         self.fewer = False
-        self.exhausted = False
         self.pieces: list[tuple[tuple[Any, ...], int]] = []
         whole = Prefix(self.order, len(lengths))
         self.previous: Any = whole
@@ -101,7 +90,6 @@ class Loop:
                 self.fewer = True
             yield sequence.at(step, region)
             self.fewer = False
-        self.exhausted = True
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         """Values of the lanes that go on; of `kept`, what the others leave behind is put aside.
@@ -192,24 +180,6 @@ class Loop:
             remember(out, self.parent)
         return out
 
-    def leave(self, value: Any) -> Any:
-        """The value of a `return` inside the loop, for the lanes of the parent."""
-        if self.current.count < self.order.size:
-            raise NeedsLoop("a return inside a loop that some examples have left")
-        if isinstance(value, LaneList) and value.region is not self.parent and value.region.root is not value.region:
-            raise NeedsLoop("a list of one step of a loop is returned")
-        region = self.current
-        set_region(self.parent)
-        out = self._unsorted(self._within(value, region, {}), value)
-        _freeze_both(out, value)
-        return out
-
-    def finished(self) -> bool:
-        """Whether the loop came to its end, so that its `else` runs."""
-        if not self.exhausted and self.current.count < self.order.size:
-            raise NeedsLoop("a break in a loop with else that some examples have left")
-        return self.exhausted
-
 
 def _freeze_both(new: Any, old: Any) -> None:
     for value in (new, old):
@@ -226,12 +196,21 @@ def loop(iterable: Any) -> Any:
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
+    sequence = items_of(iterable)
+    return SharedLoop(iterable) if sequence is None else loop_over(sequence)
+
+
+def items_of(iterable: Any) -> LaneSequence | None:
+    """The per-lane items that a loop runs over; None if they are the same for all lanes of the region."""
     sequence = lane_sequence(iterable)
     if sequence is None:
-        if hasattr(iterable, "__next__") and not is_made(iterable) and current_region() is not None:
-            raise NeedsLoop("an iterator made outside the call is used up by the first example")
-        return SharedLoop(iterable)
-    return loop_over(sequence)
+        if hasattr(iterable, "__next__") and current_region() is not None:
+            if not is_made(iterable):
+                raise NeedsLoop("an iterator made outside the call is used up by the first example")
+            require_own(iterable, "a loop over an iterator")
+    else:
+        sequence.require_here()
+    return sequence
 
 
 def loop_over(sequence: LaneSequence) -> Any:

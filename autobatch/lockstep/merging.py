@@ -13,6 +13,7 @@ from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
+from autobatch.ops.inplace import is_scalar, zero_d
 
 __all__ = ["UNBOUND", "concatenated", "joined", "stackable"]
 
@@ -62,7 +63,10 @@ def _is_array_like(value: Any) -> bool:
 
 
 def batch_of(value: Any, count: int) -> Any:
-    return value.to_masked() if isinstance(value, PackedBatch) else broadcast(value, count)
+    if isinstance(value, PackedBatch):
+        return value.to_masked()
+    out = broadcast(value, count)
+    return zero_d(out) if type(value) is np.ndarray else out
 
 
 def stackable(batches: Sequence[Any]) -> bool:
@@ -73,6 +77,7 @@ def stackable(batches: Sequence[Any]) -> bool:
         and batch.data.dtype == first.data.dtype
         and len(batch.sizes) == len(first.sizes)
         and batch.scalar is first.scalar
+        and is_scalar(batch) == is_scalar(first)
         for batch in batches
     )
 
@@ -105,7 +110,8 @@ def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
         widths.append(max(batch.data.shape[axis + 1] for batch in batches))
     parts = [_padded(batch.data, widths) for batch in batches if batch.data.shape[0]]
     data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else first.data
-    return MaskedBatch.of(Batched(data, sizes, first.scalar))
+    out = MaskedBatch.of(Batched(data, sizes, first.scalar))
+    return out if is_scalar(first) else zero_d(out)
 
 
 def _padded(data: Any, widths: Sequence[int]) -> Any:

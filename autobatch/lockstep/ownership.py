@@ -2,14 +2,11 @@
 anything else would be seen outside, where the loop over the examples makes it once per example and in another order.
 """
 
-import weakref
 from typing import Any
 
-from autobatch.core.batched import Batched, Packed
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions import current_root
-from autobatch.ops.inplace import is_scalar
+from autobatch.lockstep.regions import current_root, lanes_within
 
 __all__ = ["freeze", "is_made", "remember", "require_own", "require_whole"]
 
@@ -33,6 +30,7 @@ def require_own(value: Any, what: str) -> None:
     root = current_root()
     if root is None:
         return
+    root.changes += 1
     entry = root.made.get(id(value))
     if entry is None:
         raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
@@ -43,20 +41,19 @@ def require_own(value: Any, what: str) -> None:
 def freeze(batch: Any) -> Any:
     """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it."""
     root = current_root()
-    if root is not None and isinstance(batch, Batched | Packed) and not is_scalar(batch):
-        key, frozen = id(batch), root.frozen
-        if key not in frozen:
-            frozen[key] = weakref.ref(batch, lambda _: frozen.pop(key, None))
+    if root is not None:
+        root.freeze(batch)
     return batch
 
 
 def require_whole(batch: Any) -> None:
-    """Raise NeedsLoop if a write into this batch, or into what it is a view of, would be seen by some lanes only."""
+    """Raise NeedsLoop if a write into this batch, or into what it is a view of, would not be seen by all its names."""
     root, region = current_root(), current_region()
     if root is None:
         return
-    if batch.region is not region:
-        raise NeedsLoop("a write by some examples into an array of all of them")
+    root.changes += 1
+    if batch.region is not region and (batch.region is None or lanes_within(region, batch.region) is None):
+        raise NeedsLoop("a write into an array of other examples")
     while batch is not None:
         if id(batch) in root.frozen:
             raise NeedsLoop(

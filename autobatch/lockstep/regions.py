@@ -2,20 +2,26 @@
 
 The root region has every lane. A loop over data of different lengths puts the lanes in order of length once; each of
 its steps runs in a `Prefix` of that order. Restricting a value of the enclosing region gathers it once for the whole
-loop; from one prefix to a shorter one it is a view.
+loop; from one prefix to a shorter one it is a view. A branch, and a loop that lanes leave one by one, runs in a
+`Subset`: a value is gathered when the region first reads it.
 """
 
+import weakref
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.results import prefix_lanes, take_lanes
-from autobatch.core.batched import Batched
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import prefix_lanes, stack_results, take_lanes
+from autobatch.core.batched import Batched, Packed
 from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.merging import concatenated, stackable
+from autobatch.ops.inplace import is_scalar
 
-__all__ = ["LaneExample", "Order", "Prefix", "Root", "current_root", "lanes_within"]
+__all__ = ["LaneExample", "Order", "Prefix", "Root", "Subset", "current_root", "lanes_within", "taken", "unbound"]
 
 
 class Root:
@@ -27,16 +33,18 @@ class Root:
         convert: gives the lock-step form of a user's function, or None where it has none.
         frozen: batches that stand for a part of an array, or have a part standing for them: a write into one would not
             reach the other, so there is none.
+        changes: how many changes in place, jumps and random numbers there were.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         prints: what the lanes have printed; shown example by example when the call ends.
     """
 
-    __slots__ = ("batch_size", "call", "convert", "count", "frozen", "made", "parent", "prints", "root")
+    __slots__ = ("batch_size", "call", "changes", "convert", "count", "frozen", "made", "parent", "prints", "root")
 
     def __init__(self, batch_size: int, call: Any, convert: Any) -> None:
         self.batch_size = self.count = batch_size
         self.call = call
         self.convert = convert
+        self.changes = 0
         self.frozen: dict[int, Any] = {}
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
@@ -48,7 +56,14 @@ class Root:
             return batch
         if batch.region is None:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
-        raise NeedsLoop("a value of some examples is used for all of them")
+        raise unbound()
+
+    def freeze(self, batch: Any) -> None:
+        """Let no write go into this batch, which stands for a part of an array, or has a part standing for it."""
+        if isinstance(batch, Batched | Packed) and not is_scalar(batch):
+            key, frozen = id(batch), self.frozen
+            if key not in frozen:
+                frozen[key] = weakref.ref(batch, lambda _: frozen.pop(key, None))
 
     def lanes(self) -> np.ndarray:
         return np.arange(self.batch_size)
@@ -89,13 +104,14 @@ class Order:
 class Prefix:
     """The first `count` lanes of an order: a step of a loop."""
 
-    __slots__ = ("_known", "_lanes", "_lengths", "count", "order", "parent", "root")
+    __slots__ = ("__weakref__", "_known", "_lanes", "_lengths", "count", "order", "parent", "root", "within")
 
     def __init__(self, order: Order, count: int) -> None:
         self.order = order
         self.count = count
         self.parent = order.parent
         self.root = order.parent.root
+        self.within: dict[int, Any] = {}
         self._known: dict[int, tuple[Any, Any, Any]] = {}
         self._lengths: dict[Any, Any] = {}
         self._lanes: np.ndarray | None = None
@@ -112,9 +128,20 @@ class Prefix:
         value = _value_of(batch)
         if known is not None and known[1] is value:
             return known[2]
-        out = self._of_prefix(self.order.arranged(batch))
+        index = lanes_within(self, region) if type(region) is Subset else None
+        if index is not None and lanes_within(self.parent, region) is None:
+            out = taken(batch, index, self, self._lengths)
+            self.root.freeze(out)
+        else:
+            out = self._of_prefix(self.order.arranged(batch))
         self._known[id(batch)] = (batch, value, out)
         return out
+
+    def merged(self, batch: Any, new: Any) -> Any:
+        return written(self, batch, new)
+
+    def take(self, batch: Any, index: np.ndarray) -> Any:
+        return taken(batch, index, self, self._lengths)
 
     def _of_prefix(self, batch: Any) -> Any:
         out = prefix_lanes(batch, self.count, self._lengths)
@@ -132,6 +159,96 @@ class Prefix:
         return int(self.lanes()[lane])
 
 
+class Subset:
+    """Some lanes of a region: an arm of a branch, or what is left of a loop."""
+
+    __slots__ = ("__weakref__", "_known", "_lanes", "_lengths", "count", "root", "within")
+
+    def __init__(self, outer: Any, lanes: np.ndarray) -> None:
+        self.root = outer.root
+        self.count = len(lanes)
+        self.within: dict[int, Any] = {}
+        self._lanes = lanes
+        self._known: dict[int, tuple[Any, Any, Any]] = {}
+        self._lengths: dict[Any, Any] = {}
+
+    def narrow(self, batch: Any) -> Any:
+        """A value of any region that has all of these lanes, restricted to them; gathered once while it is the same."""
+        region = batch.region
+        if region is self:
+            return batch
+        known = self._known.get(id(batch))
+        value = _value_of(batch)
+        if known is not None and known[1] is value:
+            return known[2]
+        if region is None:
+            raise NeedsLoop("a batch that is no argument of the call is used inside it")
+        index = lanes_within(self, region)
+        if index is None:
+            raise unbound()
+        out = taken(batch, index, self, self._lengths)
+        self._known[id(batch)] = (batch, value, out)
+        self.root.freeze(out)
+        return out
+
+    def merged(self, batch: Any, new: Any) -> Any:
+        return written(self, batch, new)
+
+    def take(self, batch: Any, index: np.ndarray) -> Any:
+        """The lanes of a batch at `index`, which are this region's; nothing here keeps the batch alive."""
+        return taken(batch, index, self, self._lengths)
+
+    def lanes(self) -> np.ndarray:
+        """The root's lanes that are in this region, in its order."""
+        return self._lanes
+
+    def example_of(self, lane: int) -> int:
+        return int(self._lanes[lane])
+
+
+def unbound() -> UnboundLocalError:
+    """The error where lanes read a value that others have: their name is not bound."""
+    return UnboundLocalError("a local variable of some examples is read by others")
+
+
+def taken(batch: Any, index: np.ndarray, region: Any, lengths: dict[Any, Any]) -> Any:
+    """The lanes of a batch at `index`, as a batch of `region`.
+
+    Where they are its first ones it is a view, unless that would keep much more alive than it shows. Objects that
+    agree, now that the others are not there, are one batch of arrays or numbers.
+    """
+    if isinstance(batch, ObjectBatch):
+        out = stack_results([batch.values[i] for i in index.tolist()])
+        if not isinstance(out, Batched | ObjectBatch):
+            out = ObjectBatch([batch.values[i] for i in index.tolist()])
+    elif 2 * len(index) >= batch.batch_size and _counts_up(index):
+        out = prefix_lanes(batch, len(index), lengths)
+    else:
+        out = take_lanes(batch, index, lengths)
+    out.region = region
+    return out
+
+
+def written(region: Any, batch: Any, new: Any) -> Any:
+    """The value of a batch of more lanes after a write gave it `new` in those of a region: still of its own region."""
+    index = lanes_within(region, batch.region)
+    if index is None or type(new) is not MaskedBatch or type(batch) is not MaskedBatch or new.batch_size != len(index):
+        raise NeedsLoop("an array that other examples have is written for some of them")
+    if not stackable([batch, new]):
+        raise NeedsLoop("a write changes the dtype or rank of an array for some examples")
+    order = np.arange(batch.batch_size)
+    order[index] = batch.batch_size + np.arange(len(index))
+    out = take_lanes(concatenated([batch, new]), order)
+    out.region = batch.region
+    return out
+
+
+def _counts_up(index: np.ndarray) -> bool:
+    """Whether the index is 0, 1, 2 …; indices are distinct."""
+    count = len(index)
+    return not count or (index[0] == 0 and index[-1] == count - 1 and bool((index == np.arange(count)).all()))
+
+
 def _value_of(batch: Any) -> Any:
     """What a write replaces: a batch that is written into keeps its identity, its data does not."""
     return batch.data if isinstance(batch, Batched) else batch.values
@@ -144,19 +261,22 @@ def current_root() -> Root | None:
 
 
 def lanes_within(region: Any, outer: Any) -> np.ndarray | None:
-    """The lanes of `outer` that a region inside of it has, in its order; None if they are not nested."""
+    """The lanes of `outer` that a region inside of it has, in its order; None if it has others."""
     if region is outer:
         return np.arange(outer.count)
-    chain: list[Prefix] = []
-    while region is not outer:
-        if type(region) is not Prefix:
-            return None
-        chain.append(region)
-        region = region.parent
-    lanes = np.arange(outer.count)
-    for prefix in reversed(chain):
-        lanes = (lanes if prefix.order.index is None else lanes[prefix.order.index])[: prefix.count]
-    return lanes
+    if region.root is not outer.root:
+        return None
+    if outer is outer.root:
+        return region.lanes()
+    known = region.within.get(id(outer)) if region is not region.root else None
+    if known is None or known[0]() is not outer:
+        place = np.full(outer.root.count, -1)
+        place[outer.lanes()] = np.arange(outer.count)
+        lanes = place[region.lanes()]
+        known = (weakref.ref(outer), None if (lanes < 0).any() else lanes)
+        if region is not region.root:
+            region.within[id(outer)] = known
+    return known[1]
 
 
 class LaneExample(Example):
@@ -173,6 +293,7 @@ class LaneExample(Example):
         assert region is not None
         if is_boxed(seed):
             raise NeedsLoop("a seed that differs by example")
+        region.root.changes += 1  # type: ignore[attr-defined]
         lanes = region.lanes()  # type: ignore[attr-defined]
         keys = random_key(seed, self.index[lanes], self.calls[lanes])
         self.calls[lanes] += 1

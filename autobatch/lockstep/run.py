@@ -19,7 +19,7 @@ from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, note_example
 from autobatch.lockstep.calls import call, is_library
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.regions import LaneExample, Root
+from autobatch.lockstep.regions import LaneExample, Root, unbound
 
 __all__ = ["has_batch", "loop_over_examples", "run"]
 
@@ -129,7 +129,7 @@ def _left(tree: Any, root: Root) -> Any:
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
         if isinstance(value, Batch) and value.region is not root:
-            raise NeedsLoop("a value of some examples is returned for all of them")
+            raise unbound()
         return value
 
     def release(leaf: Any) -> Any:

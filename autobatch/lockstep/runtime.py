@@ -8,7 +8,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep import items
+from autobatch.lockstep import attempts, branches, items, walks
 from autobatch.lockstep.calls import call, create, is_library
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.lists import LaneList
@@ -22,11 +22,6 @@ __all__ = ["NAMES"]
 def refuse(what: str) -> Any:
     """Syntax that lanes cannot run together."""
     raise NeedsLoop(what)
-
-
-def caught() -> Any:
-    """An exception inside a `try`: it may be that of one example only."""
-    raise NeedsLoop("an exception is caught")
 
 
 def is_same(a: Any, b: Any) -> Any:
@@ -81,6 +76,20 @@ def modulo(a: Any, b: Any) -> Any:
     return a % b
 
 
+def fstring(*parts: Any) -> Any:
+    """An f-string: text, and values each with its conversion and format."""
+    if is_batched_tree(parts):
+        return stack_results(per_lane(_fstring, unwrapped(parts), {}))
+    return _fstring(*unwrapped(parts))
+
+
+def _fstring(*parts: Any) -> str:
+    return "".join(part if isinstance(part, str) else format(_CONVERT[part[1]](part[0]), part[2]) for part in parts)
+
+
+_CONVERT: dict[int, Any] = {-1: lambda value: value, ord("s"): str, ord("r"): repr, ord("a"): ascii}
+
+
 def comprehension(kind: str, fill: Any) -> Any:
     """A list, set or dict that `fill` fills."""
     if current_region() is None:
@@ -99,15 +108,23 @@ def unpack(item: Any) -> Any:
 
 
 NAMES: dict[str, Any] = {
+    "_ab_Aside": attempts.Aside,
     "_ab_Exception": Exception,
+    "_ab_and": branches.both,
     "_ab_call": call,
-    "_ab_caught": caught,
+    "_ab_chain": branches.chain,
+    "_ab_check": branches.check,
+    "_ab_choose": branches.choose,
     "_ab_comprehension": comprehension,
     "_ab_context": context,
     "_ab_create": create,
     "_ab_delitem": items.delitem,
     "_ab_each": each,
+    "_ab_for": walks.for_walk,
+    "_ab_fstring": fstring,
+    "_ab_function": branches.Returns,
     "_ab_getitem": items.getitem,
+    "_ab_if": branches.branches,
     "_ab_in": is_in,
     "_ab_is": is_same,
     "_ab_is_not": is_other,
@@ -115,15 +132,20 @@ NAMES: dict[str, Any] = {
     "_ab_loop": loop,
     "_ab_made": items.made,
     "_ab_mod": modulo,
+    "_ab_not": branches.negation,
     "_ab_not_in": not_in,
+    "_ab_or": branches.either,
     "_ab_own": items.own,
+    "_ab_raised": branches.raised,
     "_ab_refuse": refuse,
     "_ab_setattr": items.setattribute,
     "_ab_setitem": items.setitem,
     "_ab_setitem_in": items.setitem_in,
     "_ab_shared": shared,
     "_ab_slice": slice,
+    "_ab_try": attempts.Attempts,
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,
     "_ab_update": items.update,
+    "_ab_while": walks.while_walk,
 }

@@ -10,6 +10,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import map_tree, per_lane, stack_results, weak_lanes
 from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
@@ -23,11 +24,17 @@ class LaneSequence:
     `once`: it is an iterator in Python, which a second loop would find used up.
     """
 
-    __slots__ = ("used",)
+    __slots__ = ("home", "used")
     once = False
 
     def __init__(self) -> None:
         self.used = False
+        self.home = current_region()
+
+    def require_here(self) -> None:
+        """Raise NeedsLoop unless its lanes are those of the current region."""
+        if self.home is not current_region():
+            raise NeedsLoop("items of other examples are used")
 
     def lengths(self) -> Any:
         """The number of items: an int, or one int64 per lane of the current region."""
@@ -194,7 +201,7 @@ class Ranges(LaneSequence):
 
     def backwards(self) -> "Ranges":
         out = object.__new__(Ranges)
-        out.used, out.counts, out.step = False, self.counts, -self.step
+        out.used, out.home, out.counts, out.step = False, self.home, self.counts, -self.step
         out.start = self.start + self.step * (weak_lanes(self.counts, int) - 1)
         return out
 
@@ -277,6 +284,7 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
 def lane_sequence(iterable: Any) -> LaneSequence | None:
     """The per-lane items of an iterable; None if it is one iterable for all lanes."""
     if isinstance(iterable, LaneSequence):
+        iterable.require_here()
         return iterable
     return _of(iterable, False)
 
@@ -288,6 +296,8 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
             source = source.to_masked()  # type: ignore[attr-defined]
         return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards)
     if isinstance(iterable, LaneList) and iterable.is_spread:
+        if iterable.has_python_scalars():
+            return Items(narrowed(iterable.per_lane()), backwards)
         stacked = iterable.stacked()
         return _of(stacked, backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
     return None

@@ -11,16 +11,17 @@ from typing import Any
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.runtime import NAMES
+from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
+from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
-from autobatch.rewrite.loops import Loops
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.source import NoSourceError, find
 from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "convert", "source"]
 
-PASSES: list[Any] = [Loops, Comprehensions, Guards, Stores, Displays, Reads, Calls]
+PASSES: list[Any] = [Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
 
 _REFUSED = {
@@ -186,8 +187,11 @@ class _Mangle(ast.NodeTransformer):
 def _apply(each: Any, tree: ast.FunctionDef) -> None:
     """Run one pass, and check that the syntax it removes is gone."""
     rewriter = each(tree) if "__init__" in vars(each) else each()
-    results = [rewriter.visit(statement) for statement in tree.body]
-    tree.body = [line for out in results for line in (out if isinstance(out, list) else [out])]
+    if hasattr(rewriter, "body_of"):
+        tree.body = rewriter.body_of(tree)
+    else:
+        results = [rewriter.visit(statement) for statement in tree.body]
+        tree.body = [line for out in results for line in (out if isinstance(out, list) else [out])]
     for node in _in_functions(tree):
         if rewriter.remains(node):
             where = f"line {getattr(node, 'lineno', '?')}"

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from autobatch.rewrite.quote import expression, is_generated, statements
+from autobatch.rewrite.quote import expression, is_generated
 
 __all__ = ["Calls", "Displays", "Guards", "Reads"]
 
@@ -81,13 +81,11 @@ def _is_super(node: ast.Call) -> bool:
 
 
 class Guards(ast.NodeTransformer):
-    """Reads `is`, `in`, `%`, f-strings, `try`, `with` and `match`, which would look at a batch as one object, or act
-    once for all lanes; leaves checks.
-
-    An exception in a `try` may be that of one lane only, so any sends the run to the loop before a handler sees it.
+    """Reads `is`, `in`, `%`, f-strings, `with` and `match`, which would look at a batch as one object, or act once for
+    all lanes; leaves checks.
     """
 
-    removes = "`is` and `in`, handlers that come first, an unchecked f-string"
+    removes = "`is` and `in`, an f-string"
 
     @staticmethod
     def remains(node: ast.AST) -> bool:
@@ -95,9 +93,7 @@ class Guards(ast.NodeTransformer):
             return not is_generated(node.comparators[0]) and any(
                 isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn) for op in node.ops
             )
-        if isinstance(node, ast.FormattedValue):
-            return not isinstance(node.value, ast.Call)
-        return isinstance(node, ast.Try) and bool(node.handlers) and not hasattr(node.handlers[0], "marked")
+        return isinstance(node, ast.JoinedStr)
 
     def visit_Compare(self, node: ast.Compare) -> Any:
         self.generic_visit(node)
@@ -122,20 +118,17 @@ class Guards(ast.NodeTransformer):
             return expression("_ab_mod(A, B)", node, A=node.left, B=node.right)
         return node
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> Any:
+        self.generic_visit(node)
+        call: ast.Call = expression("_ab_fstring()", node)
+        call.args += node.values
+        return call
+
     def visit_FormattedValue(self, node: ast.FormattedValue) -> Any:
         self.generic_visit(node)
-        node.value = expression("_ab_shared(VALUE)", node.value, VALUE=node.value)
-        return node
-
-    def visit_Try(self, node: ast.Try) -> Any:
-        self.generic_visit(node)
-        if node.handlers:
-            (guard,) = statements("try:\n    pass\nexcept Exception:\n    _ab_caught()", node)
-            assert isinstance(guard, ast.Try)
-            guard.handlers[0].marked = True  # type: ignore[attr-defined]
-            guard.handlers[0].type = ast.copy_location(ast.Name("_ab_Exception", ast.Load()), node)
-            node.handlers.insert(0, guard.handlers[0])
-        return node
+        spec = node.format_spec or ast.copy_location(ast.Constant(""), node)
+        conversion = ast.copy_location(ast.Constant(node.conversion), node)
+        return ast.copy_location(ast.Tuple([node.value, conversion, spec], ast.Load()), node)
 
     def visit_With(self, node: ast.With) -> Any:
         self.generic_visit(node)

@@ -1,7 +1,8 @@
-"""Which names a `for` loop must carry: backward liveness and forward definite binding on structured syntax.
+"""Which names a loop or a branch must carry: backward liveness and forward definite binding on structured syntax.
 
-Results are attributes of each `ast.For` node: `live_head` (names that may be read once the loop is at its head),
-`live_out` (names that may be read after it ended) and `bound` (names that are bound for sure before it).
+Results are attributes of each `for`, `while`, `if` and `try`: `live_head` (names that may be read once a loop is at
+its head, or in an arm of a branch), `live_out` (names that may be read after it ended), `bound` (names that are bound
+for sure before it, and that nothing inside unbinds) and `bound_end` (at the end of the loop's body, or of both arms).
 """
 
 import ast
@@ -16,7 +17,7 @@ _NONE: Names = frozenset()
 
 
 def annotate(function: ast.FunctionDef) -> None:
-    """Annotate every `for` loop in the function's own scope.
+    """Annotate every loop and branch in the function's own scope.
 
     Names that nested functions mention count as read everywhere; inside `try`, `with` and `match` nothing counts as
     overwritten, since any statement there may be the last one that runs.
@@ -45,8 +46,10 @@ class _Live:
             case ast.Continue():
                 return at_continue
             case ast.If():
-                body = self.block(node.body, out, at_break, at_continue)
-                return body | self.block(node.orelse, out, at_break, at_continue) | reads(node.test)
+                arms = self.block(node.body, out, at_break, at_continue)
+                arms |= self.block(node.orelse, out, at_break, at_continue)
+                node.live_head, node.live_out = arms, out  # type: ignore[attr-defined]
+                return arms | reads(node.test)
             case ast.While():
                 return self._while(node, out, at_break, at_continue)
             case ast.For():
@@ -66,8 +69,10 @@ class _Live:
         while True:
             wider = after | self.block(node.body, head, out, head)
             if wider <= head:
-                return head
+                break
             head |= wider
+        node.live_head, node.live_out = head, out | after  # type: ignore[attr-defined]
+        return head
 
     def _for(self, node: ast.For, out: Names, at_break: Names, at_continue: Names) -> Names:
         after = self.block(node.orelse, out, at_break, at_continue) | self.always
@@ -84,6 +89,7 @@ class _Live:
 
     def _guarded(self, node: ast.stmt, out: Names) -> Names:
         anything = out | self.always | reads(node) | bound_names(node)
+        node.live_head = node.live_out = anything  # type: ignore[attr-defined]
         for child in ast.iter_child_nodes(node):
             blocks = [child] if isinstance(child, ast.stmt) else getattr(child, "body", ())
             self.block(list(blocks), anything, anything, anything)
@@ -112,18 +118,23 @@ def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
             case ast.Delete():
                 bound -= bound_names(node)
             case ast.If():
+                bound -= _deleted(node)
+                node.bound = Names(bound)  # type: ignore[attr-defined]
                 bound = _bind(node.body, set(bound)) & _bind(node.orelse, set(bound))
+                node.bound_end = Names(bound)  # type: ignore[attr-defined]
             case ast.For():
                 bound -= _deleted(node)
                 node.bound = Names(bound)  # type: ignore[attr-defined]
-                _bind(node.body, bound | target_names(node.target))
+                node.bound_end = Names(_bind(node.body, bound | target_names(node.target)))  # type: ignore[attr-defined]
                 _bind(node.orelse, set(bound))
             case ast.While():
                 bound -= _deleted(node)
-                _bind(node.body, set(bound))
+                node.bound = Names(bound)  # type: ignore[attr-defined]
+                node.bound_end = Names(_bind(node.body, set(bound)))  # type: ignore[attr-defined]
                 _bind(node.orelse, set(bound))
             case ast.Try() | ast.TryStar() | ast.With() | ast.Match():
                 bound -= _deleted(node)
+                node.bound = Names(bound)  # type: ignore[union-attr]
                 for child in ast.iter_child_nodes(node):
                     blocks = [child] if isinstance(child, ast.stmt) else getattr(child, "body", ())
                     _bind(list(blocks), set(bound))

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from autobatch.rewrite.loops import stored_names
+from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.quote import expression, name, statements
 from autobatch.rewrite.scopes import captured, local_nodes, parameters
 

@@ -29,6 +29,18 @@ def helper(x, k):
     return out
 
 
+def steps(x, k):
+    if k < 1:
+        return x
+    if x > 1:
+        return steps(x * 0.5, k - 1)
+    for i in range(k):
+        x = x + 0.25
+        if x > 1:
+            return x, i
+    return steps(x, k - 2) if k % 2 else None
+
+
 def pick(items, k):
     return items[k % len(items)] if len(items) else 0.5
 """
@@ -40,7 +52,7 @@ class Writer:
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.lines = []
-        self.loops = 0
+        self.loops = self.inside = 0
 
     def write(self):
         self.put(0, "def f(xs, ys, n):")
@@ -73,7 +85,17 @@ class Writer:
         r = self.random
         if counters and r.random() < 0.7:
             return f"{r.choice(counters)} {r.choice(['== 1', '> 1', '% 2', '< 2'])}"
-        return r.choice(["n > 2", "len(xs) > 2", "a > 0", "d is None", "kept", "True", "xs.shape[1] == 2"])
+        return r.choice([
+            "n > 2", "len(xs) > 2", "a > 0", "d is None", "kept", "True", "xs.shape[1] == 2", "u[0] > 0.1", "len(ys)",
+            "ys.sum() > 0 and a < 2", "n and len(xs) or a > 1", "not b > a", "0 < n <= 2", "n % 2", "a > b",
+            f"{self.vector(counters)}.sum() > 0", "0 <= a < b", "(n == 1) == (len(ys) > 1)",
+        ])  # fmt: skip
+
+    def jump(self):
+        r = self.random
+        return r.choice(
+            ["break", "continue", "break", "continue", r.choice(["return a, kept, u", "return c", "return"])]
+        )
 
     def statement(self, depth, counters, budget):
         r = self.random
@@ -103,7 +125,9 @@ class Writer:
                 "d = [w * 2 for w in ys]", "d = sum([w for w in ys])", f"d = {{'z': {v}}}", "d = (a, b)",
                 "d = kept[-1:]",
                 "d = [(i, w) for i, w in enumerate(ys) if i != 1]", "d = np.stack([w + 1 for w in xs])",
-                "buf = buf * 2", "d = u",
+                "buf = buf * 2", "d = u", f"d = {s} if {self.condition(counters)} else {v}",
+                f"{s} = {self.scalar(counters)} if {self.condition(counters)} else {self.scalar(counters)}",
+                f"d = [w for w in ys if w > {s}]", "d = kept[-1] if kept else None", f"d = steps({s}, n)",
             ]))  # fmt: skip
         elif kind == "if":
             self.put(depth, f"if {self.condition(counters)}:")
@@ -111,11 +135,33 @@ class Writer:
             if r.random() < 0.4:
                 self.put(depth, "else:")
                 self.put(depth + 1, f"{v} = {self.vector(counters)}")
-            if counters and r.random() < 0.2:
-                self.put(depth, f"if {r.choice(counters)} == 2:")
-                self.put(depth + 1, r.choice(["break", "continue", "return a, kept, u"]))
+            elif r.random() < 0.3:
+                self.put(depth, f"elif {self.condition(counters)}:")
+                self.block(depth + 1, counters, 1)
+            if self.inside and r.random() < 0.4:
+                self.put(depth, f"if {self.condition(counters)}:")
+                self.put(depth + 1, self.jump())
+            elif r.random() < 0.05:
+                self.put(depth, f"if {self.condition(counters)}:")
+                self.put(depth + 1, "return b, v")
+        elif r.random() < 0.3:
+            self.while_loop(depth, counters, budget)
         else:
             self.loop(depth, counters, budget)
+
+    def while_loop(self, depth, counters, budget):
+        r = self.random
+        self.loops += 1
+        t = f"t{self.loops}"
+        self.put(depth, f"{t} = {r.choice(['n', 'len(xs)', '3', 'len(ys) + 1', '0'])}")
+        self.put(depth, f"while {t} > 0{r.choice(['', f' and {self.condition(counters)}', ' and a < 50'])}:")
+        self.put(depth + 1, f"{t} {r.choice(['-= 1', '= ' + t + ' - 1', '-= 1 if a > 0 else 2'])}")
+        self.inside += 1
+        self.block(depth + 1, [*counters, t], budget - 1)
+        self.inside -= 1
+        if r.random() < 0.2:
+            self.put(depth, "else:")
+            self.put(depth + 1, "b = b + 1")
 
     def loop(self, depth, counters, budget):
         r = self.random
@@ -132,7 +178,9 @@ class Writer:
         self.put(depth, f"for {head[0]}:")
         if head[1]:
             self.put(depth + 1, f"{head[1]} = {head[1]} * 0.5 + {w}")
+        self.inside += 1
         self.block(depth + 1, inner, budget - 1)
+        self.inside -= 1
         if r.random() < 0.2:
             self.put(depth, "else:")
             self.put(depth + 1, "b = b + 1")

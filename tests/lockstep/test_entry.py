@@ -55,7 +55,7 @@ def test_a_run_inside_a_loop_over_examples():
         return x * 2
 
     def f(x):
-        if x.sum() > 0:
+        if x.sum() > 0 and eval("True"):
             return examples(doubled(MaskedBatch.from_examples([x, x + 1])))[1]
         return x
 

@@ -154,3 +154,30 @@ def test_an_outer_list_is_appended_to_once_per_example():
     with pytest.warns(match="append"):
         batch(f)(batch_of(xs), log)
     assert log == [float(x.sum()) for x in xs]
+
+
+def test_lists_that_are_others_in_some_lanes():
+    def f(xs):
+        kept = [1.0]
+        total = sum(xs)
+        if total > 0:
+            kept = [*kept, total]
+        elif len(xs) < 2:
+            kept = kept + [total, -total]  # noqa: RUF005
+        else:
+            kept = []
+        return kept, len(kept), [k * 2 for k in kept]
+
+    equals_loop(f, ragged(3, 1, 0, 4, 2, 2, 2))
+
+
+def test_a_change_after_lists_met_reaches_all_names():
+    def f(xs):
+        kept, other = [1.0], [2.0]
+        same = kept
+        if len(xs) > 2:
+            kept = other
+        kept.append(3.0)
+        return kept, other, same
+
+    equals_loop(f, ragged(3, 1, 0, 4), falls_back=True)

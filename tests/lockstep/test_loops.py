@@ -261,17 +261,17 @@ def test_a_return_inside_a_loop_that_all_are_in():
     equals_loop(f, ragged(3, 2, 5, 4, 2))
 
 
-def test_a_return_that_only_some_reach_runs_as_a_loop():
+def test_a_return_that_only_some_reach():
     def f(xs):
         for i, x in enumerate(xs):
             if i == 1:
                 return x
         return -1.0
 
-    equals_loop(f, ragged(3, 1, 5, 4, 2), falls_back=True)
+    equals_loop(f, ragged(3, 1, 5, 4, 2))
 
 
-def test_a_break_beside_exhausted_lanes_and_an_else_runs_as_a_loop():
+def test_a_break_beside_exhausted_lanes_and_an_else():
     def f(xs):
         for i, _ in enumerate(xs):
             if i == 2:
@@ -280,7 +280,7 @@ def test_a_break_beside_exhausted_lanes_and_an_else_runs_as_a_loop():
             return "short"
         return "long"
 
-    equals_loop(f, ragged(3, 1, 5, 4, 2), falls_back=True)
+    equals_loop(f, ragged(3, 1, 5, 4, 2))
 
 
 def test_a_variable_of_the_body_that_some_never_bind():

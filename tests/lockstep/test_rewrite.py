@@ -74,33 +74,101 @@ def test_only_what_is_read_later_is_merged():
     )
 
 
-def test_a_loop_with_return_else_and_a_name_that_may_be_unbound():
-    def f(xs):
-        for x in xs:
+def test_a_branch():
+    def f(x):
+        if x > 0:  # noqa: SIM108
             y = x
-            if y is None:
-                return y
         else:
-            y = y + 1
+            y = -x
         return y
 
     assert body_of(f) == written(
         """
-        _ab_loop_1 = _ab_loop(xs)
-        for x in _ab_loop_1:
-            if _ab_loop_1.fewer:
-                (y,) = _ab_loop_1.narrow((_ab_locals().get('y', _ab_unbound),), ())
+        _ab_if_1 = _ab_if(x > 0, (_ab_locals().get('y', _ab_unbound),), True, False)
+        for _ab_arm_1 in _ab_if_1:
+            if _ab_if_1.changed:
+                (y,) = _ab_if_1.values
                 if y is _ab_unbound:
                     del y
-            y = x
-            if _ab_is(y, None):
-                return _ab_loop_1.leave(y)
-        (y,) = _ab_loop_1.merge((_ab_locals().get('y', _ab_unbound),))
-        if y is _ab_unbound:
-            del y
-        if _ab_loop_1.finished():
-            y = y + 1
+            if _ab_arm_1:
+                y = x
+            else:
+                y = -x
+            if _ab_if_1.split:
+                _ab_if_1.end((y,))
+        if _ab_if_1.split:
+            (y,) = _ab_if_1.join()
         return y
+        """
+    )
+
+
+def test_a_loop_that_lanes_leave_by_return():
+    def f(xs):
+        for x in xs:
+            if x is None:
+                return x
+        else:
+            return 0
+
+    assert body_of(f) == written(
+        """
+        _ab_returns = _ab_function()
+        _ab_loop_1 = _ab_for(xs, False, ())
+        for x in _ab_loop_1:
+            _ab_if_2 = _ab_if(_ab_is(x, None), (), False, True)
+            for _ab_arm_2 in _ab_if_2:
+                if _ab_arm_2:
+                    _ab_returns.give(x)
+                    continue
+                _ab_if_2.end(())
+            if _ab_if_2.nobody:
+                continue
+            if _ab_if_2.split:
+                _ab_if_2.join()
+            _ab_loop_1.next(())
+        for _ab_values_1 in _ab_loop_1.otherwise():
+            _ab_returns.give(0)
+            continue
+            _ab_loop_1.leave(())
+        _ab_loop_1.after()
+        if _ab_loop_1.nobody:
+            return _ab_returns.result()
+        _ab_returns.give(None)
+        return _ab_returns.result()
+        """
+    )
+
+
+def test_a_while_with_break_and_continue():
+    def f(n):
+        while n > 0:
+            n = n - 1
+            if n == 3:
+                continue
+            if n == 2:
+                break
+        return n
+
+    text = source(f)
+    for line in (
+        "_ab_loop_1 = _ab_while((n,))",
+        "if _ab_loop_1.stops(n > 0, (n,)):",
+        "_ab_loop_1.next((n,))",
+        "_ab_loop_1.leave((n,))",
+        "n, = _ab_loop_1.after()",
+    ):
+        assert line in text
+
+
+def test_choices():
+    def f(a, b, c):
+        return a if b else c, a and b or c, not a, a < b <= c, (a and (d := b)), d  # noqa: RUF021
+
+    assert body_of(f) == written(
+        """
+        return (_ab_choose(b, lambda: a, lambda: c), _ab_or(_ab_and(a, lambda: b), lambda: c), _ab_not(a),
+                _ab_chain(a, ('<', '<='), lambda: b, lambda: c), (a and (d := b)), d)
         """
     )
 
@@ -137,7 +205,8 @@ def test_comprehensions():
     assert body_of(f) == written(
         """
         return (_ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda _ab_item_0:
-                    (lambda a, b: _ab_call(_ab_out.append, a * b) if a else None)(*_ab_unpack(_ab_item_0)))),
+                    (lambda a, b: _ab_choose(a, lambda: _ab_call(_ab_out.append, a * b), lambda: None))(
+                        *_ab_unpack(_ab_item_0)))),
                 _ab_comprehension('set', lambda _ab_out: _ab_each(xs, lambda x: _ab_call(_ab_out.add, x))),
                 _ab_call(sum, _ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda x:
                     _ab_call(_ab_out.append, x)))))
@@ -190,6 +259,8 @@ def test_each_pass_removes_its_syntax_and_the_result_compiles():
 
 
 def _all(rewriter, tree):
+    if hasattr(rewriter, "body_of"):
+        return rewriter.body_of(tree)
     results = [rewriter.visit(statement) for statement in tree.body]
     return [line for out in results for line in (out if isinstance(out, list) else [out])]
 

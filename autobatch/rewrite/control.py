@@ -1,0 +1,328 @@
+"""The pass for control flow that lanes may differ in: `if`, `while`, `for`, their jumps, `return` and `assert`."""
+
+import ast
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from autobatch.errors import NeedsLoop
+from autobatch.rewrite.liveness import annotate
+from autobatch.rewrite.loops import item_loop, takes_item
+from autobatch.rewrite.names import places, rebind, stored_names, values
+from autobatch.rewrite.quote import expression, name, statements
+from autobatch.rewrite.scopes import bound_names, local_nodes, target_names
+
+__all__ = ["Control"]
+
+_ATTEMPT = """
+try:
+    try:
+        BODY
+    except _ab_Exception:
+        TRY.caught()
+        raise
+except _ab_Aside:
+    if TRY.again:
+        continue
+    raise
+"""
+_TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
+
+
+class Control(ast.NodeTransformer):
+    """Reads statements that choose or jump; leaves native loops over what the runtime says, one per arm or step.
+
+    ```
+    _ab_if_1 = _ab_if(TEST, (x,), True, False)              # names bound in an arm and read later; has it an else;
+    for _ab_arm_1 in _ab_if_1:                              # may an arm be left by a jump. Each arm in its own region
+        if _ab_if_1.changed:
+            (x,) = _ab_if_1.values                          # as it was before the other arm ran
+        if _ab_arm_1:
+            BODY
+        else:
+            ORELSE
+        if _ab_if_1.split:
+            _ab_if_1.end((x,))
+    if _ab_if_1.split:
+        (x,) = _ab_if_1.join()                              # for the lanes of both arms
+    ```
+    ```
+    _ab_loop_1 = _ab_while((x,))                            # or _ab_for(ITERABLE, ...): a loop that lanes may leave
+    for _ab_step_1 in _ab_loop_1:
+        if _ab_loop_1.changed:
+            (x,) = _ab_loop_1.values                        # of the lanes that are at the head
+        if _ab_loop_1.stops(TEST, (x,)):
+            if _ab_loop_1.nobody:
+                break
+            (x,) = _ab_loop_1.values                        # of the lanes that go on
+        BODY
+        _ab_loop_1.next((x,))
+    for _ab_values_1 in _ab_loop_1.otherwise():
+        (x,) = _ab_values_1
+        ORELSE
+        _ab_loop_1.leave((x,))
+    (x,) = _ab_loop_1.after()
+    ```
+    `break` is `_ab_loop_1.leave(...)`, `continue` is `_ab_loop_1.next(...)` and `return X` is `_ab_returns.give(X)`,
+    each followed by a native `continue`, which goes to the next arm or step. Behind a statement that a jump may leave,
+    `if _ab_if_1.nobody: continue` skips what no lane reaches. A `for` that is left by nothing is an `item_loop`.
+    A `try` runs for all lanes, and again lane by lane if anything was raised in it (`_ATTEMPT`).
+    `raise` raises something: that an example does is enough to know, which and what the loop over the examples says.
+    Runs first, on the user's own syntax, since it needs to see every binding.
+    """
+
+    removes = "a branch or a loop that does not ask the runtime"
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.count = 0
+        self.gives = False
+        self.inside = False
+        self.jumps: list[tuple[str, list[str], set[str]]] = []
+        self.ownership: Any = None
+        self.own: set[str] = set()
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        if isinstance(node, ast.If):
+            return not _is_ours(node.test)
+        return isinstance(node, ast.While) or (isinstance(node, ast.For) and not _is_ours(node.iter))
+
+    def body_of(self, function: ast.FunctionDef) -> list[ast.stmt]:
+        """The rewritten body of a function."""
+        annotate(function)
+        state = self.gives, self.inside, self.jumps, self.ownership
+        self.gives = any(
+            isinstance(node, ast.If | ast.For | ast.While | ast.Try) and _returns([node])
+            for node in local_nodes(function.body)
+        )
+        self.inside, self.jumps = False, []
+        self.ownership = function.ownership  # type: ignore[attr-defined]
+        self.own = self.ownership.own
+        first, last = function.body[0], function.body[-1]
+        body = self._block(function.body)
+        if self.gives:
+            body = [*statements("_ab_returns = _ab_function()", first), *body]
+            if not isinstance(last, ast.Return):
+                body += statements("_ab_returns.give(None)\nreturn _ab_returns.result()", last)
+        self.gives, self.inside, self.jumps, self.ownership = state
+        self.own = self.ownership.own if self.ownership is not None else set()
+        return body
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        node.body = self.body_of(node)
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> Any:
+        node.test = expression("_ab_check(TEST)", node.test, TEST=node.test)
+        return node
+
+    def visit_Raise(self, node: ast.Raise) -> Any:
+        if node.exc is not None:
+            kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+            node.exc = expression("_ab_raised(KIND, lambda: ERROR)", node.exc, KIND=copy.deepcopy(kind), ERROR=node.exc)
+        return node
+
+    def visit_Try(self, node: ast.Try) -> Any:
+        if node.finalbody and (_jumps([node]) or (self.gives and _returns([node]))):
+            raise NeedsLoop(f"a jump out of a try with finally (line {node.lineno})")
+        if node.finalbody:
+            inner = ast.copy_location(ast.Try(node.body, node.handlers, node.orelse, []), node)
+            inner.live_head, inner.live_out = node.live_head, node.live_out  # type: ignore[attr-defined]
+            inner.bound = node.bound  # type: ignore[attr-defined]
+            node.body = self._block([inner]) if node.handlers else self._block(node.body)
+            node.handlers, node.orelse, node.finalbody = [], [], self._block(node.finalbody)
+            return node
+        return self._attempt(node)
+
+    def _attempt(self, node: ast.Try) -> list[ast.stmt]:
+        number = self._number()
+        tries, turn = f"_ab_try_{number}", f"_ab_turn_{number}"
+        whole = [*node.body, *node.handlers, *node.orelse]
+        left = _returns(whole) or _jumps(whole)
+        names = self._names(whole, node)
+        bound: set[str] = node.bound  # type: ignore[attr-defined]
+        at = node.body[0]
+        (attempt,) = statements(_ATTEMPT, at, TRY=tries, BODY=self._inner(node.body))
+        assert isinstance(attempt, ast.Try)
+        for handler in node.handlers:
+            reads_it = handler.name and any(
+                isinstance(part, ast.Name) and part.id == handler.name
+                for part in ast.walk(ast.Module(handler.body, []))
+            )
+            refuse = statements("_ab_refuse('a handler reads the exception that it caught')", handler)
+            handler.body = [*(refuse if reads_it else []), *self._inner(handler.body)]
+        attempt.handlers += node.handlers
+        attempt.orelse = self._inner(node.orelse)
+        body = [attempt, *statements("TRY.end(V)", at, TRY=tries, V=values(names, bound, at))]
+        if names:
+            restore = rebind(names, expression("TRY.values", at, TRY=tries), bound, at)
+            body = [*statements("if TRY.changed:\n    RESTORE", at, TRY=tries, RESTORE=restore), *body]
+        out = statements("TRY = _ab_try(V)", at, TRY=tries, V=values(names, bound, at))
+        out.append(ast.copy_location(ast.For(name(turn, at, ast.Store()), name(tries, at), body, []), node))
+        if left:
+            out += statements("if TRY.nobody:\n    AWAY", at, TRY=tries, AWAY=self._away(node))
+        join = expression("TRY.join()", at, TRY=tries)
+        joined = rebind(names, join, bound, at) if names else [ast.copy_location(ast.Expr(join), at)]
+        return [*out, *statements("if TRY.split:\n    JOIN", at, TRY=tries, JOIN=joined)]
+
+    def visit_Return(self, node: ast.Return) -> Any:
+        if not self.gives:
+            return node
+        value = node.value or ast.copy_location(ast.Constant(None), node)
+        return [*statements("_ab_returns.give(VALUE)", node, VALUE=value), *self._away(node)]
+
+    def visit_Break(self, node: ast.Break) -> Any:
+        return self._jump("leave", node)
+
+    def visit_Continue(self, node: ast.Continue) -> Any:
+        return self._jump("next", node)
+
+    def visit_If(self, node: ast.If) -> Any:
+        number, at = self._number(), node.test
+        branch, arm = f"_ab_if_{number}", f"_ab_arm_{number}"
+        arms = [*node.body, *node.orelse]
+        left = _returns(arms) or _jumps(arms)
+        names = self._names(arms, node)
+        bound: set[str] = node.bound  # type: ignore[attr-defined]
+        with_else = bool(node.orelse)
+        owned = places(names, self.own)
+        body, orelse = self._inner(node.body), self._inner(node.orelse)
+
+        parts: dict[str, Any] = {"IF": branch, "ARM": arm, "V": values(names, bound, at), "TEST": node.test}
+        parts["RESTORE"] = rebind(names, expression("IF.values", at, IF=branch), bound, at) if names else []
+        restore = "if IF.changed:\n        RESTORE" if names and (with_else or owned) else "pass"
+        choice = ast.copy_location(ast.If(name(arm, at), body, orelse), node)
+        lines = f"IF = _ab_if(TEST, V, {with_else}, {left}{owned})\nfor ARM in IF:\n    {restore}\n    CHOICE\n    "
+        bound_end: set[str] = node.bound_end  # type: ignore[attr-defined]
+        end = values(names, bound_end, at)
+        lines += "IF.end(END)" if left else "if IF.split:\n        IF.end(END)"
+        out = statements(lines, at, CHOICE=[choice], END=end, **parts)
+        (loop,) = [line for line in out if isinstance(line, ast.For)]
+        loop.body = [line for line in loop.body if not isinstance(line, ast.Pass)]
+        if left:
+            out += statements("if IF.nobody:\n    AWAY", at, IF=branch, AWAY=self._away(node))
+        join = expression("IF.join()", at, IF=branch)
+        joined = rebind(names, join, bound_end, at) if names else [ast.copy_location(ast.Expr(join), at)]
+        return [*out, *statements("if IF.split:\n    JOIN", at, IF=branch, JOIN=joined)]
+
+    def visit_For(self, node: ast.For) -> Any:
+        number, at = self._number(), node.target
+        if not _jumps(node.body) and not _returns([node]):
+            return item_loop(node, number, self._inner(node.body), self._block(node.orelse), self.ownership)
+        loop, item = f"_ab_loop_{number}", f"_ab_item_{number}"
+        names = self._names([*node.body, *node.orelse], node, target_names(node.target))
+        bound: set[str] = node.bound  # type: ignore[attr-defined]
+        target, start = takes_item(node, item, set(names), [])
+        temporary = isinstance(node.iter, ast.Call) and getattr(node.iter.func, "id", None) in _TEMPORARY
+        walk = expression(
+            f"_ab_for(ITER, {temporary}, V{places(names, self.own)})", at, ITER=node.iter, V=values(names, bound, at)
+        )
+        return self._walk(node, loop, walk, target, names, bound, start)
+
+    def visit_While(self, node: ast.While) -> Any:
+        number, at = self._number(), node.test
+        loop, step = f"_ab_loop_{number}", f"_ab_step_{number}"
+        names = self._names([node.test, *node.body, *node.orelse], node)
+        bound: set[str] = node.bound  # type: ignore[attr-defined]
+        walk = expression(f"_ab_while(V{places(names, self.own)})", at, V=values(names, bound, at))
+        start: list[ast.stmt] = []
+        if not (isinstance(node.test, ast.Constant) and node.test.value is True):
+            go_on = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at) if names else []
+            start = statements(
+                "if LOOP.stops(TEST, V):\n    if LOOP.nobody:\n        break\n    GO_ON", at,
+                LOOP=loop, TEST=node.test, V=values(names, bound, at), GO_ON=go_on,
+            )  # fmt: skip
+        return self._walk(node, loop, walk, name(step, at, ast.Store()), names, bound, start)
+
+    def _walk(
+        self, node: ast.For | ast.While, loop: str, walk: ast.expr, target: ast.expr, names: list[str], bound: set[str],
+        start: list[ast.stmt],
+    ) -> list[ast.stmt]:  # fmt: skip
+        """The parts that a `while` and a `for` with jumps have in common."""
+        at = node.test if isinstance(node, ast.While) else node.target
+        left = _returns([node]) or _jumps(node.orelse)  # before the parts are visited, which may change them in place
+        self.jumps.append((loop, names, bound))
+        body = [*start, *self._inner(node.body)]
+        self.jumps.pop()
+        body += statements("LOOP.next(V)", at, LOOP=loop, V=values(names, node.bound_end, at))  # type: ignore[union-attr]
+        if names:
+            again = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at)
+            body = [*statements("if LOOP.changed:\n    AGAIN", at, LOOP=loop, AGAIN=again), *body]
+        out = statements("LOOP = WALK", at, LOOP=loop, WALK=walk)
+        out.append(ast.copy_location(ast.For(target, name(loop, at), body, []), node))
+        if node.orelse:
+            ended = loop.replace("loop", "values")
+            restore = rebind(names, name(ended, at), bound, at) if names else []
+            out += statements(
+                "for ENDED in LOOP.otherwise():\n    RESTORE\n    ORELSE\n    LOOP.leave(V)", node.orelse[0],
+                ENDED=ended, LOOP=loop, RESTORE=restore, ORELSE=self._inner(node.orelse), V=values(names, bound, at),
+            )  # fmt: skip
+        after = expression("LOOP.after()", at, LOOP=loop)
+        out += rebind(names, after, bound, at) if names else [ast.copy_location(ast.Expr(after), at)]
+        if left:
+            out += statements("if LOOP.nobody:\n    AWAY", at, LOOP=loop, AWAY=self._away(node))
+        return out
+
+    def _number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def _names(self, body: Iterable[ast.AST], node: Any, also: Iterable[str] = ()) -> list[str]:
+        """Names that the statements bind, or own and write into, and that are read in or after them."""
+        body = list(body)
+        written = bound_names(body) | set(also) | (stored_names(body) & self.own)
+        return sorted(written & (node.live_head | node.live_out))
+
+    def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for statement in body:
+            result = self.visit(statement)
+            out += result if isinstance(result, list) else [result]
+        return out
+
+    def _inner(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Statements inside a native loop of ours."""
+        inside, self.inside = self.inside, True
+        out = self._block(body)
+        self.inside = inside
+        return out
+
+    def _away(self, at: ast.AST) -> list[ast.stmt]:
+        """To the next arm or step, or the end of the function: no lane is here any more."""
+        return (
+            statements("return _ab_returns.result()", at)
+            if not self.inside
+            else [ast.copy_location(ast.Continue(), at)]
+        )
+
+    def _jump(self, method: str, node: ast.stmt) -> list[ast.stmt]:
+        loop, names, bound = self.jumps[-1]
+        call = statements(f"LOOP.{method}(V)", node, LOOP=loop, V=values(names, bound, node))
+        return [*call, *self._away(node)]
+
+
+def _returns(body: Iterable[ast.AST]) -> bool:
+    return any(isinstance(node, ast.Return) for node in local_nodes(body))
+
+
+def _jumps(body: Iterable[ast.AST]) -> bool:
+    """Whether a `break` or `continue` in these statements belongs to a loop around them."""
+    for node in body:
+        if isinstance(node, ast.Break | ast.Continue):
+            return True
+        if isinstance(node, ast.For | ast.While):
+            if _jumps(node.orelse):
+                return True
+        elif not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.expr) and _jumps(ast.iter_child_nodes(node)):
+            return True
+    return False
+
+
+def _is_ours(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(node))

@@ -1,0 +1,49 @@
+"""The values of names as one tuple, and back: how a loop or a branch hands them to the runtime."""
+
+import ast
+from typing import Any
+
+from autobatch.rewrite.quote import expression, name, statements
+from autobatch.rewrite.scopes import local_nodes
+
+__all__ = ["places", "rebind", "stored_names", "values"]
+
+
+def stored_names(body: Any) -> set[str]:
+    """Names of which an item is assigned (`name[...] = value`, also deeper: `name[a][b] = value`)."""
+    out = set()
+    for node in local_nodes(body):
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            base: ast.expr = node
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            if isinstance(base, ast.Name):
+                out.add(base.id)
+    return out
+
+
+def places(names: list[str], own: set[str]) -> str:
+    """Where in `names` those are that no other name knows, as source of an argument; empty without any."""
+    found = tuple(place for place, each in enumerate(names) if each in own)
+    return f", own={found}" if found else ""
+
+
+def values(names: list[str], bound: set[str], at: ast.AST) -> ast.Tuple:
+    """A tuple of the names' values, `_ab_unbound` for one that is not bound."""
+    parts = [
+        name(each, at)
+        if each in bound
+        else expression("_ab_locals().get(NAME, _ab_unbound)", at, NAME=ast.Constant(each))
+        for each in names
+    ]
+    return ast.fix_missing_locations(ast.copy_location(ast.Tuple(parts, ast.Load()), at))
+
+
+def rebind(names: list[str], new: ast.expr, bound: set[str], at: ast.AST) -> list[ast.stmt]:
+    """`(a, b) = NEW`; a name without a value is unbound again."""
+    targets = ast.copy_location(ast.Tuple([name(each, at, ast.Store()) for each in names], ast.Store()), at)
+    out: list[ast.stmt] = [ast.copy_location(ast.Assign([targets], new), at)]
+    for each in names:
+        if each not in bound:
+            out += statements("if NAME is _ab_unbound:\n    del NAME", at, NAME=each)
+    return out
