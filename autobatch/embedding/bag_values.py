@@ -11,7 +11,16 @@ from autobatch.errors import DTypeError, UnsupportedError
 from autobatch.kernels import bags as kernels
 from autobatch.kernels.vectors import computed_dtype
 
-__all__ = ["EXTREMA", "Mode", "bag_of_each", "bag_scales", "reduce_bags", "table_gradient", "weights_gradient"]
+__all__ = [
+    "EXTREMA",
+    "Mode",
+    "bag_of_each",
+    "bag_scales",
+    "reduce_bags",
+    "table_gradient",
+    "unexpanded_gradient",
+    "weights_gradient",
+]
 
 EXTREMA = ("max", "min")
 Mode = str | tuple[str, ...]
@@ -127,6 +136,19 @@ def table_gradient(
     else:
         kernels.spread(wide, offsets, _coefficients(offsets, bag_of, weights, mode, real), found)
     return found.astype(dtype, copy=False)
+
+
+def unexpanded_gradient(
+    ct: Any, table: Any, offsets: Any, bag_of: np.ndarray, weights: Any, mode: str
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The same of a sum or mean, before it is repeated: a cotangent for each bag, and a factor for each id or None."""
+    dtype = dtype_of(table)
+    wide = np.ascontiguousarray(ct, np.float32 if dtype.itemsize < 4 else dtype)
+    if weights is not None:
+        return wide, _coefficients(offsets, bag_of, weights, mode, wide.dtype)
+    if mode != "sum":
+        wide = wide * bag_scales(np.diff(offsets), mode).astype(wide.dtype)[:, None]
+    return wide, None
 
 
 def _coefficients(offsets: Any, bag_of: np.ndarray, weights: Any, mode: str, dtype: Any) -> np.ndarray:

@@ -18,6 +18,7 @@ from autobatch.embedding.bag_values import (
     bag_scales,
     reduce_bags,
     table_gradient,
+    unexpanded_gradient,
     weights_gradient,
 )
 from autobatch.embedding.ids import as_ids, bad_id_message, check_ids, integer_ids
@@ -67,6 +68,9 @@ def _bags_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
     bag_of = bag_of_each(offsets)
     ids = ids[: bag_of.size]
     boxed = any(is_boxed(x) for x in (ct, out, table, weights))
+    if position == 0 and not boxed and isinstance(mode, str) and mode not in EXTREMA and not by_freq:
+        wide, factors = unexpanded_gradient(ct, table, offsets, bag_of, weights, mode)
+        return SparseRows.spread(ids, wide, bag_of, factors, shape_of(table)[0], dtype_of(table))
     found: Any = None
     for j, one in enumerate((mode,) if isinstance(mode, str) else mode):
         part, value = (ct, out) if isinstance(mode, str) else (ct[:, j], out[:, j])
