@@ -20,7 +20,7 @@ from autobatch.lockstep.items import setattribute, update
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import SharedLoop, UniformLoop, each, loop, loop_over
 from autobatch.lockstep.ownership import is_made, remember, require_own
-from autobatch.lockstep.regions import current_root
+from autobatch.lockstep.regions import current_root, lanes_within
 from autobatch.lockstep.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.ops.creation import CREATION
 
@@ -246,10 +246,16 @@ def _copied(container: type) -> Callable[..., Any]:
 def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
     if kwargs or not is_spread(arrays):
         return np.stack(unwrapped(arrays), axis=axis, **kwargs)
-    if (arrays.counts == 0).any():
+    if _some_empty(arrays):
         raise ValueError("need at least one array to stack")
     out = _strong(arrays.stacked())
     return out if axis == 0 else np.moveaxis(out, 0, axis)
+
+
+def _some_empty(arrays: LaneList) -> bool:
+    """Whether the list is empty in some lane that is here; what it is elsewhere is of no matter."""
+    here = lanes_within(current_region(), arrays.region)
+    return bool((arrays.counts[... if here is None else here] == 0).any())
 
 
 def _strong(batch: Any) -> Any:
@@ -261,7 +267,7 @@ def _strong(batch: Any) -> Any:
 def _concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
     if kwargs or axis != 0 or not is_spread(arrays):
         return np.concatenate(unwrapped(arrays), axis=axis, **kwargs)
-    if (arrays.counts == 0).any():
+    if _some_empty(arrays):
         raise ValueError("need at least one array to concatenate")
     return narrowed(arrays.joined())
 
@@ -269,7 +275,7 @@ def _concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
 def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_spread(object):
         return _create(np.array)(object, *args, **kwargs)
-    if (object.counts == 0).any():
+    if _some_empty(object):
         return call_per_lane(np.array, object.per_lane(), *args, **kwargs)
     out = _strong(object.stacked())
     return _create(np.array)(out, *args, **kwargs) if args or kwargs else out

@@ -181,3 +181,33 @@ def test_a_change_after_lists_met_reaches_all_names():
         return kept, other, same
 
     equals_loop(f, ragged(3, 1, 0, 4), falls_back=True)
+
+
+def sum_of_positives(xs):
+    out = []
+    for x in xs:
+        if x > 0:
+            out.append(x)
+    return np.stack(out).sum() if out else 0.0
+
+
+def joined_where_there_is_something(xs):
+    out = []
+    for x in xs:
+        if x < -1:
+            break
+        out.append(np.stack([x, x * x]))
+    if len(out) > 0:
+        return np.concatenate(out), np.array(out).shape
+    return None
+
+
+@pytest.mark.parametrize("f", [sum_of_positives, joined_where_there_is_something])
+@pytest.mark.parametrize("lengths", WITH_EMPTY)
+def test_a_list_that_is_empty_only_elsewhere(f, lengths):
+    equals_loop(f, ragged(*lengths, seed=3))
+
+
+def test_a_list_that_is_empty_here_raises_as_numpy_does():
+    with pytest.raises(ValueError, match="need at least one array to stack"):
+        batch(lambda xs: np.stack([x for x in xs if x > 9]))(batch_of(ragged(3, 2)))
