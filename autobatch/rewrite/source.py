@@ -61,7 +61,9 @@ def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
     nodes = list(_functions_at(tree, code.co_name, code.co_firstlineno))
     if len(nodes) > 1:
         nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
-    return nodes[0] if len(nodes) == 1 else None
+        # of lambdas in lambdas only the innermost can be meant: an outer one has instructions of its own
+        nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
+    return nodes[-1] if nodes else None
 
 
 @functools.lru_cache(maxsize=64)

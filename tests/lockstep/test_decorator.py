@@ -153,6 +153,12 @@ def test_lambdas_two_on_a_line():
     equals_loop(g, XS)
 
 
+def test_lambdas_in_a_lambda_on_one_line():
+    outer = lambda k: (lambda xs: [x + k for x in xs], lambda xs: (lambda y: [x * k for x in y])(xs))
+    for f in outer(2.0):
+        equals_loop(f, XS)
+
+
 def _from_source(text, filename, register=True):
     text = textwrap.dedent(text)
     if register:
