@@ -6,7 +6,7 @@ trusted: 0 <= ids[i] < len(table); offsets are non-decreasing and end at or belo
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["bag_dots", "bag_max", "bag_min", "bag_sum", "bag_weighted_sum", "first_equal", "spread", "take_first"]
+__all__ = ["bag_dots", "bag_sum", "first_equal", "spread", "take_first"]
 
 
 @jit
@@ -16,50 +16,6 @@ def bag_sum(table, ids, offsets, out):
             row = ids[i]
             for j in range(table.shape[1]):
                 out[b, j] += table[row, j]
-
-
-@jit
-def bag_weighted_sum(table, ids, weights, offsets, out):
-    for b in range(out.shape[0]):
-        for i in range(offsets[b], offsets[b + 1]):
-            row = ids[i]
-            weight = weights[i]
-            for j in range(table.shape[1]):
-                out[b, j] += weight * table[row, j]
-
-
-@jit
-def bag_max(table, ids, offsets, out):
-    """The greatest of each column; NaN if there is one."""
-    for b in range(out.shape[0]):
-        first = offsets[b]
-        if first == offsets[b + 1]:
-            continue
-        for j in range(table.shape[1]):
-            out[b, j] = table[ids[first], j]
-        for i in range(first + 1, offsets[b + 1]):
-            row = ids[i]
-            for j in range(table.shape[1]):
-                x = table[row, j]
-                if x > out[b, j] or x != x:
-                    out[b, j] = x
-
-
-@jit
-def bag_min(table, ids, offsets, out):
-    """The least of each column; NaN if there is one."""
-    for b in range(out.shape[0]):
-        first = offsets[b]
-        if first == offsets[b + 1]:
-            continue
-        for j in range(table.shape[1]):
-            out[b, j] = table[ids[first], j]
-        for i in range(first + 1, offsets[b + 1]):
-            row = ids[i]
-            for j in range(table.shape[1]):
-                x = table[row, j]
-                if x < out[b, j] or x != x:
-                    out[b, j] = x
 
 
 @jit
