@@ -13,6 +13,7 @@ import numpy as np
 
 from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.op import Op, next_level
+from autobatch.core.transposed import walking
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.table import name_of
@@ -69,6 +70,7 @@ class Tape:
         self.nodes.clear()
         self.closed = True
 
+    @walking()
     @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"], *, free: bool = False) -> list[Any]:
         """The cotangent of each leaf, given that of `output`; None for a leaf that does not influence it.

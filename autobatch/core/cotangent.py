@@ -12,7 +12,9 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 
-__all__ = ["Contributions", "Scatter", "SparseCotangent", "total"]
+__all__ = ["Contributions", "Product", "Scatter", "SparseCotangent", "total"]
+
+_TALL = 1024  # rows from which one product is as fast per row as any
 
 
 class SparseCotangent:
@@ -46,6 +48,63 @@ class SparseCotangent:
     def combine(parts: Sequence[Any]) -> Any:
         """The sum of parts of this one class; by default dense."""
         return _add_all(parts[0].to_dense(), parts[1:], owned=True)
+
+    @staticmethod
+    def gathered(parts: Sequence[Any]) -> Sequence[Any]:
+        """Parts of this one class, as fewer of them where that adds up faster."""
+        return parts
+
+
+class Product(SparseCotangent):
+    """`left.T @ right`, not computed yet; what the vjp of a product of few rows says of the matrix.
+
+    A matrix that many small products read (a recurrent weight) so gets the rows of all of them in one tall product,
+    instead of a small product and a sum of its own size for each.
+
+    Args:
+        left: (n, k), plain.
+        right: (n, m), plain, of the same dtype.
+
+    >>> Product(np.ones((2, 1)), np.ones((2, 3))).to_dense()
+    array([[2., 2., 2.]])
+    """
+
+    __slots__ = ("dtype", "left", "right", "shape")
+
+    def __init__(self, left: np.ndarray, right: np.ndarray) -> None:
+        self.left = left
+        self.right = right
+        self.shape = (left.shape[1], right.shape[1])
+        self.dtype = left.dtype
+
+    def to_dense(self) -> np.ndarray:
+        return np.matmul(self.left.T, self.right)
+
+    def add_to(self, dense: np.ndarray) -> None:
+        dense += self.to_dense()
+
+    @staticmethod
+    def combine(parts: Sequence[Any]) -> Any:
+        return SparseCotangent.combine(Product.gathered(parts))
+
+    @staticmethod
+    def gathered(parts: Sequence[Any]) -> Sequence[Any]:
+        out: list[Product] = []
+        chunk: list[Product] = []
+        rows = 0
+        for part in parts:
+            chunk.append(part)
+            rows += part.left.shape[0]
+            if rows >= _TALL:
+                out.append(Product._stacked(chunk))
+                chunk, rows = [], 0
+        return [*out, Product._stacked(chunk)] if chunk else out
+
+    @staticmethod
+    def _stacked(parts: "list[Product]") -> "Product":
+        if len(parts) == 1:
+            return parts[0]
+        return Product(np.concatenate([part.left for part in parts]), np.concatenate([part.right for part in parts]))
 
 
 class Scatter(SparseCotangent):
@@ -125,8 +184,9 @@ class Contributions:
             kind = type(sparse[0])
             if all(type(part) is kind for part in sparse):
                 return sparse[0] if len(sparse) == 1 else kind.combine(sparse[::-1])  # in the order of the reads
+            sparse = _gathered(sparse)
             return _add_all(sparse[0].to_dense(), sparse[1:], owned=True)
-        return _add_all(self.dense, sparse, owned=self.owned)
+        return _add_all(self.dense, _gathered(sparse), owned=self.owned)
 
 
 def total(parts: Sequence[Any]) -> Any:
@@ -141,6 +201,14 @@ def total(parts: Sequence[Any]) -> Any:
     for part in parts[2:]:
         out.add(part)
     return out.total()
+
+
+def _gathered(sparse: Sequence[Any]) -> list[Any]:
+    """Parts of any class, those of each class together, as few as they are fast."""
+    kinds: dict[type, list[Any]] = {}
+    for part in sparse:
+        kinds.setdefault(type(part), []).append(part)
+    return [part for kind, parts in kinds.items() for part in kind.gathered(parts)]  # type: ignore[attr-defined]
 
 
 def _add_all(dense: Any, sparse: Sequence[Any], *, owned: bool) -> Any:

@@ -11,13 +11,17 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.cotangent import Product
 from autobatch.core.op import Op, is_boxed
+from autobatch.core.transposed import transposed
 from autobatch.errors import ShapeError
 from autobatch.ops.broadcasting import fill, has_lengths, per_lane, quietly, select, unbroadcast
 from autobatch.ops.einsum import einsum_p
 from autobatch.ops.table import UFUNCS, Declined, implements
 
 __all__ = ["matmul_p"]
+
+_FEW_ROWS = 512  # a product of fewer is joined with others of the same matrix, as far as its gradient goes
 
 
 def _matmul(x: Any, y: Any, **options: Any) -> Any:
@@ -35,11 +39,15 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     x, y = args
     x_rank, y_rank = ndim_of(x), ndim_of(y)
     if x_rank == y_rank == 2 and type(ct) is type(x) is type(y) is np.ndarray:
+        if len(x) < _FEW_ROWS and x.dtype is ct.dtype is y.dtype:
+            return Product(x, ct) if position else np.matmul(ct, transposed(y))
         return unbroadcast(np.matmul(x.T, ct) if position else np.matmul(ct, y.T), args[position])
     if x_rank == 1 and y_rank == 1:
         return unbroadcast(ct * (x if position else y), args[position])
     if x_rank == 1:
         if position:
+            if y_rank == 2 and type(ct) is type(x) is type(y) is np.ndarray and x.dtype is ct.dtype is y.dtype:
+                return Product(x[None], ct[None])
             return unbroadcast(np.expand_dims(x, -1) * np.expand_dims(ct, -2), y)
         return unbroadcast(matmul_p(y, np.expand_dims(ct, -1))[..., 0], x)
     if y_rank == 1:
