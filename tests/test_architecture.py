@@ -30,6 +30,7 @@ LAYERS = [
     ("kernels",),
     ("ops",),
     ("embedding", "batches", "autodiff"),
+    ("fusion",),
     ("lockstep", "lazy"),
     ("rewrite",),
     ("optim",),

@@ -1,0 +1,69 @@
+"""`Program`: a straight-line run of ops on one example's arrays, as flat steps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from autobatch.core.foresee import Aval, Weak
+from autobatch.core.op import Op
+
+__all__ = ["Program", "Step"]
+
+
+class Step:
+    """One call: `slots[out] = op(*[slots[i] for i in args], **params)`."""
+
+    __slots__ = ("args", "op", "out", "params")
+
+    def __init__(self, op: Op, args: Sequence[int], params: dict[str, Any], out: int) -> None:
+        self.op = op
+        self.args = tuple(args)
+        self.params = params
+        self.out = out
+
+    def __repr__(self) -> str:
+        attributes = "".join(f", {name}={value!r}" for name, value in self.params.items())
+        return f"{self.out} = {self.op.name}({', '.join(map(str, self.args))}{attributes})"
+
+
+class Program:
+    """Steps over numbered slots: the inputs first, then the constants, then the result of each step.
+
+    Equal steps are one, and every step leads to an output. A program never changes; two are equal if they are one
+    object.
+
+    Attributes:
+        inputs: for each input its `Aval`, or `Weak` for a Python number.
+        constants: the values of the slots that follow the inputs: arrays of its own, NumPy scalars, Python numbers.
+        steps: in the order they run.
+        outputs: the slot of each output.
+        avals: for each slot what is known of its value in one example.
+        forms: what `fusion.launch` compiled, by the kinds of operands.
+    """
+
+    __slots__ = ("avals", "constants", "forms", "inputs", "outputs", "steps")
+
+    def __init__(
+        self,
+        inputs: Sequence[Aval | Weak],
+        constants: Sequence[Any],
+        steps: Sequence[Step],
+        outputs: Sequence[int],
+        avals: Sequence[Aval | Weak],
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.constants = tuple(constants)
+        self.steps = tuple(steps)
+        self.outputs = tuple(outputs)
+        self.avals = tuple(avals)
+        self.forms: dict[Any, Any] = {}
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """The `Aval` of each output."""
+        return tuple(self.avals[slot] for slot in self.outputs)
+
+    def __repr__(self) -> str:
+        lines = [f"{slot}: {kind!r}" for slot, kind in enumerate(self.inputs)]
+        lines += [f"{len(self.inputs) + i} = {value!r}" for i, value in enumerate(self.constants)]
+        lines += [repr(step) for step in self.steps]
+        return "\n".join([*lines, f"return {', '.join(map(str, self.outputs))}"])
