@@ -39,7 +39,8 @@ _ndarray = np.ndarray
 _WEAK = frozenset((float, int, bool))
 _PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never boxed: skip the dispatch
 
-# A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf.
+# A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf. The outputs of an
+# op that has several follow its node and look like leaves, so that their cotangents are there when the walk reaches it.
 _Node = tuple[Op, Any, list[Any], dict[str, Any], list[tuple[int, int]]]
 
 
@@ -70,22 +71,33 @@ class Tape:
         self.nodes.clear()
         self.closed = True
 
-    @walking()
-    @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"], *, free: bool = False) -> list[Any]:
         """The cotangent of each leaf, given that of `output`; None for a leaf that does not influence it.
-
-        Contributions to a value are summed when the walk reaches it; a cotangent lives until its op has been walked.
 
         Args:
             free: drop each node after its use, so that what it keeps alive goes early.
         """
+        return self.backward_from([output], [ct], leaves, free=free)
+
+    @walking()
+    @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
+    def backward_from(
+        self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
+    ) -> list[Any]:
+        """`backward` from several outputs at once.
+
+        Contributions to a value are summed when the walk reaches it; a cotangent lives until its op has been walked.
+        """
         nodes = self.nodes
-        pending: list[Any] = [None] * (output.index + 1)
-        pending[output.index] = ct
-        for index in range(output.index, -1, -1):
+        last = max(output.index for output in outputs)
+        pending: list[Any] = [None] * (last + 1)
+        for output, ct in zip(outputs, cts, strict=True):
+            _contribute(pending, output.index, ct)
+        for index in range(last, -1, -1):
             part, node = pending[index], nodes[index]
             if part is None:
+                if node is not None and node[0].joint is not None:
+                    _walk_joint(pending, index, node)
                 if free:
                     nodes[index] = None
                 continue
@@ -101,18 +113,37 @@ class Tape:
             vjp = op.vjp
             for position, parent in parents:
                 contribution = vjp(position, part, out, args, params)  # type: ignore[misc]
-                if contribution is None:
-                    continue
-                slot = pending[parent]
-                if slot is None:
-                    pending[parent] = contribution
-                elif type(slot) is Contributions:
-                    slot.add(contribution)
-                else:
-                    pending[parent] = Contributions(slot, contribution)
+                if contribution is not None:
+                    _contribute(pending, parent, contribution)
             if free:
                 nodes[index] = None
-        return [pending[leaf.index] if leaf.index <= output.index else None for leaf in leaves]
+        return [pending[leaf.index] if leaf.index <= last else None for leaf in leaves]
+
+
+def _contribute(pending: list[Any], index: int, contribution: Any) -> None:
+    """Add to the cotangent of a value."""
+    slot = pending[index]
+    if slot is None:
+        pending[index] = contribution
+    elif type(slot) is Contributions:
+        slot.add(contribution)
+    else:
+        pending[index] = Contributions(slot, contribution)
+
+
+def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
+    """The step back over an op with several outputs, which are the nodes that follow it."""
+    op, outs, args, params, parents = node
+    ahead = pending[index + 1 : index + 1 + len(outs)]
+    cts = [part.to_dense() if isinstance(part, SparseCotangent) else part for part in ahead]
+    cts += [None] * (len(outs) - len(cts))
+    if all(ct is None for ct in cts):
+        return
+    pending[index + 1 : index + 1 + len(ahead)] = [None] * len(ahead)
+    found = op.joint([position for position, _ in parents], cts, outs, args, params)  # type: ignore[misc]
+    for (_, parent), contribution in zip(parents, found, strict=True):
+        if contribution is not None:
+            _contribute(pending, parent, contribution)
 
 
 class TapeArray(ArrayFace):
@@ -157,11 +188,22 @@ class TapeArray(ArrayFace):
             out = _PYTHON_OPERATORS[op.impl](*values)
         else:
             out = op.impl(*values, **params)
-        if op.vjp is None or (type(out) is not float and out.dtype.kind not in "fc"):
+        if op.vjp is None:
+            return out if op.joint is None else self._with_outputs(op, out, values, params, parents)
+        if type(out) is not float and out.dtype.kind not in "fc":
             return out
         nodes = tape.nodes
         nodes.append((op, out, values, params, parents))
         return TapeArray(tape, len(nodes) - 1, out)
+
+    def _with_outputs(
+        self, op: Op, outs: tuple[Any, ...], args: list[Any], params: dict[str, Any], parents: list[tuple[int, int]]
+    ) -> tuple[Any, ...]:
+        """Record an op with several outputs: its node, and one that looks like a leaf for each of them."""
+        tape = self.tape
+        tape.nodes.append((op, outs, args, params, parents))
+        leaves = [tape.leaf(out) for out in outs]
+        return tuple([leaf if out.dtype.kind in "fc" else out for leaf, out in zip(leaves, outs, strict=True)])
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> NoReturn:
         raise UnsupportedError(

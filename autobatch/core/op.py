@@ -45,11 +45,14 @@ class Op:
             be on a tape. None: no rule; batches run a loop over the examples.
         vjp: `vjp(position, ct, out, args, params) -> cotangent of args[position]`, or None where the op is piecewise
             constant (its result carries no gradient). A cotangent is an array, or any object of `core.cotangent`.
+        joint: the vjp of an op with several outputs, whose `impl` returns a tuple of arrays:
+            `joint(wanted, cts, outs, args, params) -> one cotangent for each position in wanted`; the cotangent of an
+            output that nothing depends on is None.
         ragged: positions of operands whose first length is left out of a lazy signature (bags).
         data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
     """
 
-    __slots__ = ("data_dependent", "impl", "kind", "name", "pad", "ragged", "rule", "vjp")
+    __slots__ = ("data_dependent", "impl", "joint", "kind", "name", "pad", "ragged", "rule", "vjp")
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class Op:
         *,
         rule: Callable[..., Any] | None = None,
         vjp: Callable[..., Any] | None = None,
+        joint: Callable[..., Any] | None = None,
         ragged: tuple[int, ...] = (),
         data_dependent: bool = False,
         kind: str = "op",
@@ -67,6 +71,7 @@ class Op:
         self.impl = impl
         self.rule = rule
         self.vjp = vjp
+        self.joint = joint
         self.ragged = ragged
         self.data_dependent = data_dependent
         self.kind = kind

@@ -1,0 +1,266 @@
+"""A program's batched form for any number of examples, forward and backward.
+
+The batching rules of its ops are traced on arrays of B examples, for three numbers B. What differs between the traces
+(a shape, a bound, a count) has to be affine in B: two of them say how, the third confirms it. Backward is traced along:
+the ordinary reverse walk over a tape of traced values, so a shared matrix receives one product over all examples.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import Tape
+from autobatch.core.batched import Batched
+from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.foresee import Aval, Weak, aval_of, freeze
+from autobatch.core.op import Op
+from autobatch.fusion.program import Program, Step
+from autobatch.fusion.tracing import NotABlock, Traced, Tracer
+
+__all__ = ["Affine", "Flat", "Kind", "flatten"]
+
+
+class Affine:
+    """a * B + b, where B is the number of examples."""
+
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: int, b: int) -> None:
+        self.a = a
+        self.b = b
+
+    def __repr__(self) -> str:
+        return f"{self.a} * B + {self.b}" if self.b else f"{self.a} * B"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Affine) and (self.a, self.b) == (other.a, other.b)
+
+    def __hash__(self) -> int:
+        return hash((self.a, self.b))
+
+
+class Kind:
+    """A slot of a batched program: its shape, whose entries may be `Affine`, and its dtype.
+
+    Attributes:
+        weak: the type of a Python number, else None.
+        scalar: a NumPy scalar.
+    """
+
+    __slots__ = ("dtype", "scalar", "shape", "weak")
+
+    def __init__(self, shape: tuple[Any, ...], dtype: Any, scalar: bool, weak: type | None) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.scalar = scalar
+        self.weak = weak
+
+    def __repr__(self) -> str:
+        return self.weak.__name__ if self.weak else f"{self.dtype}{list(self.shape)}"
+
+
+class Flat:
+    """The steps of a program on arrays with a leading batch axis, and those of its gradient.
+
+    Slots: the operands, the cotangents of the outputs, the constants, then one for each step.
+
+    Attributes:
+        operands, cotangents: how many of each.
+        constants: {slot: value}.
+        steps: forward in `steps[:forward]`, the rest backward; attributes that vary are `Affine` in B.
+        outputs: the slot of each output; gradients: that of each wanted operand, None where there is none.
+        kinds: for each slot its `Kind`.
+        batched: which outputs have the batch axis.
+    """
+
+    __slots__ = (
+        "batched",
+        "constants",
+        "cotangents",
+        "forward",
+        "gradients",
+        "kinds",
+        "operands",
+        "outputs",
+        "steps",
+    )  # fmt: skip
+
+    operands: int
+    cotangents: int
+    constants: dict[int, Any]
+    steps: list[Step]
+    forward: int
+    outputs: list[int]
+    gradients: list[int | None]
+    kinds: list[Kind]
+    batched: list[bool]
+
+
+def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], given: Sequence[bool]) -> Flat | None:
+    """The batched form of a program; None if there is none that holds for every B.
+
+    Args:
+        batched: which operands have a row for each example.
+        wanted: the positions of the operands whose cotangents are asked for.
+        given: which outputs have a cotangent; none: forward only.
+    """
+    widths = {n for aval in program.avals if type(aval) is not Weak for n in aval.shape}
+    sizes = [n for n in range(5, 9 + 3 * len(widths) + 9, 3) if n not in widths][:3]
+    try:
+        traces = [_trace(program, batched, wanted, given, n) for n in sizes]
+        return _unify(traces, sizes)
+    except NotABlock:
+        return None
+
+
+class _Traced:
+    """One trace at one B."""
+
+    __slots__ = ("batched", "cotangents", "forward", "gradients", "outputs", "tracer")
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.cotangents = 0
+        self.gradients: list[int | None] = []
+
+
+def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], given: Sequence[bool], n: int) -> _Traced:
+    tracer = Tracer()
+    out = _Traced(tracer)
+    inputs = [
+        tracer.input(aval_of((n, *kind.shape), kind.dtype) if own else kind)  # type: ignore[union-attr]
+        for kind, own in zip(program.inputs, batched, strict=True)
+    ]
+    cts = []
+    for result, use in zip(program.results, given, strict=True):
+        cts.append(tracer.input(aval_of((n, *result.shape), result.dtype)) if use else None)
+    out.cotangents = sum(given)
+    tape = Tape()
+    leaves = {position: tape.leaf(inputs[position]) for position in wanted} if any(given) else {}
+    slots: list[Any] = []
+    for position, (kind, own) in enumerate(zip(program.inputs, batched, strict=True)):
+        data = leaves.get(position, inputs[position])
+        slots.append(Batched(data, kind.shape) if own else data)  # type: ignore[union-attr]
+    slots += program.constants
+    try:
+        for step in program.steps:
+            slots.append(_apply(step, [slots[i] for i in step.args], program.avals[step.out], n))
+        results = [slots[slot] for slot in program.outputs]
+        out.batched = [isinstance(result, Batched) for result in results]
+        data = [result.data if isinstance(result, Batched) else result for result in results]
+        out.outputs = [_slot(tracer, _value(x)) for x in data]
+        out.forward = len(tracer.steps)
+        if leaves:
+            _walk_back(out, tape, data, cts, list(leaves.values()))
+    except NotABlock:
+        raise
+    except Exception as error:  # a rule that reads values, whatever it makes of not getting them
+        raise NotABlock(str(error)) from error
+    finally:
+        tape.close()
+    if tracer.failed is not None:
+        raise NotABlock(tracer.failed)
+    return out
+
+
+def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any], leaves: Sequence[Any]) -> None:
+    tracer = out.tracer
+    heads = [(x, ct) for x, ct in zip(data, cts, strict=True) if ct is not None and getattr(x, "tape", None) is tape]
+    if not heads:
+        out.gradients = [None] * len(leaves)
+        return
+    for (x, ct), own in zip(heads, out.batched, strict=False):
+        if not own or x.shape != ct.shape:
+            tracer.fail("an output that is the same for all examples")
+    for ct in tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], leaves):
+        if isinstance(ct, SparseCotangent):
+            ct = ct.to_dense()
+        out.gradients.append(None if ct is None else _slot(tracer, ct))
+
+
+def _apply(step: Step, operands: Sequence[Any], aval: Aval, n: int) -> Any:
+    """One step by its batching rule, if that gives what was foreseen."""
+    op: Op = step.op
+    if not any(isinstance(x, Batched) for x in operands):
+        return op(*operands, **step.params)
+    if op.rule is None:
+        raise NotABlock(f"{op.name} has no batching rule")
+    out = op.rule(op, operands, step.params)
+    if tuple(out.data.shape) != (n, *aval.shape) or out.data.dtype != aval.dtype:
+        raise NotABlock(f"{op.name} gives {out.data.dtype}{list(out.data.shape)}")
+    return Batched(out.data, aval.shape)
+
+
+def _value(x: Any) -> Any:
+    return x.value if hasattr(x, "tape") else x
+
+
+def _slot(tracer: Tracer, x: Any) -> int:
+    return x.slot if type(x) is Traced else tracer.constant(x)
+
+
+def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
+    first = traces[0]
+    tracers = [trace.tracer for trace in traces]
+    out = Flat()
+    for name in ("outputs", "gradients", "batched", "forward", "cotangents"):
+        if any(getattr(trace, name) != getattr(first, name) for trace in traces):
+            raise NotABlock(f"{name} differ with the number of examples")
+        setattr(out, name, getattr(first, name))
+    out.operands = tracers[0].inputs - first.cotangents
+    out.constants = tracers[0].constants
+    for slot, value in out.constants.items():
+        for tracer in tracers:
+            if slot not in tracer.constants or not _same_constant(tracer.constants[slot], value):
+                raise NotABlock("a constant differs with the number of examples")
+    if len({len(tracer.avals) for tracer in tracers}) > 1 or len({len(tracer.steps) for tracer in tracers}) > 1:
+        raise NotABlock("the steps differ with the number of examples")
+    out.kinds = [_kind(avals, sizes) for avals in zip(*(tracer.avals for tracer in tracers), strict=True)]
+    out.steps = []
+    for steps in zip(*(tracer.steps for tracer in tracers), strict=True):
+        one = steps[0]
+        if any((step.op, step.args, step.out) != (one.op, one.args, one.out) for step in steps):
+            raise NotABlock("the steps differ with the number of examples")
+        if any(step.params.keys() != one.params.keys() for step in steps):
+            raise NotABlock(f"{one.op.name} differs with the number of examples")
+        params = {name: _template([step.params[name] for step in steps], sizes) for name in one.params}
+        out.steps.append(Step(one.op, one.args, params, one.out))
+    return out
+
+
+def _same_constant(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return type(b) is type(a) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return bool(freeze(a) == freeze(b))
+
+
+def _kind(avals: Sequence[Any], sizes: Sequence[int]) -> Kind:
+    one = avals[0]
+    if any(type(aval) is not type(one) for aval in avals):
+        raise NotABlock("operands differ with the number of examples")
+    if type(one) is Weak:
+        return Kind((), np.dtype(one.kind), True, one.kind)
+    if any((aval.dtype, aval.scalar, aval.ndim) != (one.dtype, one.scalar, one.ndim) for aval in avals):
+        raise NotABlock("dtypes differ with the number of examples")
+    return Kind(_template([aval.shape for aval in avals], sizes), one.dtype, one.scalar, None)
+
+
+def _template(values: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """One value for all B: integers that differ become `Affine`."""
+    one = values[0]
+    if any(type(value) is not type(one) for value in values):
+        raise NotABlock("attributes differ with the number of examples")
+    if type(one) is tuple:
+        if len({len(value) for value in values}) > 1:
+            raise NotABlock("attributes differ with the number of examples")
+        return tuple(_template(parts, sizes) for parts in zip(*values, strict=True))
+    if type(one) is int and len(set(values)) > 1:
+        a, rest = divmod(values[1] - values[0], sizes[1] - sizes[0])
+        b = values[0] - a * sizes[0]
+        if rest or any(value != a * n + b for value, n in zip(values, sizes, strict=True)):
+            raise NotABlock("attributes that are not affine in the number of examples")
+        return Affine(a, b)
+    if any(freeze(value) != freeze(one) for value in values):
+        raise NotABlock("attributes differ with the number of examples")
+    return one
