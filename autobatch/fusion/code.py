@@ -1,17 +1,24 @@
 """Straight-line batched code on its way from a `Flat` to a Python function: forward, or backward."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from autobatch.core.op import Op
 from autobatch.fusion.polymorphic import Affine, Flat, Kind
 from autobatch.fusion.program import Step
+from autobatch.ops.contractions import matmul_p
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.indexing_get import scatter_p
 from autobatch.ops.indexing_spec import FULL
+from autobatch.ops.shaping import transpose_p
 from autobatch.ops.shaping_reshape import reshape_p
 
-__all__ = ["Code", "assemble_p", "backward_code", "forward_code"]
+__all__ = ["Code", "assemble_p", "backward_code", "forward_code", "is_covered", "take_products"]
+
+_add: Any = UFUNCS[np.add]
 
 
 class Code:
@@ -100,6 +107,33 @@ def backward_code(flat: Flat, saved: Sequence[int]) -> Code:
     return _simplified(Code(inputs, flat.constants, flat.steps[flat.forward :], flat.gradients, kinds))
 
 
+def take_products(code: Code) -> list[bool]:
+    """Let the outputs that are `transpose(x) @ y` be x and y instead, side by side; which outputs those are."""
+    made = {step.out: step for step in code.steps}
+    found = []
+    outputs: list[int | None] = []
+    for slot in code.outputs:
+        pair = None if slot is None else _product(code, made, slot)
+        outputs += [slot] if pair is None else pair
+        found.append(pair is not None)
+    code.outputs = outputs
+    code.drop_dead()
+    return found
+
+
+def _product(code: Code, made: dict[int, Step], slot: int) -> list[int | None] | None:
+    product = made.get(slot)
+    if product is None or product.op is not matmul_p or product.params:
+        return None
+    left = made.get(product.args[0])
+    if left is None or left.op is not transpose_p or left.params["axes"] != (1, 0):
+        return None
+    x, y = left.args[0], product.args[1]
+    if len(code.kinds[y].shape) != 2 or code.kinds[x].dtype != code.kinds[y].dtype:
+        return None
+    return [x, y] if isinstance(code.kinds[x].shape[0], Affine) else None
+
+
 def _simplified(code: Code) -> Code:
     code.drop_dead()
     names = {}
@@ -129,7 +163,6 @@ def _place(step: Step, kinds: dict[int, Kind]) -> tuple[int, int, int] | None:
 
 def _assemble(code: Code) -> None:
     """Sums of arrays that are each zero but for one range of one axis become one array, written range by range."""
-    add = UFUNCS[__import__("numpy").add]
     uses = code.uses()
     parts: dict[int, list[tuple[int, int, int, int]]] = {}  # slot of a sum: (axis, start, stop, values) of its parts
     steps = []
@@ -138,7 +171,7 @@ def _assemble(code: Code) -> None:
         if step.op is scatter_p:
             place = _place(step, code.kinds)
             found = None if place is None else [(*place, step.args[0])]
-        elif step.op is add and not step.params and all(slot in parts and uses[slot] == 1 for slot in step.args):
+        elif step.op is _add and not step.params and all(slot in parts and uses[slot] == 1 for slot in step.args):
             found = _disjoint([*parts[step.args[0]], *parts[step.args[1]]])
         if found is not None:
             parts[step.out] = found
@@ -153,10 +186,7 @@ def _disjoint(parts: list[tuple[int, int, int, int]]) -> list[tuple[int, int, in
     parts = sorted(parts)
     if len({part[0] for part in parts}) > 1:
         return None
-    for left, right in zip(parts, parts[1:], strict=False):
-        if left[2] > right[1]:
-            return None
-    return parts
+    return None if any(left[2] > right[1] for left, right in pairwise(parts)) else parts
 
 
 def is_covered(places: Sequence[tuple[int, int, int]], shape: Sequence[Any]) -> bool:
@@ -170,10 +200,12 @@ def is_covered(places: Sequence[tuple[int, int, int]], shape: Sequence[Any]) -> 
 
 
 def _assembled(*values: Any, places: Any, shape: Any) -> Any:
-    make = values[0].__array_function__ if False else None
-    raise AssertionError(make)
+    out = (np.empty if is_covered(places, shape) else np.zeros)(shape, values[0].dtype)
+    for value, (axis, start, stop) in zip(values, places, strict=True):
+        out[(slice(None),) * axis + (slice(start, stop),)] = value
+    return out
 
 
-# assemble(*values, places=, shape=): `values[i]` at range `places[i]` = (axis, start, stop) of an array of zeros. The
-# batched code of a program has it, and no array of ours ever meets it.
+# assemble(*values, places=, shape=): `values[i]` at range `places[i]` = (axis, start, stop) of an array of zeros. Only
+# the batched code of a program has it, so no array of ours ever meets it.
 assemble_p = Op("assemble", _assembled, kind="join")
