@@ -75,9 +75,9 @@ class _Writer:
             for slot in step.args:
                 for root in self.roots[slot]:
                     self.last[root] = at
-        for slot in self.code.outputs:
-            if slot is not None:
-                self.kept |= self.roots[slot]
+        for result in self.code.outputs:
+            if result is not None:
+                self.kept |= self.roots[result]
 
     def _dying(self) -> list[list[int]]:
         """For each step the results that nothing reads after it, so that their memory goes early."""

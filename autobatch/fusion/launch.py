@@ -59,10 +59,7 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     if simple and True in batched:
         form = form_of(program, tuple(batched), tuple(wanted))
         if form is not None:
-            if wanted:
-                results = block_p(*data, call=_Call(program, form))
-            else:
-                results = form.forward(*data)
+            results = block_p(*data, call=_Call(program, form)) if wanted else form.forward(*data)
             if False not in form.batched:
                 return list(results)
             batch = operands[batched.index(True)].batch_size
@@ -171,10 +168,8 @@ def _joint_by_steps(wanted: Sequence[int], cts: Sequence[Any], args: Sequence[An
     boxes = list(args)
     for position in wanted:
         boxes[position] = tape.leaf(args[position])
-    operands = [
-        Batched(x, kind.shape) if own else x
-        for x, kind, own in zip(boxes, call.program.inputs, call.form.flags, strict=True)
-    ]
+    kinds: Sequence[Any] = call.program.inputs
+    operands = [Batched(x, k.shape) if own else x for x, k, own in zip(boxes, kinds, call.form.flags, strict=True)]
     results = _step_by_step(call.program, operands, None)
     heads = [(x, ct) for x, ct in zip(results, cts, strict=True) if ct is not None and type(x) is TapeArray]
     heads = [(x, ct) for x, ct in heads if x.tape is tape]

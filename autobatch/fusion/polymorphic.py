@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.autodiff.tape import Tape
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.foresee import Aval, Weak, aval_of, freeze
+from autobatch.core.foresee import Weak, aval_of, freeze
 from autobatch.core.op import Op
 from autobatch.fusion.program import Program, Step
 from autobatch.fusion.tracing import NotABlock, Traced, Tracer
@@ -105,7 +105,8 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
         wanted: the positions of the operands whose cotangents are asked for.
         given: which outputs have a cotangent; none: forward only.
     """
-    widths = {n for aval in program.avals if type(aval) is not Weak for n in aval.shape}
+    avals: Sequence[Any] = program.avals
+    widths = {n for aval in avals if type(aval) is not Weak for n in aval.shape}
     sizes = [n for n in range(5, 9 + 3 * len(widths) + 9, 3) if n not in widths][:3]
     try:
         traces = [_trace(program, batched, wanted, given, n) for n in sizes]
@@ -119,6 +120,10 @@ class _Traced:
 
     __slots__ = ("batched", "cotangents", "forward", "gradients", "outputs", "tracer")
 
+    batched: list[bool]
+    outputs: list[int]
+    forward: int
+
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         self.cotangents = 0
@@ -128,9 +133,10 @@ class _Traced:
 def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], given: Sequence[bool], n: int) -> _Traced:
     tracer = Tracer()
     out = _Traced(tracer)
+    kinds: Sequence[Any] = program.inputs
     inputs = [
-        tracer.input(aval_of((n, *kind.shape), kind.dtype) if own else kind)  # type: ignore[union-attr]
-        for kind, own in zip(program.inputs, batched, strict=True)
+        tracer.input(aval_of((n, *kind.shape), kind.dtype) if own else kind)
+        for kind, own in zip(kinds, batched, strict=True)
     ]
     cts = []
     for result, use in zip(program.results, given, strict=True):
@@ -139,9 +145,9 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
     tape = Tape()
     leaves = {position: tape.leaf(inputs[position]) for position in wanted} if any(given) else {}
     slots: list[Any] = []
-    for position, (kind, own) in enumerate(zip(program.inputs, batched, strict=True)):
-        data = leaves.get(position, inputs[position])
-        slots.append(Batched(data, kind.shape) if own else data)  # type: ignore[union-attr]
+    for position, (kind, own) in enumerate(zip(kinds, batched, strict=True)):
+        box: Any = leaves.get(position, inputs[position])
+        slots.append(Batched(box, kind.shape) if own else box)
     slots += program.constants
     try:
         for step in program.steps:
@@ -179,7 +185,7 @@ def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any]
         out.gradients.append(None if ct is None else _slot(tracer, ct))
 
 
-def _apply(step: Step, operands: Sequence[Any], aval: Aval, n: int) -> Any:
+def _apply(step: Step, operands: Sequence[Any], aval: Any, n: int) -> Any:
     """One step by its batching rule, if that gives what was foreseen."""
     op: Op = step.op
     if not any(isinstance(x, Batched) for x in operands):
