@@ -24,15 +24,22 @@ from numba.extending import intrinsic, models, register_model
 __all__ = [
     "FORMATS",
     "Lanes",
+    "VectorType",
     "add",
+    "by_pieces",
     "computed_dtype",
+    "either",
+    "element",
     "greater",
     "lesser",
     "load",
+    "pieces",
     "prefetch",
     "put",
     "scaled",
+    "spread_over",
     "store",
+    "vector_of",
     "width",
     "zeros",
 ]
@@ -63,7 +70,7 @@ class _LanesType(types.Dummy):
         super().__init__(f"Lanes({format},{n})")
 
 
-class _VectorType(types.Type):
+class VectorType(types.Type):
     """The value of some lanes."""
 
     def __init__(self, code: str, n: int) -> None:
@@ -74,11 +81,11 @@ class _VectorType(types.Type):
 register_model(_LanesType)(models.OpaqueModel)
 
 
-@register_model(_VectorType)
+@register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, fe_type: Any) -> None:
-        element = _element(fe_type.code)
-        parts = [ir.VectorType(element, k) for _, k in _pieces(fe_type)]
+        kind = element(fe_type.code)
+        parts = [ir.VectorType(kind, k) for _, k in pieces(fe_type)]
         super().__init__(manager, fe_type, ir.LiteralStructType(parts))
 
 
@@ -87,11 +94,13 @@ def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
     return numba.extending.NativeValue(c.context.get_dummy_value())
 
 
-def _vector_of(lanes: _LanesType) -> _VectorType:
-    return _VectorType(computed_dtype(lanes.format).str[1:], lanes.n)
+def vector_of(lanes: _LanesType) -> VectorType:
+    """The type of the value of some lanes."""
+    return VectorType(computed_dtype(lanes.format).str[1:], lanes.n)
 
 
-def _element(code: str) -> ir.Type:
+def element(code: str) -> ir.Type:
+    """The machine's type of an element."""
     if code == "f2":
         return ir.IntType(16)
     if code in ("f4", "f8"):
@@ -99,7 +108,7 @@ def _element(code: str) -> ir.Type:
     return ir.IntType(8 * int(code[1:]))
 
 
-def _pieces(vector: _VectorType) -> list[tuple[int, int]]:
+def pieces(vector: VectorType) -> list[tuple[int, int]]:
     """(first element, number of elements) of each machine vector."""
     out, at, width = [], 0, _REGISTER // int(vector.code[1:])
     while at < vector.n:
@@ -110,7 +119,7 @@ def _pieces(vector: _VectorType) -> list[tuple[int, int]]:
     return out
 
 
-def _either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+def either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place."""
     return lambda typed: plain if vars(config)["DISABLE_JIT"] else intrinsic(typed)
 
@@ -131,10 +140,10 @@ def _plain_load(lanes: Lanes, address: int, column: int, dim: int) -> np.ndarray
     return codes[column : column + lanes.n].astype(np.float32) * numbers[0] + numbers[1]
 
 
-@_either(_plain_load)
+@either(_plain_load)
 def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any:
     """Elements [column, column + n) of the row at an address; `dim` is the length of the row."""
-    vector = _vector_of(lanes)
+    vector = vector_of(lanes)
     integer = ir.IntType(64)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -147,7 +156,7 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
             end = builder.add(address, dim if lanes.format == "q8" else builder.lshr(dim, integer(1)))
             scale = _read(builder, end, ir.FloatType())
             bias = _read(builder, builder.add(end, integer(4)), ir.FloatType())
-        for index, (at, k) in enumerate(_pieces(vector)):
+        for index, (at, k) in enumerate(pieces(vector)):
             first = builder.add(column, integer(at))
             if lanes.format == "q8":
                 codes = _read(builder, builder.add(address, first), ir.VectorType(ir.IntType(8), k))
@@ -155,12 +164,12 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
                 codes = _nibbles(builder, address, first, k)
             else:
                 offset = builder.mul(first, integer(int(lanes.format[1:])))
-                codes = _read(builder, builder.add(address, offset), ir.VectorType(_element(lanes.format), k))
+                codes = _read(builder, builder.add(address, offset), ir.VectorType(element(lanes.format), k))
             if lanes.format == "f2":
                 codes = _from_half(builder, codes, k)
             elif scale is not None:
                 codes = builder.uitofp(codes, ir.VectorType(ir.FloatType(), k))
-                codes = builder.fadd(builder.fmul(codes, _spread(builder, scale, k)), _spread(builder, bias, k))
+                codes = builder.fadd(builder.fmul(codes, spread_over(builder, scale, k)), spread_over(builder, bias, k))
             out = builder.insert_value(out, codes, index)
         return out
 
@@ -173,7 +182,8 @@ def _read(builder: Any, address: Any, kind: ir.Type) -> Any:
     return out
 
 
-def _spread(builder: Any, scalar: Any, k: int) -> Any:
+def spread_over(builder: Any, scalar: Any, k: int) -> Any:
+    """A machine vector of k times the same."""
     one = ir.VectorType(scalar.type, 1)
     lone = builder.insert_element(ir.Constant(one, ir.Undefined), scalar, ir.IntType(32)(0))
     zero = ir.Constant(ir.VectorType(ir.IntType(32), k), None)
@@ -191,7 +201,7 @@ def _nibbles(builder: Any, address: Any, first: Any, k: int) -> Any:
     if k == 1:
         shift = builder.trunc(builder.shl(builder.and_(first, integer(1)), integer(2)), byte)
         code = builder.and_(builder.lshr(_read(builder, place, byte), shift), byte(15))
-        return _spread(builder, code, 1)
+        return spread_over(builder, code, 1)
     pairs = _read(builder, place, ir.VectorType(byte, k // 2))
     low = builder.and_(pairs, _constant(15, 8, k // 2))
     high = builder.lshr(pairs, _constant(4, 8, k // 2))
@@ -212,10 +222,10 @@ def _from_half(builder: Any, bits: Any, k: int) -> Any:
     return builder.bitcast(builder.or_(magnitude, sign), real)
 
 
-@_either(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
+@either(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
 def zeros(typingctx: Any, lanes: Any) -> Any:
     """No rows added up."""
-    vector = _vector_of(lanes)
+    vector = vector_of(lanes)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return ir.Constant(context.get_value_type(vector), None)
@@ -223,13 +233,13 @@ def zeros(typingctx: Any, lanes: Any) -> Any:
     return vector(lanes), codegen
 
 
-@_either(lambda lanes: lanes.n)
+@either(lambda lanes: lanes.n)
 def width(typingctx: Any, lanes: Any) -> Any:
     """How many elements the lanes are."""
     return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
 
 
-def _by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
+def by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
     """Code that combines the machine vectors of the first operands, one piece after the other."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -237,7 +247,7 @@ def _by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], opera
         rest = list(args[operands:])
         if rest:  # a factor, in the dtype of the elements
             rest = [context.cast(builder, rest[0], signature.args[operands], _scalar(vector))]
-        for index, (_, k) in enumerate(_pieces(vector)):
+        for index, (_, k) in enumerate(pieces(vector)):
             parts = [builder.extract_value(x, index) for x in args[:operands]]
             out = builder.insert_value(out, combine(builder, k, [*parts, *rest]), index)
         return out
@@ -254,14 +264,14 @@ def _plain_add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return x + y
 
 
-@_either(_plain_add)
+@either(_plain_add)
 def add(typingctx: Any, x: Any, y: Any) -> Any:
     """x + y"""
 
     def combine(builder: Any, k: int, parts: list[Any]) -> Any:
         return builder.fadd(*parts) if x.code[0] == "f" else builder.add(*parts)
 
-    return x(x, y), _by_pieces(x, combine, 2)
+    return x(x, y), by_pieces(x, combine, 2)
 
 
 def _plain_scaled(x: np.ndarray, factor: Any) -> np.ndarray:
@@ -269,15 +279,15 @@ def _plain_scaled(x: np.ndarray, factor: Any) -> np.ndarray:
         return x * x.dtype.type(factor)
 
 
-@_either(_plain_scaled)
+@either(_plain_scaled)
 def scaled(typingctx: Any, x: Any, factor: Any) -> Any:
     """x * factor, the factor rounded to the dtype of x."""
 
     def combine(builder: Any, k: int, parts: list[Any]) -> Any:
         value, factor = parts
-        return (builder.fmul if x.code[0] == "f" else builder.mul)(value, _spread(builder, factor, k))
+        return (builder.fmul if x.code[0] == "f" else builder.mul)(value, spread_over(builder, factor, k))
 
-    return x(x, factor), _by_pieces(x, combine, 1)
+    return x(x, factor), by_pieces(x, combine, 1)
 
 
 def _extremum(sign: str) -> Callable[..., Any]:
@@ -291,21 +301,21 @@ def _extremum(sign: str) -> Callable[..., Any]:
                 better = compare(sign, new, old)
             return builder.select(better, new, old)
 
-        return x(x, y), _by_pieces(x, combine, 2)
+        return x(x, y), by_pieces(x, combine, 2)
 
     return typed
 
 
 # The greater, or the lesser, of each element; NaN where either is.
-greater = _either(lambda x, y: np.where((y > x) | (y != y), y, x))(_extremum(">"))
-lesser = _either(lambda x, y: np.where((y < x) | (y != y), y, x))(_extremum("<"))
+greater = either(lambda x, y: np.where((y > x) | (y != y), y, x))(_extremum(">"))
+lesser = either(lambda x, y: np.where((y < x) | (y != y), y, x))(_extremum("<"))
 
 
 def _plain_store(out: np.ndarray, row: int, column: int, x: np.ndarray) -> None:
     out[row, column : column + len(x)] = x
 
 
-@_either(_plain_store)
+@either(_plain_store)
 def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
     """out[row, column : column + n] = x, for a matrix of the dtype of x with contiguous rows."""
 
@@ -315,9 +325,9 @@ def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
         offset = builder.mul(row, cgutils.unpack_tuple(builder, array.strides, 2)[0])
         first = builder.gep(builder.bitcast(array.data, ir.IntType(8).as_pointer()), [offset])
         first = builder.gep(builder.bitcast(first, array.data.type), [column])
-        for index, (at, k) in enumerate(_pieces(x)):
+        for index, (at, k) in enumerate(pieces(x)):
             place = builder.gep(first, [ir.IntType(64)(at)])
-            kind = ir.VectorType(_element(x.code), k).as_pointer()
+            kind = ir.VectorType(element(x.code), k).as_pointer()
             builder.store(builder.extract_value(args[3], index), builder.bitcast(place, kind)).align = 1
         return context.get_dummy_value()
 
@@ -328,7 +338,7 @@ def _plain_put(address: int, column: int, x: np.ndarray) -> None:
     ctypes.memmove(int(address) + column * x.itemsize, x.tobytes(), x.nbytes)
 
 
-@_either(_plain_put)
+@either(_plain_put)
 def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
     """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
 
@@ -336,16 +346,16 @@ def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
         integer = ir.IntType(64)
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (0, 1))
         size = integer(int(x.code[1:]))
-        for index, (at, k) in enumerate(_pieces(x)):
+        for index, (at, k) in enumerate(pieces(x)):
             place = builder.add(address, builder.mul(builder.add(column, integer(at)), size))
-            pointer = builder.inttoptr(place, ir.VectorType(_element(x.code), k).as_pointer())
+            pointer = builder.inttoptr(place, ir.VectorType(element(x.code), k).as_pointer())
             builder.store(builder.extract_value(args[2], index), pointer).align = 1
         return context.get_dummy_value()
 
     return types.none(address, column, x), codegen
 
 
-@_either(lambda lanes, address, column: None)
+@either(lambda lanes, address, column: None)
 def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     """Ask for elements of a row that is to be read soon; the address need not be valid."""
     bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))

@@ -1,0 +1,230 @@
+"""Elementwise arithmetic on vector values (`kernels.vectors`): what fused kernels are written with.
+
+Each has NumPy's result for every element, NaN and infinities included; `exp`, `tanh` and `sigmoid` of float32 are
+within 4 ulp of it: polynomials after a reduction of the argument (Cody and Waite, "Software Manual for the Elementary
+Functions", 1980). A mask is a vector of bytes, 0 or 1. With `NUMBA_DISABLE_JIT=1` the names are plain NumPy.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+
+from autobatch.kernels.vectors import (
+    VectorType,
+    by_pieces,
+    computed_dtype,
+    either,
+    pieces,
+    spread_over,
+    vector_of,
+)
+
+__all__ = [
+    "absolute",
+    "choose",
+    "divide",
+    "equal",
+    "exp",
+    "fill",
+    "inverse",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_or",
+    "multiply",
+    "negative",
+    "not_equal",
+    "sigmoid",
+    "sqrt",
+    "subtract",
+    "tanh",
+    "unbounded",
+]
+
+
+
+def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
+    def plain(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*args)
+
+    return plain
+
+
+def _binary(plain: Callable[..., Any], instruction: str) -> Any:
+    def typed(typingctx: Any, x: Any, y: Any) -> Any:
+        return x(x, y), by_pieces(x, lambda builder, k, parts: getattr(builder, instruction)(*parts), 2)
+
+    return either(_quiet(plain))(typed)
+
+
+def _unary(plain: Callable[..., Any], combine: Callable[[Any, Any], Any]) -> Any:
+    def typed(typingctx: Any, x: Any) -> Any:
+        return x(x), by_pieces(x, lambda builder, k, parts: combine(builder, parts[0]), 1)
+
+    return either(_quiet(plain))(typed)
+
+
+def _compared(plain: Callable[..., Any], sign: str, unordered: bool = False) -> Any:
+    """A comparison gives a mask with pieces as long as those of its operands."""
+
+    def typed(typingctx: Any, x: Any, y: Any) -> Any:
+        mask = VectorType("u1", x.n)
+        assert [k for _, k in pieces(mask)] == [k for _, k in pieces(x)]
+
+        def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+            compare = builder.fcmp_unordered if unordered else builder.fcmp_ordered
+            return builder.zext(compare(sign, *parts), ir.VectorType(ir.IntType(8), k))
+
+        return mask(x, y), by_pieces(mask, combine, 2)
+
+    return either(lambda x, y: plain(x, y).astype(np.uint8))(typed)
+
+
+def call(builder: Any, name: str, *args: Any) -> Any:
+    """An LLVM intrinsic of one vector type."""
+    kind = args[0].type
+    suffix = f"v{kind.count}f{32 if kind.element == ir.FloatType() else 64}"
+    function = builder.module.globals.get(f"llvm.{name}.{suffix}")
+    if function is None:
+        signature = ir.FunctionType(kind, [kind] * len(args))
+        function = ir.Function(builder.module, signature, f"llvm.{name}.{suffix}")
+    return builder.call(function, args)
+
+
+subtract = _binary(np.subtract, "fsub")
+multiply = _binary(np.multiply, "fmul")
+divide = _binary(np.divide, "fdiv")
+logical_and = _binary(np.bitwise_and, "and_")
+logical_or = _binary(np.bitwise_or, "or_")
+negative = _unary(np.negative, lambda builder, x: builder.fneg(x))
+absolute = _unary(np.absolute, lambda builder, x: call(builder, "fabs", x))
+sqrt = _unary(np.sqrt, lambda builder, x: call(builder, "sqrt", x))
+less = _compared(np.less, "<")
+less_equal = _compared(np.less_equal, "<=")
+equal = _compared(np.equal, "==")
+not_equal = _compared(np.not_equal, "!=", unordered=True)
+inverse = _unary(lambda x: x ^ 1, lambda builder, x: builder.xor(x, _all(x, 1)))
+
+
+def _all(x: Any, value: float) -> Any:
+    """A constant vector of the type of x."""
+    return ir.Constant(x.type, [value] * x.type.count)
+
+
+@either(lambda lanes, value: np.full(lanes.n, value, computed_dtype(lanes.format)))
+def fill(typingctx: Any, lanes: Any, value: Any) -> Any:
+    """The same number in every lane, rounded to their dtype."""
+    vector = vector_of(lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        scalar = types.float32 if vector.code == "f4" else types.float64 if vector.code == "f8" else types.uint8
+        value = context.cast(builder, args[1], signature.args[1], scalar)
+        out = ir.Constant(context.get_value_type(vector), ir.Undefined)
+        for index, (_, k) in enumerate(pieces(vector)):
+            out = builder.insert_value(out, spread_over(builder, value, k), index)
+        return out
+
+    return vector(lanes, value), codegen
+
+
+@either(lambda mask, x, y: np.where(mask, x, y))
+def choose(typingctx: Any, mask: Any, x: Any, y: Any) -> Any:
+    """x where the mask is 1, else y."""
+
+    def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+        return builder.select(builder.icmp_unsigned("!=", parts[0], _all(parts[0], 0)), parts[1], parts[2])
+
+    return x(mask, x, y), by_pieces(x, combine, 3)
+
+
+@either(lambda x: int(not np.isfinite(x).all()))
+def unbounded(typingctx: Any, x: Any) -> Any:
+    """1 if some element is infinite or NaN, else 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        out = ir.IntType(64)(0)
+        for index, (_, k) in enumerate(pieces(x)):
+            part = builder.extract_value(args[0], index)
+            zero = builder.fmul(part, _all(part, 0.0))
+            wrong = builder.bitcast(builder.fcmp_unordered("uno", zero, zero), ir.IntType(k))
+            out = builder.or_(out, builder.zext(builder.icmp_unsigned("!=", wrong, ir.IntType(k)(0)), ir.IntType(64)))
+        return out
+
+    return types.int64(x), codegen
+
+
+# exp, tanh and sigmoid of float32
+
+
+def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    return call(builder, "fmuladd", x, y, z)
+
+
+def _single(value: float) -> float:
+    return float(np.float32(value))
+
+
+_SHIFT = 12582912.0  # 1.5 * 2**23: adding it rounds to the nearest integer, which is then in the low bits
+_LN2_HIGH = _single(0.693359375)
+_LN2_LOW = _single(-2.12194440e-4)
+_EXP = tuple(map(_single, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 0.5)))
+_TANH = tuple(
+    map(_single, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1))
+)
+
+
+def exp_vector(builder: Any, x: Any) -> Any:
+    """e**x of one machine vector: 2**n * e**r, |r| <= ln(2) / 2, the power of two in two factors for its range."""
+    x = builder.select(builder.fcmp_ordered(">", x, _all(x, 89.0)), _all(x, 89.0), x)
+    x = builder.select(builder.fcmp_ordered("<", x, _all(x, -105.0)), _all(x, -105.0), x)
+    shifted = _fma(builder, x, _all(x, _single(1.44269504088896341)), _all(x, _SHIFT))
+    whole = builder.fsub(shifted, _all(x, _SHIFT))
+    r = _fma(builder, whole, _all(x, -_LN2_HIGH), x)
+    r = _fma(builder, whole, _all(x, -_LN2_LOW), r)
+    series = _all(x, _EXP[0])
+    for coefficient in _EXP[1:]:
+        series = _fma(builder, series, r, _all(x, coefficient))
+    value = builder.fadd(_fma(builder, builder.fmul(r, r), series, r), _all(x, 1.0))
+    integer = ir.VectorType(ir.IntType(32), x.type.count)
+    number = ir.Constant(integer, [int(np.float32(_SHIFT).view(np.int32))] * integer.count)
+    n = builder.sub(builder.bitcast(shifted, integer), number)
+    half = builder.ashr(n, ir.Constant(integer, [1] * integer.count))
+    for power in (half, builder.sub(n, half)):
+        power = builder.add(power, ir.Constant(integer, [127] * integer.count))
+        factor = builder.bitcast(builder.shl(power, ir.Constant(integer, [23] * integer.count)), x.type)
+        value = builder.fmul(value, factor)
+    return value
+
+
+def sigmoid_vector(builder: Any, x: Any) -> Any:
+    """1 / (1 + e**-x) of one machine vector."""
+    one = _all(x, 1.0)
+    return builder.fdiv(one, builder.fadd(exp_vector(builder, builder.fneg(x)), one))
+
+
+def tanh_vector(builder: Any, x: Any) -> Any:
+    """tanh of one machine vector: odd; a series below 0.625, 1 - 2 / (e**2x + 1) above."""
+    size = call(builder, "fabs", x)
+    square = builder.fmul(size, size)
+    series = _all(x, _TANH[0])
+    for coefficient in _TANH[1:]:
+        series = _fma(builder, series, square, _all(x, coefficient))
+    small = _fma(builder, builder.fmul(series, square), size, size)
+    power = builder.fadd(exp_vector(builder, builder.fadd(size, size)), _all(x, 1.0))
+    large = builder.fsub(_all(x, 1.0), builder.fdiv(_all(x, 2.0), power))
+    out = builder.select(builder.fcmp_ordered("<", size, _all(x, 0.625)), small, large)
+    return call(builder, "copysign", out, x)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return np.reciprocal(np.exp(-x) + 1)
+
+
+exp = _unary(np.exp, exp_vector)
+tanh = _unary(np.tanh, tanh_vector)
+sigmoid = _unary(_sigmoid, sigmoid_vector)
+
