@@ -39,8 +39,8 @@ _ndarray = np.ndarray
 _WEAK = frozenset((float, int, bool))
 _PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never boxed: skip the dispatch
 
-# A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf. The outputs of an
-# op that has several follow its node and look like leaves, so that their cotangents are there when the walk reaches it.
+# A node: (op, out, args, params, parents), parents as (position, index) pairs; None stands for a leaf. The outputs of
+# an op with several follow its node and look like leaves, so that their cotangents are there when the walk reaches it.
 _Node = tuple[Op, Any, list[Any], dict[str, Any], list[tuple[int, int]]]
 
 

@@ -19,6 +19,7 @@ class Config:
     """The options and their defaults.
 
     Attributes:
+        kernels: blocks may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
         scheduler: how recorded ops are grouped: "depth", "agenda" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`).
@@ -27,6 +28,7 @@ class Config:
         warn: warn once per source line when something falls back to the loop.
     """
 
+    kernels: bool = True
     memory_budget: int = 1 << 30
     scheduler: str = "auto"
     seed: int = 0

@@ -15,22 +15,22 @@ from autobatch.ops.indexing_spec import build
 from autobatch.ops.shaping import transpose_p
 from autobatch.ops.shaping_reshape import reshape_p
 
-__all__ = ["emit", "source_of"]
+__all__ = ["Writer", "emit", "shape_text", "source_of"]
 
 
 def emit(code: Code) -> Callable[..., tuple[Any, ...]]:
     """A function of the code's inputs that returns its outputs, None where there is none."""
-    source, names = _Writer(code).write()
+    source, names = Writer(code).write()
     exec(compile(source, "<autobatch block>", "exec"), names)
     return names["block"]
 
 
 def source_of(code: Code) -> str:
     """What `emit` compiles."""
-    return _Writer(code).write()[0]
+    return Writer(code).write()[0]
 
 
-class _Writer:
+class Writer:
     """The lines written so far, and what is known of the memory behind each slot.
 
     Attributes:
@@ -41,29 +41,43 @@ class _Writer:
     def __init__(self, code: Code) -> None:
         self.code = code
         self.lines: list[str] = []
-        self.names: dict[str, Any] = {"matmul": np.matmul, "transposed": transposed, "empty": np.empty}
+        self.names: dict[str, Any] = {
+            "matmul": np.matmul,
+            "transposed": transposed,
+            "empty": np.empty,
+            "zeros": np.zeros,
+            "contiguous": np.ascontiguousarray,
+        }
         self.roots: dict[int, frozenset[int]] = {slot: frozenset((slot,)) for slot in code.kinds}
         self.owned: set[int] = set()
         self.last: dict[int, int] = {}
         self.kept: set[int] = set()
 
     def write(self) -> tuple[str, dict[str, Any]]:
-        code = self.code
-        for slot, value in code.constants.items():
-            self.names[f"v{slot}"] = value
+        """All steps in a row: the source, and the values of the names in it."""
+        self.start()
         self._follow_memory()
-        counted = next((slot for slot in code.inputs if _leads(code.kinds[slot])), None)
-        if counted is not None:
-            self.lines.append(f"n = v{counted}.shape[0]")
         dying = self._dying()
-        for at, step in enumerate(code.steps):
-            self.lines.append(self._line(at, step))
+        for at, step in enumerate(self.code.steps):
+            self.lines.append(self.line(at, step))
             if dying[at]:
                 self.lines.append(f"del {', '.join(f'v{slot}' for slot in dying[at])}")
-        results = ", ".join("None" if slot is None else f"v{slot}" for slot in code.outputs)
+        return self.finish(), self.names
+
+    def start(self) -> None:
+        """What comes before the steps."""
+        for slot, value in self.code.constants.items():
+            self.names[f"v{slot}"] = value
+        counted = next((slot for slot in self.code.inputs if _leads(self.code.kinds[slot])), None)
+        if counted is not None:
+            self.lines.append(f"n = v{counted}.shape[0]")
+
+    def finish(self) -> str:
+        """What comes after them; the whole source."""
+        results = ", ".join("None" if slot is None else f"v{slot}" for slot in self.code.outputs)
         self.lines.append(f"return ({results},)")
-        head = f"def block({', '.join(f'v{slot}' for slot in code.inputs)}):"
-        return "\n    ".join([head, *self.lines]) + "\n", self.names
+        head = f"def block({', '.join(f'v{slot}' for slot in self.code.inputs)}):"
+        return "\n    ".join([head, *self.lines]) + "\n"
 
     def _follow_memory(self) -> None:
         """Which slots may share memory, and when each was last read, under any name."""
@@ -93,28 +107,29 @@ class _Writer:
                 out[at].append(slot)
         return out
 
-    def _line(self, at: int, step: Step) -> str:
+    def line(self, at: int | None, step: Step) -> str:
+        """One step; `at` is its place if memory of operands may be reused."""
         args = [f"v{slot}" for slot in step.args]
         out = f"v{step.out}"
         op, params = step.op, step.params
         if op is assemble_p:
             return self._assemble(step)
         if isinstance(op.impl, np.ufunc) and op.kind == "elementwise" and not params:
-            call = self._name(op.impl.__name__, op.impl)
-            reused = self._reusable(at, step)
+            call = self.name(op.impl.__name__, op.impl)
+            reused = None if at is None else self._reusable(at, step)
             return f"{out} = {call}({', '.join([*args, *([] if reused is None else [f'v{reused}'])])})"
         if op is matmul_p and not params and all(len(self.code.kinds[slot].shape) == 2 for slot in step.args):
             return f"{out} = matmul({args[0]}, {args[1]})"
         if op is getitem_p and all(slot in self.code.constants for slot in step.args[1:]):
             index = build(params["spec"], [self.code.constants[slot] for slot in step.args[1:]])
-            return f"{out} = {args[0]}[{self._name('index', index)}]"
+            return f"{out} = {args[0]}[{self.name('index', index)}]"
         if op is transpose_p and len(step.args) == 1:
             if step.args[0] in self.code.inputs and params["axes"] == (1, 0) and not _leads(self._kind(step.args[0])):
                 return f"{out} = transposed({args[0]})"
             return f"{out} = {args[0]}.transpose({params['axes']!r})"
         if op is reshape_p and len(step.args) == 1:
-            return f"{out} = {args[0]}.reshape({_text(params['shape'])})"
-        call = self._name(op.name, op.impl)
+            return f"{out} = {args[0]}.reshape({shape_text(params['shape'])})"
+        call = self.name(op.name, op.impl)
         given = [f"{name}={self._value(value)}" for name, value in params.items()]
         return f"{out} = {call}({', '.join([*args, *given])})"
 
@@ -123,11 +138,15 @@ class _Writer:
 
     def _assemble(self, step: Step) -> str:
         shape, places = step.params["shape"], step.params["places"]
-        make = "empty" if is_covered(places, shape) else self._name("zeros", np.zeros)
-        lines = [f"v{step.out} = {make}({_text(shape)}, {self._name('dtype', self._kind(step.out).dtype)})"]
+        lines = [self.allocation(step.out, "empty" if is_covered(places, shape) else "zeros")]
         for slot, (axis, start, stop) in zip(step.args, places, strict=True):
             lines.append(f"v{step.out}[{':, ' * axis}{start}:{stop}] = v{slot}")
         return "; ".join(lines)
+
+    def allocation(self, slot: int, make: str) -> str:
+        """A new array for a slot."""
+        kind = self._kind(slot)
+        return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
 
     def _reusable(self, at: int, step: Step) -> int | None:
         """An operand that is read for the last time here, and whose memory fits the result."""
@@ -143,7 +162,7 @@ class _Writer:
                 return slot
         return None
 
-    def _name(self, wish: str, value: Any) -> str:
+    def name(self, wish: str, value: Any) -> str:
         """A name for a value, one that nothing else has."""
         name = "".join(c if c.isalnum() else "_" for c in wish)
         count = 0
@@ -154,8 +173,8 @@ class _Writer:
 
     def _value(self, value: Any) -> str:
         if _varies(value):
-            return _text(value)
-        return self._name("value", value)
+            return shape_text(value)
+        return self.name("value", value)
 
 
 def _makes_new(step: Step) -> bool:
@@ -176,10 +195,10 @@ def _varies(value: Any) -> bool:
     return isinstance(value, Affine)
 
 
-def _text(value: Any) -> str:
+def shape_text(value: Any) -> str:
     """A value as Python source in which `n` is the number of examples."""
     if type(value) is tuple:
-        return f"({''.join(_text(part) + ', ' for part in value)})"
+        return f"({''.join(shape_text(part) + ', ' for part in value)})"
     if isinstance(value, Affine):
         return f"{value.a} * n + {value.b}"
     return repr(value)

@@ -1,19 +1,64 @@
 """The compiled forms of a program: for the operands that have a batch axis and those that carry a gradient."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from autobatch.core.config import config
 from autobatch.core.cotangent import Product
-from autobatch.fusion.code import backward_code, forward_code, take_products
+from autobatch.core.floating import underflow_is_ignored
+from autobatch.fusion.code import Code, backward_code, forward_code, take_products
 from autobatch.fusion.emit import emit
+from autobatch.fusion.fuse import fuse
 from autobatch.fusion.polymorphic import Flat, flatten
 from autobatch.fusion.program import Program
 
 __all__ = ["Form", "form_of"]
 
 _FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix
+_PATIENCE = 8  # results with infinities or NaN, computed twice, until that is what to expect
+
+
+class _Block:
+    """Code as a function: plain NumPy calls, and with kernels once they are there.
+
+    Attributes:
+        run: the function as it is now.
+    """
+
+    __slots__ = ("_fused", "_kernels", "_odd", "_plain", "_runs", "run")
+
+    def __init__(self, code: Code, *, checked: bool) -> None:
+        self._plain = emit(code)
+        self._fused = fuse(code, checked=checked)
+        self._kernels: Any = None
+        self._runs = self._odd = 0
+        self.run: Callable[..., Any] = self._plain if self._fused is None else self._waiting
+
+    def _waiting(self, *operands: Any) -> Any:
+        fused = self._fused
+        if fused is not None and config.kernels:
+            self._kernels = fused.ready()
+            if self._kernels is not None:
+                self.run = self._with_kernels
+                return self.run(*operands)
+            if fused.failed:
+                self.run = self._plain
+        return self._plain(*operands)
+
+    def _with_kernels(self, *operands: Any) -> Any:
+        """With kernels, unless something in the result may be what NumPy complains of: then as NumPy does it."""
+        if not config.kernels or not underflow_is_ignored():
+            return self._plain(*operands)
+        self._runs += 1
+        out = self._kernels(*operands)
+        if out is not None:
+            return out
+        self._odd += 1
+        if self._odd > _PATIENCE and 2 * self._odd > self._runs:
+            self.run = self._plain
+        return self._plain(*operands)
 
 
 class Form:
@@ -21,32 +66,36 @@ class Form:
 
     Attributes:
         outputs: how many results the program has; the rest of what `forward` returns is saved for `backward`.
-        forward: of the operands' data, all in order; returns the outputs and what is saved.
         batched: which outputs have the batch axis.
         flags: which operands have it; wanted: the positions of those that carry a gradient.
     """
 
-    __slots__ = ("_backward", "_flat", "_saved", "batched", "flags", "forward", "outputs", "wanted")
+    __slots__ = ("_backward", "_flat", "_forward", "_products", "_saved", "batched", "flags", "outputs", "wanted")
 
     def __init__(self, flat: Flat, flags: tuple[bool, ...], wanted: tuple[int, ...]) -> None:
         code, self._saved = forward_code(flat)
         self._flat = flat
-        self._backward: Any = None
+        self._forward = _Block(code, checked=True)
+        self._backward: _Block | None = None
+        self._products: list[bool] = []
         self.flags = flags
         self.wanted = wanted
         self.batched = flat.batched
         self.outputs = len(flat.outputs)
-        self.forward = emit(code)
+
+    def forward(self, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs, and what is saved, from the operands' data."""
+        result: tuple[Any, ...] = self._forward.run(*operands)
+        return result
 
     def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
         """The cotangent of each wanted operand, None where there is none."""
         if self._backward is None:
             code = backward_code(self._flat, self._saved)
-            products = take_products(code)
-            self._backward = emit(code), products
-        run, products = self._backward
-        found = iter(run(*operands, *cts, *saved))
-        return [_product(next(found), next(found)) if product else next(found) for product in products]
+            self._products = take_products(code)
+            self._backward = _Block(code, checked=False)
+        found = iter(self._backward.run(*operands, *cts, *saved))
+        return [_product(next(found), next(found)) if product else next(found) for product in self._products]
 
 
 def _product(left: np.ndarray, right: np.ndarray) -> Any:

@@ -59,7 +59,7 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     if simple and True in batched:
         form = form_of(program, tuple(batched), tuple(wanted))
         if form is not None:
-            results = block_p(*data, call=_Call(program, form)) if wanted else form.forward(*data)
+            results = block_p(*data, call=_Call(program, form)) if wanted else form.forward(data)
             if False not in form.batched:
                 return list(results)
             batch = operands[batched.index(True)].batch_size
@@ -141,7 +141,7 @@ class _Call:
 
 def _run(*data: Any, call: _Call) -> tuple[Any, ...]:
     form = call.form
-    results = form.forward(*data)
+    results = form.forward(data)
     call.saved = results[form.outputs :]
     return tuple([np.asarray(out) for out in results[: form.outputs]])
 

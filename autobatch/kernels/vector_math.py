@@ -45,7 +45,6 @@ __all__ = [
 ]
 
 
-
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
     def plain(*args: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -227,4 +226,3 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 exp = _unary(np.exp, exp_vector)
 tanh = _unary(np.tanh, tanh_vector)
 sigmoid = _unary(_sigmoid, sigmoid_vector)
-

@@ -5,29 +5,12 @@ Filters of `warnings.catch_warnings` are the whole process's: what is caught the
 """
 
 import warnings
-from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
+from autobatch.core.floating import handling
 from autobatch.errors import NeedsLoop
 
 __all__ = ["catches_warnings", "handling"]
-
-_interned: dict[Any, Any] = {}
-
-
-def _interned_errors() -> Any:
-    state = tuple(np.geterr().values())
-    return _interned.setdefault(state, state)
-
-
-try:
-    from numpy._core._ufunc_config import _extobj_contextvar  # type: ignore[attr-defined]
-except ImportError:  # a NumPy that keeps it elsewhere: forty times slower
-    handling: Callable[[], Any] = _interned_errors
-else:
-    handling = _extobj_contextvar.get  # an object that is the same as long as no errstate is entered or left
 
 
 def catches_warnings(before: Any) -> NeedsLoop | None:
