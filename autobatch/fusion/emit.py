@@ -117,7 +117,7 @@ class Writer:
         if isinstance(op.impl, np.ufunc) and op.kind == "elementwise" and not params:
             call = self.name(op.impl.__name__, op.impl)
             reused = None if at is None else self._reusable(at, step)
-            return f"{out} = {call}({', '.join([*args, *([] if reused is None else [f'v{reused}'])])})"
+            return f"{out} = {call}({', '.join([*args, *([] if reused is None else [f'out=v{reused}'])])})"
         if op is matmul_p and not params and all(len(self.code.kinds[slot].shape) == 2 for slot in step.args):
             return f"{out} = matmul({args[0]}, {args[1]})"
         if op is getitem_p and all(slot in self.code.constants for slot in step.args[1:]):

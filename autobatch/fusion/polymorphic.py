@@ -139,8 +139,10 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
         for kind, own in zip(kinds, batched, strict=True)
     ]
     cts = []
-    for result, use in zip(program.results, given, strict=True):
-        cts.append(tracer.input(aval_of((n, *result.shape), result.dtype)) if use else None)
+    out.batched = program.varying(batched)
+    for result, own, use in zip(program.results, out.batched, given, strict=True):
+        shape = (n, *result.shape) if own else result.shape
+        cts.append(tracer.input(aval_of(shape, result.dtype)) if use else None)
     out.cotangents = sum(given)
     tape = Tape()
     leaves = {position: tape.leaf(inputs[position]) for position in wanted} if any(given) else {}
@@ -153,7 +155,6 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
         for step in program.steps:
             slots.append(_apply(step, [slots[i] for i in step.args], program.avals[step.out], n))
         results = [slots[slot] for slot in program.outputs]
-        out.batched = [isinstance(result, Batched) for result in results]
         data = [result.data if isinstance(result, Batched) else result for result in results]
         out.outputs = [_slot(tracer, _value(x)) for x in data]
         out.forward = len(tracer.steps)
@@ -176,9 +177,6 @@ def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any]
     if not heads:
         out.gradients = [None] * len(leaves)
         return
-    for (x, ct), own in zip(heads, out.batched, strict=False):
-        if not own or x.shape != ct.shape:
-            tracer.fail("an output that is the same for all examples")
     for ct in tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], leaves):
         if isinstance(ct, SparseCotangent):
             ct = ct.to_dense()

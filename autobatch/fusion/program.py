@@ -62,6 +62,13 @@ class Program:
         """The `Aval` of each output."""
         return tuple(self.avals[slot] for slot in self.outputs)
 
+    def varying(self, batched: Sequence[bool]) -> list[bool]:
+        """Which outputs differ between the examples, given which inputs do."""
+        known = [*batched, *(False for _ in self.constants)]
+        for step in self.steps:
+            known.append(any(known[slot] for slot in step.args))
+        return [known[slot] for slot in self.outputs]
+
     def __repr__(self) -> str:
         lines = [f"{slot}: {kind!r}" for slot, kind in enumerate(self.inputs)]
         lines += [f"{len(self.inputs) + i} = {value!r}" for i, value in enumerate(self.constants)]

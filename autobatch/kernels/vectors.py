@@ -120,8 +120,19 @@ def pieces(vector: VectorType) -> list[tuple[int, int]]:
 
 
 def either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place."""
-    return lambda typed: plain if vars(config)["DISABLE_JIT"] else intrinsic(typed)
+    """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place.
+
+    It is the intrinsic's `plain`, too, for tests that run a kernel uncompiled.
+    """
+
+    def declare(typed: Any) -> Any:
+        if vars(config)["DISABLE_JIT"]:
+            return plain
+        out = intrinsic(typed)
+        out.plain = plain
+        return out
+
+    return declare
 
 
 def _bytes_at(address: int, count: int) -> np.ndarray:
