@@ -142,8 +142,9 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
     pending[index + 1 : index + 1 + len(ahead)] = [None] * len(ahead)
     found = op.joint([position for position, _ in parents], cts, outs, args, params)  # type: ignore[misc]
     for (_, parent), contribution in zip(parents, found, strict=True):
-        if contribution is not None:
-            _contribute(pending, parent, contribution)
+        for part in contribution if type(contribution) is list else [contribution]:
+            if part is not None:
+                _contribute(pending, parent, part)
 
 
 class TapeArray(ArrayFace):

@@ -46,8 +46,8 @@ class Op:
         vjp: `vjp(position, ct, out, args, params) -> cotangent of args[position]`, or None where the op is piecewise
             constant (its result carries no gradient). A cotangent is an array, or any object of `core.cotangent`.
         joint: the vjp of an op with several outputs, whose `impl` returns a tuple of arrays:
-            `joint(wanted, cts, outs, args, params) -> one cotangent for each position in wanted`; the cotangent of an
-            output that nothing depends on is None.
+            `joint(wanted, cts, outs, args, params) -> one cotangent for each position in wanted`, or a list of
+            summands; the cotangent of an output that nothing depends on is None.
         ragged: positions of operands whose first length is left out of a lazy signature (bags).
         data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
     """

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.op import Op
-from autobatch.fusion.polymorphic import Affine, Flat, Kind
+from autobatch.fusion.polymorphic import Flat, Kind
 from autobatch.fusion.program import Step
-from autobatch.ops.contractions import matmul_p
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.indexing_get import scatter_p
 from autobatch.ops.indexing_spec import FULL
-from autobatch.ops.shaping import transpose_p
 from autobatch.ops.shaping_reshape import reshape_p
 
-__all__ = ["Code", "assemble_p", "backward_code", "forward_code", "is_covered", "take_products"]
+__all__ = ["Code", "assemble_p", "backward_code", "forward_code", "is_covered"]
 
 _add: Any = UFUNCS[np.add]
 
@@ -105,33 +103,6 @@ def backward_code(flat: Flat, saved: Sequence[int]) -> Code:
     inputs = [*range(flat.operands + flat.cotangents), *saved]
     kinds = dict(enumerate(flat.kinds))
     return _simplified(Code(inputs, flat.constants, flat.steps[flat.forward :], flat.gradients, kinds))
-
-
-def take_products(code: Code) -> list[bool]:
-    """Let the outputs that are `transpose(x) @ y` be x and y instead, side by side; which outputs those are."""
-    made = {step.out: step for step in code.steps}
-    found = []
-    outputs: list[int | None] = []
-    for slot in code.outputs:
-        pair = None if slot is None else _product(code, made, slot)
-        outputs += [slot] if pair is None else pair
-        found.append(pair is not None)
-    code.outputs = outputs
-    code.drop_dead()
-    return found
-
-
-def _product(code: Code, made: dict[int, Step], slot: int) -> list[int | None] | None:
-    product = made.get(slot)
-    if product is None or product.op is not matmul_p or product.params:
-        return None
-    left = made.get(product.args[0])
-    if left is None or left.op is not transpose_p or left.params["axes"] != (1, 0):
-        return None
-    x, y = left.args[0], product.args[1]
-    if len(code.kinds[y].shape) != 2 or code.kinds[x].dtype != code.kinds[y].dtype:
-        return None
-    return [x, y] if isinstance(code.kinds[x].shape[0], Affine) else None
 
 
 def _simplified(code: Code) -> Code:

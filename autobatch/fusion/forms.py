@@ -3,20 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from autobatch.core.config import config
-from autobatch.core.cotangent import Product
 from autobatch.core.floating import underflow_is_ignored
-from autobatch.fusion.code import Code, backward_code, forward_code, take_products
+from autobatch.fusion.code import Code, backward_code, forward_code
 from autobatch.fusion.emit import emit
 from autobatch.fusion.fuse import fuse
+from autobatch.fusion.gradients import Part, contributions, take_parts
 from autobatch.fusion.polymorphic import Flat, flatten
 from autobatch.fusion.program import Program
 
 __all__ = ["Form", "form_of"]
 
-_FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix
 _PATIENCE = 8  # results with infinities or NaN, computed twice, until that is what to expect
 
 
@@ -70,14 +67,14 @@ class Form:
         flags: which operands have it; wanted: the positions of those that carry a gradient.
     """
 
-    __slots__ = ("_backward", "_flat", "_forward", "_products", "_saved", "batched", "flags", "outputs", "wanted")
+    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "flags", "outputs", "wanted")
 
     def __init__(self, flat: Flat, flags: tuple[bool, ...], wanted: tuple[int, ...]) -> None:
         code, self._saved = forward_code(flat)
         self._flat = flat
         self._forward = _Block(code, checked=True)
         self._backward: _Block | None = None
-        self._products: list[bool] = []
+        self._parts: list[list[Part]] = []
         self.flags = flags
         self.wanted = wanted
         self.batched = flat.batched
@@ -89,17 +86,12 @@ class Form:
         return result
 
     def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
-        """The cotangent of each wanted operand, None where there is none."""
+        """What is added to the cotangent of each wanted operand: None, one contribution, or a list."""
         if self._backward is None:
             code = backward_code(self._flat, self._saved)
-            self._products = take_products(code)
+            self._parts = take_parts(code)
             self._backward = _Block(code, checked=False)
-        found = iter(self._backward.run(*operands, *cts, *saved))
-        return [_product(next(found), next(found)) if product else next(found) for product in self._products]
-
-
-def _product(left: np.ndarray, right: np.ndarray) -> Any:
-    return Product(left, right) if left.shape[0] < _FEW_ROWS else np.matmul(left.T, right)
+        return contributions(self._parts, self._backward.run(*operands, *cts, *saved))
 
 
 def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> Form | None:

@@ -13,11 +13,11 @@ import numpy as np
 from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import UnsupportedError
 from autobatch.fusion.forms import Form, form_of
 from autobatch.fusion.program import Program
+from autobatch.fusion.stepping import rows_of, step_by_step
 
-__all__ = ["launch", "run_op"]
+__all__ = ["launch"]
 
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
 
@@ -63,8 +63,8 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
             if False not in form.batched:
                 return list(results)
             batch = operands[batched.index(True)].batch_size
-            return [x if own else _rows(x, batch) for x, own in zip(results, form.batched, strict=True)]
-    return _step_by_step(program, operands, fallbacks)
+            return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
+    return step_by_step(program, operands, fallbacks)
 
 
 def _on_tape(x: TapeArray) -> bool:
@@ -72,60 +72,6 @@ def _on_tape(x: TapeArray) -> bool:
     while type(x) is TapeArray:
         x = x.value
     return type(x) is np.ndarray
-
-
-def _step_by_step(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | None) -> list[Any]:
-    slots: list[Any] = [*operands, *program.constants]
-    batch = next((x.batch_size for x in operands if isinstance(x, Batched)), None)
-    for step in program.steps:
-        slots.append(run_op(step.op, [slots[i] for i in step.args], step.params, program.avals[step.out], fallbacks))
-    return [_rows(slots[slot], batch) for slot in program.outputs]
-
-
-def run_op(
-    op: Op, operands: Sequence[Any], params: dict[str, Any], aval: Any, fallbacks: Counter[str] | None = None
-) -> Any:
-    """One op for a group: by its batching rule, or where that declines one example after the other.
-
-    Returns:
-        `Batched` rows; a plain value if no operand is `Batched`.
-    """
-    batch = next((x.batch_size for x in operands if isinstance(x, Batched)), None)
-    if batch is None:
-        return op(*operands, **params)
-    if op.rule is None:
-        why = "no batching rule"
-    else:
-        try:
-            out = op.rule(op, operands, params)
-        except UnsupportedError as error:
-            why = str(error)
-        else:
-            if tuple(out.data.shape) == (batch, *aval.shape) and out.data.dtype == aval.dtype:
-                return Batched(out.data, aval.shape)
-            why = f"{out.data.shape} {out.data.dtype}, expected {aval!r}"
-    if fallbacks is not None:
-        fallbacks[f"{op.name}: {why}"] += 1
-    if not batch:
-        return Batched(np.zeros((0, *aval.shape), aval.dtype), aval.shape)
-    return Batched(np.stack([op(*[_lane(x, i) for x in operands], **params) for i in range(batch)]), aval.shape)
-
-
-def _lane(operand: Any, index: int) -> Any:
-    if not isinstance(operand, Batched):
-        return operand
-    value = operand.data[index]
-    return value.item() if operand.scalar is not None and hasattr(value, "item") else value
-
-
-def _rows(value: Any, batch: int | None) -> Any:
-    """An output with its batch axis, also where it turned out the same for all examples."""
-    if isinstance(value, Batched):
-        return value.data
-    if batch is None:
-        return value
-    value = value if is_boxed(value) else np.asarray(value)
-    return np.broadcast_to(value, (batch, *value.shape))
 
 
 class _Call:
@@ -170,7 +116,7 @@ def _joint_by_steps(wanted: Sequence[int], cts: Sequence[Any], args: Sequence[An
         boxes[position] = tape.leaf(args[position])
     kinds: Sequence[Any] = call.program.inputs
     operands = [Batched(x, k.shape) if own else x for x, k, own in zip(boxes, kinds, call.form.flags, strict=True)]
-    results = _step_by_step(call.program, operands, None)
+    results = step_by_step(call.program, operands, None)
     heads = [(x, ct) for x, ct in zip(results, cts, strict=True) if ct is not None and type(x) is TapeArray]
     heads = [(x, ct) for x, ct in heads if x.tape is tape]
     if not heads:

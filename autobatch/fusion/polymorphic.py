@@ -16,6 +16,7 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.foresee import Weak, aval_of, freeze
 from autobatch.core.op import Op
 from autobatch.fusion.program import Program, Step
+from autobatch.fusion.stepping import by_rule_p
 from autobatch.fusion.tracing import NotABlock, Traced, Tracer
 
 __all__ = ["Affine", "Flat", "Kind", "flatten"]
@@ -153,7 +154,7 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
     slots += program.constants
     try:
         for step in program.steps:
-            slots.append(_apply(step, [slots[i] for i in step.args], program.avals[step.out], n))
+            slots.append(_apply(tracer, step, [slots[i] for i in step.args], program.avals[step.out], n))
         results = [slots[slot] for slot in program.outputs]
         data = [result.data if isinstance(result, Batched) else result for result in results]
         out.outputs = [_slot(tracer, _value(x)) for x in data]
@@ -183,17 +184,25 @@ def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any]
         out.gradients.append(None if ct is None else _slot(tracer, ct))
 
 
-def _apply(step: Step, operands: Sequence[Any], aval: Any, n: int) -> Any:
-    """One step by its batching rule, if that gives what was foreseen."""
+def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: int) -> Any:
+    """One step by its batching rule, traced; the rule as it is where it reads values or gives something else."""
     op: Op = step.op
     if not any(isinstance(x, Batched) for x in operands):
         return op(*operands, **step.params)
-    if op.rule is None:
-        raise NotABlock(f"{op.name} has no batching rule")
-    out = op.rule(op, operands, step.params)
-    if tuple(out.data.shape) != (n, *aval.shape) or out.data.dtype != aval.dtype:
-        raise NotABlock(f"{op.name} gives {out.data.dtype}{list(out.data.shape)}")
-    return Batched(out.data, aval.shape)
+    mark = tracer.mark()
+    if op.rule is not None:
+        try:
+            out = op.rule(op, operands, step.params)
+        except Exception:
+            out = None
+        if out is not None and tuple(out.data.shape) == (n, *aval.shape) and out.data.dtype == aval.dtype:
+            counted = any(n in np.shape(tracer.constants.get(slot, 0)) for slot in range(mark[0], len(tracer.avals)))
+            if not counted:  # a constant for this many examples is none
+                return Batched(out.data, aval.shape)
+    tracer.back_to(mark)
+    data = [x.data if isinstance(x, Batched) else x for x in operands]
+    batched = tuple(isinstance(x, Batched) for x in operands)
+    return Batched(by_rule_p(*data, step=step, aval=aval, batched=batched), aval.shape)
 
 
 def _value(x: Any) -> Any:

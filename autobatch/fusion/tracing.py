@@ -110,6 +110,19 @@ class Tracer:
             self.steps.append(Step(op, slots, dict(params), slot))
         return Traced(self, slot, self.avals[slot])
 
+    def mark(self) -> tuple[int, int]:
+        """Where the trace stands."""
+        return len(self.avals), len(self.steps)
+
+    def back_to(self, mark: tuple[int, int]) -> None:
+        """Forget what was recorded since, and that it failed."""
+        slots, steps = mark
+        del self.avals[slots:]
+        del self.steps[steps:]
+        self.constants = {slot: value for slot, value in self.constants.items() if slot < slots}
+        self._known = {key: slot for key, slot in self._known.items() if slot < slots}
+        self.failed = None
+
     def program(self, outputs: Sequence[int]) -> Program:
         """What leads to these slots, renumbered."""
         needed = set(outputs)

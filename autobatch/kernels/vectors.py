@@ -128,7 +128,7 @@ def either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     def declare(typed: Any) -> Any:
         if vars(config)["DISABLE_JIT"]:
             return plain
-        out = intrinsic(typed)
+        out: Any = intrinsic(typed)
         out.plain = plain
         return out
 

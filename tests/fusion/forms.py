@@ -11,7 +11,8 @@ from autobatch.autodiff.tape import Tape
 from autobatch.core.batched import Batched
 from autobatch.core.foresee import WEAK, aval_of
 from autobatch.fusion import fuse
-from autobatch.fusion.launch import _step_by_step, launch
+from autobatch.fusion.launch import launch
+from autobatch.fusion.stepping import step_by_step
 from autobatch.fusion.tracing import trace
 
 
@@ -45,7 +46,7 @@ def loop(body, operands, batched, size):
 
 
 def steps(program, operands):
-    return _step_by_step(program, operands, None)
+    return step_by_step(program, operands)
 
 
 def calls(program, operands):
