@@ -14,6 +14,7 @@ from autobatch.fusion.program import Program
 
 __all__ = ["Form", "form_of"]
 
+_WORTH = 3  # runs after which kernels are compiled for some code
 _PATIENCE = 8  # results with infinities or NaN, computed twice, until that is what to expect
 
 
@@ -36,8 +37,10 @@ class _Block:
     def _waiting(self, *operands: Any) -> Any:
         fused = self._fused
         if fused is not None and config.kernels:
-            self._kernels = fused.ready()
+            self._runs += 1
+            self._kernels = fused.ready(ask=self._runs > _WORTH)
             if self._kernels is not None:
+                self._runs = 0
                 self.run = self._with_kernels
                 return self.run(*operands)
             if fused.failed:

@@ -31,9 +31,9 @@ class Fused:
     def failed(self) -> bool:
         return any(kernel.failed for kernel in self.kernels)
 
-    def ready(self) -> Callable[..., Any] | None:
-        """The function; None as long as a kernel is missing."""
-        found = [kernel.look() for kernel in self.kernels]  # all of them, so that all are asked for
+    def ready(self, ask: bool = True) -> Callable[..., Any] | None:
+        """The function; None as long as a kernel is missing, which is compiled if we `ask` for it."""
+        found = [kernel.look(ask) for kernel in self.kernels]  # all of them, so that all are asked for
         if not all(found):
             return None
         names = dict(self._names)

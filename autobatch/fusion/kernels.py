@@ -5,6 +5,8 @@ Numba compiled lies beside it. Asking for a kernel that is not there starts the 
 it. Where the folder cannot be written to, or that process fails, there are no kernels, and no error.
 """
 
+import atexit
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -71,12 +73,16 @@ class Kernel:
         self._asked = False
         self._next_look = 0.0
 
-    def look(self) -> bool:
-        """Whether it is there by now; asks for it if it is not. Looks at the disk every so often only."""
+    def look(self, ask: bool = True) -> bool:
+        """Whether it is there by now. Looks at the disk every so often only.
+
+        Args:
+            ask: have it compiled if it is not there.
+        """
         if self.entry is not None or self.failed:
             return self.entry is not None
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_look and (self._asked or not ask):
             return False
         self._next_look = now + _INTERVAL
         try:
@@ -86,7 +92,7 @@ class Kernel:
                 self.lanes, self.entry = found
             elif path.with_suffix(".failed").exists():
                 self.failed = True
-            elif not self._asked:
+            elif ask and not self._asked:
                 self._asked = True
                 self.failed = not _compiler.ask(path)
         except Exception:  # a folder that cannot be written to, a cache of other versions: no kernel
@@ -106,7 +112,7 @@ def kernel_of(text: str) -> Kernel:
 
 
 def wait_for_kernels(seconds: float = 60.0) -> bool:
-    """Wait until every kernel that was asked for is there or failed, for tests and benchmarks; whether that is so."""
+    """Wait until every kernel that has a use is there or failed, for tests and benchmarks; whether that is so."""
     end = time.monotonic() + seconds
     while True:
         if all(kernel.look() or kernel.failed for kernel in list(_known.values())):
@@ -183,13 +189,24 @@ class _Compiler:
             "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
             "from autobatch.fusion.compiling import main; main()"
         )
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", code, json.dumps([entry or os.getcwd() for entry in sys.path])],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # an interrupt typed at the keyboard is not for it
         )
+        atexit.register(_let_go, process)
+        return process
+
+
+def _let_go(process: "subprocess.Popen[bytes]") -> None:
+    """At the end: it finishes what it was asked for, and nobody waits for it."""
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    if process.returncode is None:
+        process.returncode = 0  # else Popen warns of a process that still runs
 
 
 _compiler = _Compiler()
