@@ -7,14 +7,15 @@ from autobatch.core.config import config
 from autobatch.core.floating import underflow_is_ignored
 from autobatch.fusion.code import Code, backward_code, forward_code
 from autobatch.fusion.emit import emit
-from autobatch.fusion.fuse import fuse
+from autobatch.fusion.fuse import Fused, fuse
 from autobatch.fusion.gradients import Part, contributions, take_parts
 from autobatch.fusion.polymorphic import Flat, flatten
 from autobatch.fusion.program import Program
 
 __all__ = ["Form", "form_of"]
 
-_WORTH = 3  # runs after which kernels are compiled for some code
+RUNS_BEFORE_A_FORM = 2  # step by step: to compile takes as long as some dozen runs save
+RUNS_BEFORE_KERNELS = 3
 _PATIENCE = 8  # results with infinities or NaN, computed twice, until that is what to expect
 
 
@@ -25,25 +26,28 @@ class _Block:
         run: the function as it is now.
     """
 
-    __slots__ = ("_fused", "_kernels", "_odd", "_plain", "_runs", "run")
+    __slots__ = ("_checked", "_code", "_fused", "_kernels", "_odd", "_plain", "_runs", "run")
 
     def __init__(self, code: Code, *, checked: bool) -> None:
+        self._code = code
+        self._checked = checked
         self._plain = emit(code)
-        self._fused = fuse(code, checked=checked)
+        self._fused: Fused | None = None
         self._kernels: Any = None
         self._runs = self._odd = 0
-        self.run: Callable[..., Any] = self._plain if self._fused is None else self._waiting
+        self.run: Callable[..., Any] = self._waiting
 
     def _waiting(self, *operands: Any) -> Any:
-        fused = self._fused
-        if fused is not None and config.kernels:
-            self._runs += 1
-            self._kernels = fused.ready(ask=self._runs > _WORTH)
+        self._runs += 1
+        if self._runs > RUNS_BEFORE_KERNELS and config.kernels:
+            if self._fused is None:
+                self._fused = fuse(self._code, checked=self._checked)
+            fused = self._fused
+            self._kernels = None if fused is None else fused.ready()
             if self._kernels is not None:
-                self._runs = 0
-                self.run = self._with_kernels
+                self.run, self._runs = self._with_kernels, 0
                 return self.run(*operands)
-            if fused.failed:
+            if fused is None or fused.failed:
                 self.run = self._plain
         return self._plain(*operands)
 
@@ -98,12 +102,15 @@ class Form:
 
 
 def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> Form | None:
-    """The compiled form for a kind of call; None if there is none, and the program runs step by step."""
+    """The compiled form for a kind of call, after some of them; None: the program runs step by step."""
     key = (batched, wanted)
-    try:
-        return program.forms[key]
-    except KeyError:
-        pass
+    found = program.forms.get(key, 0)
+    if type(found) is not int:
+        form: Form | None = found
+        return form
+    if found < RUNS_BEFORE_A_FORM:
+        program.forms[key] = found + 1
+        return None
     given = [bool(wanted) and aval.dtype.kind in "fc" for aval in program.results]
     flat = flatten(program, batched, wanted, given)
     form = program.forms[key] = None if flat is None else Form(flat, batched, wanted)

@@ -1,5 +1,6 @@
 """Batched code with its clusters as kernels, as one Python function."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from autobatch.fusion.kernels import Kernel, kernel_of
 from autobatch.fusion.plan import Cluster, Plan
 
 __all__ = ["Fused", "fuse"]
+
+_VARIABLE = re.compile(r"\bv\d+\b")
 
 
 class Fused:
@@ -31,9 +34,9 @@ class Fused:
     def failed(self) -> bool:
         return any(kernel.failed for kernel in self.kernels)
 
-    def ready(self, ask: bool = True) -> Callable[..., Any] | None:
-        """The function; None as long as a kernel is missing, which is compiled if we `ask` for it."""
-        found = [kernel.look(ask) for kernel in self.kernels]  # all of them, so that all are asked for
+    def ready(self) -> Callable[..., Any] | None:
+        """The function; None as long as a kernel is missing, which is then asked for."""
+        found = [kernel.look() for kernel in self.kernels]  # all of them, so that all are asked for
         if not all(found):
             return None
         names = dict(self._names)
@@ -74,8 +77,26 @@ class _FusedWriter(Writer):
         for slot in self.code.outputs:
             if slot is not None:
                 self._need(slot)
-        text = self.finish()
-        return Fused(text, self.names, self.kernels)
+        self._let_go()
+        return Fused(self.finish(), self.names, self.kernels)
+
+    def _let_go(self) -> None:
+        """Drop what no later line reads, so that its memory serves again."""
+        returned = {f"v{slot}" for slot in self.code.outputs}
+        last: dict[str, int] = {}
+        for at, line in enumerate(self.lines):
+            for name in _VARIABLE.findall(line):
+                last[name] = at
+        dying: dict[int, list[str]] = {}
+        for name, at in last.items():
+            if name not in returned and name not in self.names:
+                dying.setdefault(at, []).append(name)
+        lines: list[str] = []
+        for at, line in enumerate(self.lines):
+            lines.append(line)
+            if at in dying:
+                lines.append(f"del {', '.join(dying[at])}")
+        self.lines = lines
 
     def _need(self, slot: int) -> None:
         """Write what makes a slot, unless it is there."""

@@ -73,16 +73,12 @@ class Kernel:
         self._asked = False
         self._next_look = 0.0
 
-    def look(self, ask: bool = True) -> bool:
-        """Whether it is there by now. Looks at the disk every so often only.
-
-        Args:
-            ask: have it compiled if it is not there.
-        """
+    def look(self) -> bool:
+        """Whether it is there by now; asks for it if it is not. Looks at the disk every so often only."""
         if self.entry is not None or self.failed:
             return self.entry is not None
         now = time.monotonic()
-        if now < self._next_look and (self._asked or not ask):
+        if now < self._next_look:
             return False
         self._next_look = now + _INTERVAL
         try:
@@ -92,7 +88,7 @@ class Kernel:
                 self.lanes, self.entry = found
             elif path.with_suffix(".failed").exists():
                 self.failed = True
-            elif ask and not self._asked:
+            elif not self._asked:
                 self._asked = True
                 self.failed = not _compiler.ask(path)
         except Exception:  # a folder that cannot be written to, a cache of other versions: no kernel

@@ -41,7 +41,7 @@ def compiler(monkeypatch, tmp_path):
         own._process.wait(60)
 
 
-def run_some(program, operands, times=6):
+def run_some(program, operands, times=8):
     for _ in range(times):
         out = launch(program, boxed(operands, BATCHED))
     return out
@@ -54,7 +54,7 @@ def test_kernels_are_used_once_they_are_there(compiler, tmp_path):
     want = calls(program, boxed(operands, BATCHED))
     want_on_tape = differentiate(calls, program, operands, BATCHED, cts)
     close(run_some(program, operands), want, "while the kernel is compiled")
-    for _ in range(6):
+    for _ in range(8):
         differentiate(launch, program, operands, BATCHED, cts)
     assert kernels.wait_for_kernels()
     close(run_some(program, operands), want, "with the kernel")
@@ -78,12 +78,12 @@ start = time.perf_counter()
 import numpy as np
 from autobatch.fusion import kernels
 from autobatch.fusion.launch import launch
-from tests.fusion.test_kernels import BATCHED, boxed, cell, form_of, operands_of, traced
+from tests.fusion.test_kernels import BATCHED, boxed, cell, form_of, operands_of, run_some, traced
 kernels._compiler.ask = lambda path: sys.exit("it compiles again")
 operands = operands_of(5, 21)
 program = traced(cell, operands, BATCHED)
 start = time.perf_counter()
-launch(program, boxed(operands, BATCHED))
+run_some(program, operands)
 block = form_of(program, tuple(BATCHED), ())._forward
 print(json.dumps([block.run == block._with_kernels, time.perf_counter() - start]))
 """
@@ -100,7 +100,7 @@ def test_float64_is_exact(compiler):
 
     operands = [RNG.standard_normal((4, 11)), RNG.standard_normal((4, 11))]
     program = traced(body, operands, [True, True])
-    for _ in range(6):
+    for _ in range(8):
         launch(program, boxed(operands, [True, True]))
     assert kernels.wait_for_kernels()
     for got, want in zip(launch(program, boxed(operands, [True, True])), body(*operands), strict=True):
@@ -136,8 +136,13 @@ def test_a_process_that_dies_is_no_error(compiler, monkeypatch):
 
 def test_a_kernel_is_asked_for_only_after_some_runs(compiler, tmp_path):
     operands = operands_of(3, 9)
-    launch(traced(cell, operands, BATCHED), boxed(operands, BATCHED))
+    program = traced(cell, operands, BATCHED)
+    run_some(program, operands, 2)
+    assert program.forms == {(tuple(BATCHED), ()): 2}
+    run_some(program, operands, 3)
     assert compiler._process is None
+    run_some(program, operands, 1)
+    assert compiler._process is not None
 
 
 def test_the_cache_folder_is_the_user_s(monkeypatch, tmp_path):

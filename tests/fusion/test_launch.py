@@ -14,6 +14,8 @@ from autobatch.fusion.launch import launch
 from autobatch.ops.indexing_rows import RowScatter
 from tests.fusion.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
 
+pytestmark = pytest.mark.usefixtures("compiled_at_once")
+
 RNG = np.random.default_rng(5)
 
 

@@ -18,6 +18,8 @@ from tests.fusion.forms import (
     uncompiled_kernels,
 )
 
+pytestmark = pytest.mark.usefixtures("compiled_at_once")
+
 SMOOTH = {
     "tanh": np.tanh,
     "sigmoid": lambda x: ab.nn.sigmoid(x),
