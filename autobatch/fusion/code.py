@@ -9,9 +9,12 @@ import numpy as np
 from autobatch.core.op import Op
 from autobatch.fusion.polymorphic import Flat, Kind
 from autobatch.fusion.program import Step
+from autobatch.ops.contractions import matmul_p
+from autobatch.ops.einsum import einsum_p
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.indexing_get import scatter_p
 from autobatch.ops.indexing_spec import FULL
+from autobatch.ops.shaping import transpose_p
 from autobatch.ops.shaping_reshape import reshape_p
 
 __all__ = ["Code", "assemble_p", "backward_code", "forward_code", "is_covered"]
@@ -113,9 +116,49 @@ def _simplified(code: Code) -> Code:
             names[step.out] = step.args[0]
     code.rename(names)
     code.drop_dead()
+    _multiply(code)
     _assemble(code)
     code.drop_dead()
     return code
+
+
+def _multiply(code: Code) -> None:
+    """Contractions of two matrices are products, whose result lies row by row however its operands lie."""
+    steps = []
+    for step in code.steps:
+        pair = _factors(code, step) if step.op is einsum_p else None
+        if pair is None:
+            steps.append(step)
+            continue
+        slots = []
+        for slot, turned in pair:
+            if turned:
+                kind = code.kinds[slot]
+                view = code.new_slot(Kind(kind.shape[::-1], kind.dtype, False, None))
+                steps.append(Step(transpose_p, [slot], {"axes": (1, 0)}, view))
+                slot = view
+            slots.append(slot)
+        steps.append(Step(matmul_p, slots, {}, step.out))
+    code.steps = steps
+
+
+def _factors(code: Code, step: Step) -> list[tuple[int, bool]] | None:
+    """The factors of a contraction, and whether each is to be transposed; None if it is no product."""
+    inputs, out = step.params["spec"].split("->")
+    letters = inputs.split(",")
+    kinds = [code.kinds[slot] for slot in step.args]
+    if len(letters) != 2 or len(out) != 2 or any(len(set(own)) != 2 for own in (*letters, out)):
+        return None
+    if kinds[0].dtype != kinds[1].dtype or kinds[0].dtype.kind != "f" or any(len(kind.shape) != 2 for kind in kinds):
+        return None
+    common = set(letters[0]) & set(letters[1])
+    if len(common) != 1 or common & set(out):
+        return None
+    summed = common.pop()
+    sizes = {kind.shape[own.index(summed)] for kind, own in zip(kinds, letters, strict=True)}
+    left = 0 if out[0] in letters[0] else 1
+    pair = [(left, letters[left][0] == summed), (1 - left, letters[1 - left][1] == summed)]
+    return [(step.args[which], turned) for which, turned in pair] if len(sizes) == 1 else None
 
 
 def _place(step: Step, kinds: dict[int, Kind]) -> tuple[int, int, int] | None:

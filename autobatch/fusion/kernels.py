@@ -127,6 +127,8 @@ def _write(text: str) -> pathlib.Path:
     path = folder / f"kernel_{name}.py"
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+            raise PermissionError(f"{folder} belongs to another user, who could put code there")
         temporary = folder / f"{path.name}.{os.getpid()}.{threading.get_ident()}"
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)

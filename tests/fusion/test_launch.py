@@ -173,6 +173,22 @@ def test_gradients_leave_products_and_rows_for_later():
     assert type(table) is RowScatter
 
 
+def test_matrices_on_the_left():
+    def body(w, u, x, h, b):
+        i, f, g = np.split(w @ x + u @ h + b, 3)
+        return np.tanh(g) * ab.nn.sigmoid(i) + h * ab.nn.sigmoid(f), np.einsum("ij,i->j", w, b)
+
+    operands = [floats(24, 6), floats(24, 8), floats(5, 6), floats(5, 8), floats(24)]
+    batched = [False, False, True, True, False]
+    program = check(body, operands, batched, 5)
+    form = form_of(program, tuple(batched), (0, 1))
+    outs = form.forward(operands)
+    ct = [np.ones((5, 8), np.float32), np.zeros(6, np.float32)]
+    gradients = form.backward(operands, ct, outs[form.outputs :])
+    assert any(type(part) is Product for part in gradients[0])
+    assert type(gradients[1]) is Product
+
+
 def test_gradients_of_gradients():
     def body(x, w):
         return np.tanh(x @ w) * x, (x * x).sum()
