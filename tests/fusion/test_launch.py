@@ -123,6 +123,16 @@ def test_attention_and_normalisation():
     check(body, [floats(3, 4, 8), floats(3, 6, 8), floats(3, 6, 8), floats(8), floats(8)], [True] * 3 + [False] * 2, 3)
 
 
+def test_ranges_that_overlap_and_ranges_of_ranges():
+    def body(x, y):
+        z = x * y + 1.0
+        inner = z[2:18][3:]
+        rows = (x * 0.5).reshape(4, 5)
+        return np.tanh(z[:12]) * z[8:], inner[4:10] * np.tanh(inner[:6]), np.tanh(rows[1:3]) * rows[2:] + x[3:8]
+
+    check(body, [floats(3, 20), floats(3, 20)], [True, True], 3)
+
+
 def test_gates_of_two_products():
     def body(left, right, w, u, b, c):
         i, f, o, g = np.split(left @ w + right @ u + b, 4)
