@@ -5,6 +5,7 @@ from typing import Any
 
 from autobatch.core.config import config
 from autobatch.core.floating import underflow_is_ignored
+from autobatch.core.memory import keep_freed_memory
 from autobatch.fusion.code import Code, backward_code, forward_code
 from autobatch.fusion.emit import emit
 from autobatch.fusion.fuse import Fused, fuse
@@ -78,6 +79,7 @@ class Form:
 
     def __init__(self, flat: Flat, flags: tuple[bool, ...], wanted: tuple[int, ...]) -> None:
         code, self._saved = forward_code(flat)
+        keep_freed_memory()
         self._flat = flat
         self._forward = _Block(code, checked=True)
         self._backward: _Block | None = None

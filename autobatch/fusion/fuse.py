@@ -53,7 +53,8 @@ def fuse(code: Code, *, checked: bool) -> Fused | None:
     """The code with kernels; None if nothing in it makes one.
 
     Args:
-        checked: where a kernel gave infinity or NaN, of which NumPy might have complained, the function returns None.
+        checked: where a kernel gave infinity or NaN, of which NumPy might have complained, the function returns None;
+            as it does where an operand has another shape than the code was traced for.
     """
     plan = Plan(code)
     return _FusedWriter(code, plan, checked).fused() if plan.clusters else None
@@ -160,10 +161,7 @@ class _FusedWriter(Writer):
                     self.there.add(slot)
             arguments.append(f"v{slot}")
         call = ", ".join([*(f"{name}{number}" for name in ("wide", "masks", "tail", "tail_masks")), "n", *arguments])
-        if self.checked:
-            self.lines.append(f"if kernel{number}({call}): return None")
-        else:
-            self.lines.append(f"kernel{number}({call})")
+        self.lines.append(f"if kernel{number}({call}): return None")
 
     def _is_filled(self, slot: int) -> bool:
         """Whether kernels write every element of an array."""

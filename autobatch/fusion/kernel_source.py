@@ -30,6 +30,8 @@ class KernelSource:
     Args:
         checked: the kernel returns 1 if a computation gave infinity or NaN, of which NumPy might have complained.
 
+    It returns 2, and does nothing, if an array has another shape than the one it was written for; else 0.
+
     Attributes:
         text: a module with `kernel`, the lanes that it takes first, and its `SIGNATURE`.
         arguments: for each argument after the lanes and the number of examples (what, slot): "array", "number",
@@ -73,10 +75,19 @@ class KernelSource:
             "",
             "@jit",
             f"def kernel(wide, masks, tail, tail_masks, n, {names}):",
-            *(f"    {line}" for line in [*addresses, *body]),
+            *(f"    {line}" for line in [*self._shape_checks(), *addresses, *body]),
             "    return bad",
         ]
         return _HEAD + "\n".join(lines) + "\n"
+
+    def _shape_checks(self) -> list[str]:
+        """A kernel reads as far as the shapes that it was written for say, so it looks at those that it is given."""
+        wrong = []
+        for (what, slot), name in self._names.items():
+            if what == "array":
+                for axis, size in enumerate(self.plan.code.kinds[slot].shape):
+                    wrong.append(f"{name}.shape[{axis}] != {size if type(size) is int else 'n'}")
+        return [f"if {' or '.join(wrong)}:", "    return 2"]
 
     def _numba_type(self, argument: tuple[str, int]) -> str:
         what, slot = argument

@@ -263,6 +263,13 @@ def test_infinities_that_are_meant_warn_of_nothing():
         check(body, operands, [True, True], 3, gradient=False)
 
 
+def test_kernels_do_not_read_past_the_end():
+    program = traced(lambda x, y: np.tanh(x * y) + x, [floats(3, 8), floats(3, 8)], [True, True])
+    with uncompiled_kernels() as made, pytest.raises(ValueError, match="broadcast"):
+        launch(program, [Batched(floats(3, 8), (8,)), Batched(floats(3, 5), (5,))])
+    assert made
+
+
 def test_results_that_are_often_infinite_are_numpy_s_at_once():
     program = traced(lambda x: np.tanh(x + 1.0) * (x + 2.0), [floats(3, 8)], [True])
     x = np.full((3, 8), np.inf, np.float32)
