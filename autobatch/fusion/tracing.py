@@ -246,8 +246,8 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak]) -> Program | N
         body: takes one example's arrays, and returns the array or arrays that live on.
         kinds: for each argument its `Aval`, or `Weak` for a Python number.
 
-    An output that is an input, a view of one, or shares memory with another output (a view of the same array) is
-    refused, since a write into it would have to reach the other.
+    An output that is an input, a view of one, or shares elements with another output is refused, since a write into it
+    would have to reach the other.
 
     >>> vector = aval_of((3,), np.dtype(np.float32))
     >>> trace(lambda x, y: np.tanh(x * y) + x, [vector, vector])
@@ -271,10 +271,33 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak]) -> Program | N
     outputs = list(results) if type(results) in (tuple, list) else [results]
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
-    roots = [_root(out) for out in outputs]
-    if len({id(root) for root in roots}) < len(roots) or any(root.slot < tracer.inputs for root in roots):
+    if not _apart(outputs, tracer):
         return None
     return tracer.program([out.slot for out in outputs])
+
+
+def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
+    """Whether no output is an input or a part of one, and no two have an element in common."""
+    taken: dict[int, np.ndarray] = {}
+    for out in outputs:
+        root = _root(out)
+        if root.slot < tracer.inputs:
+            return False
+        mine = np.zeros(root.size, bool)
+        mine[_positions(out)] = True
+        others = taken.setdefault(id(root), np.zeros(root.size, bool))
+        if (others & mine).any():
+            return False
+        others |= mine
+    return len({id(out) for out in outputs}) == len(outputs)
+
+
+def _positions(out: Any) -> np.ndarray:
+    """Which elements of its root, in C order, an array is."""
+    record = getattr(out, "_view", None)
+    if record is None:
+        return np.arange(out.size).reshape(out.shape)
+    return np.asarray(record.derive(_positions(record.base), *record.args))
 
 
 def _root(out: Any) -> Any:

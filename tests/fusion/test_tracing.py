@@ -7,6 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.foresee import WEAK, aval_of
+from autobatch.fusion.launch import launch
 from autobatch.fusion.tracing import trace
 
 F4 = np.dtype(np.float32)
@@ -68,6 +69,10 @@ def write_a_view(x):
     return x + 1.0
 
 
+def overlapping(y):
+    return y[:3], y[2:]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -77,7 +82,8 @@ def write_a_view(x):
         lambda x: x[:2],
         lambda x: x.T,
         lambda x: (x + 1.0,) * 2,
-        lambda x: np.split(x * 2.0, 2),
+        lambda x: np.split(x, 2),
+        lambda x: overlapping(x * 2.0),
         lambda x: x * float(x[0]),
         lambda x: x if x.sum() > 0 else -x,
         lambda x: np.array(x) + x,
@@ -94,6 +100,25 @@ def write_a_view(x):
 )
 def test_what_is_no_block(body):
     assert trace(body, [VECTOR]) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda x: np.split(x * 2.0, 2),
+        lambda x: overlapping(x * 2.0)[0],
+        lambda x: ((y := x + 1.0)[::2], y[1::2].reshape(2, 1)),
+        lambda x: list(np.outer(x, x)),
+        lambda x: x.sum(keepdims=True)[0],
+    ],
+)
+def test_parts_without_an_element_in_common_may_live_on(body):
+    program = trace(body, [VECTOR])
+    assert program is not None
+    x = np.arange(4, dtype=np.float32)
+    want = body(x) if isinstance(body(x), tuple | list) else [body(x)]
+    for got, part in zip(launch(program, [x]), want, strict=True):
+        np.testing.assert_array_equal(got, part)
 
 
 def test_an_error_that_the_body_catches_is_still_none():
