@@ -21,7 +21,7 @@ __all__ = ["Writer", "emit", "shape_text", "source_of"]
 def emit(code: Code) -> Callable[..., tuple[Any, ...]]:
     """A function of the code's inputs that returns its outputs, None where there is none."""
     source, names = Writer(code).write()
-    exec(compile(source, "<autobatch block>", "exec"), names)
+    exec(compile(source, f"{__file__}: a block", "exec"), names)
     return names["block"]
 
 

@@ -44,7 +44,7 @@ class Fused:
             names[f"kernel{number}"] = kernel.entry
             for lanes, name in zip(kernel.lanes, ("wide", "masks", "tail", "tail_masks"), strict=True):
                 names[f"{name}{number}"] = lanes
-        exec(compile(self.text, "<autobatch fused block>", "exec"), names)
+        exec(compile(self.text, f"{__file__}: a block", "exec"), names)
         block: Callable[..., Any] = names["block"]
         return block
 
