@@ -221,7 +221,10 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if issubclass(cls, BaseException) or cls.__module__ == "builtins":
+    if issubclass(cls, BaseException):
+        args, named = tuple(map(unwrapped, args)), {key: unwrapped(value) for key, value in kwargs.items()}
+        return stack_results(per_lane(cls, args, named)) if is_batched_tree((args, named)) else cls(*args, **named)
+    if cls.__module__ == "builtins":
         return _library(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrapped, args), **kwargs)
     if issubclass(cls, np.generic):
         if args and isinstance(args[0], Batch) and not args[0].ndim:  # type: ignore[attr-defined]

@@ -202,7 +202,7 @@ def _print(*args: Any, **kwargs: Any) -> None:
     if kwargs.get("file") is not None:
         raise NeedsLoop("print to a file")
     frozen = map_tree(lambda leaf: leaf.__copy__() if type(leaf) is MaskedBatch else leaf, unwrapped(list(args)))
-    root.changes += 1
+    root.note_change()
     root.prints.append((region, map_tree(narrowed, frozen), kwargs))
 
 

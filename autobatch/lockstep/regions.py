@@ -33,18 +33,22 @@ class Root:
         convert: gives the lock-step form of a user's function, or None where it has none.
         frozen: batches that stand for a part of an array, or have a part standing for them: a write into one would not
             reach the other, so there is none.
-        changes: how many changes in place, jumps and random numbers there were.
+        changes: how many changes in place and random numbers there were.
+        journal: how to take the latest of them back; None outside of a `try`.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         prints: what the lanes have printed; shown example by example when the call ends.
     """
 
-    __slots__ = ("batch_size", "call", "changes", "convert", "count", "frozen", "made", "parent", "prints", "root")
+    __slots__ = (
+        "batch_size", "call", "changes", "convert", "count", "frozen", "journal", "made", "parent", "prints", "root",
+    )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any) -> None:
         self.batch_size = self.count = batch_size
         self.call = call
         self.convert = convert
         self.changes = 0
+        self.journal: Any = None
         self.frozen: dict[int, Any] = {}
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
@@ -64,6 +68,12 @@ class Root:
             key, frozen = id(batch), self.frozen
             if key not in frozen:
                 frozen[key] = weakref.ref(batch, lambda _: frozen.pop(key, None))
+
+    def note_change(self) -> None:
+        """Count a change that every attempt knows how to take back: a print, a random number."""
+        self.changes += 1
+        if self.journal is not None:
+            self.journal.known += 1
 
     def lanes(self) -> np.ndarray:
         return np.arange(self.batch_size)
@@ -293,7 +303,7 @@ class LaneExample(Example):
         assert region is not None
         if is_boxed(seed):
             raise NeedsLoop("a seed that differs by example")
-        region.root.changes += 1  # type: ignore[attr-defined]
+        region.root.note_change()  # type: ignore[attr-defined]
         lanes = region.lanes()  # type: ignore[attr-defined]
         keys = random_key(seed, self.index[lanes], self.calls[lanes])
         self.calls[lanes] += 1

@@ -9,7 +9,8 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep import attempts, branches, items, walks
-from autobatch.lockstep.calls import call, create, is_library
+from autobatch.lockstep.calls import call, create
+from autobatch.lockstep.contexts import Manager
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each, loop
@@ -56,17 +57,6 @@ def not_in(a: Any, b: Any) -> Any:
             else a not in b
         )
     return a not in b
-
-
-def context(manager: Any) -> Any:
-    """What a `with` statement enters: only a library's own managers are entered once for all lanes."""
-    if current_region() is None:
-        return manager
-    generator = getattr(manager, "gen", None)
-    code = getattr(generator, "gi_code", None) or getattr(type(manager).__enter__, "__code__", None)
-    if is_batched_tree(manager) or (code is not None and not is_library(code.co_filename)):
-        raise NeedsLoop("a context manager of the user's own")
-    return manager
 
 
 def modulo(a: Any, b: Any) -> Any:
@@ -116,7 +106,6 @@ NAMES: dict[str, Any] = {
     "_ab_check": branches.check,
     "_ab_choose": branches.choose,
     "_ab_comprehension": comprehension,
-    "_ab_context": context,
     "_ab_create": create,
     "_ab_delitem": items.delitem,
     "_ab_each": each,
@@ -131,9 +120,11 @@ NAMES: dict[str, Any] = {
     "_ab_locals": locals,
     "_ab_loop": loop,
     "_ab_made": items.made,
+    "_ab_manager": Manager,
     "_ab_mod": modulo,
     "_ab_not": branches.negation,
     "_ab_not_in": not_in,
+    "_ab_once": (None,),
     "_ab_or": branches.either,
     "_ab_own": items.own,
     "_ab_raised": branches.raised,
@@ -147,5 +138,6 @@ NAMES: dict[str, Any] = {
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,
     "_ab_update": items.update,
+    "_ab_waiting": attempts.Errors,
     "_ab_while": walks.while_walk,
 }

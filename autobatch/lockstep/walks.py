@@ -81,17 +81,11 @@ class Walk:
 
     def next(self, values: tuple[Any, ...]) -> None:
         """The lanes of the current region go to the head: the end of the body, or `continue`."""
-        self._count_change()
         self.at_head.append((current_region(), values))
 
     def leave(self, values: tuple[Any, ...]) -> None:
         """The lanes of the current region leave by `break`."""
-        self._count_change()
         self.broken.append((current_region(), values))
-
-    def _count_change(self) -> None:
-        if self.base is not None:
-            self.base.root.changes += 1
 
     def otherwise(self) -> Iterator[tuple[Any, ...]]:
         """The `else` of the loop, for the lanes that came to its end, with their values."""

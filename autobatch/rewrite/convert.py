@@ -14,6 +14,7 @@ from autobatch.lockstep.runtime import NAMES
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
+from autobatch.rewrite.exits import Exits
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.source import NoSourceError, find
@@ -21,7 +22,7 @@ from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "convert", "source"]
 
-PASSES: list[Any] = [Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
+PASSES: list[Any] = [Exits, Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
 
 _REFUSED = {

@@ -81,7 +81,7 @@ def _is_super(node: ast.Call) -> bool:
 
 
 class Guards(ast.NodeTransformer):
-    """Reads `is`, `in`, `%`, f-strings, `with` and `match`, which would look at a batch as one object, or act once for
+    """Reads `is`, `in`, `%`, f-strings and `match`, which would look at a batch as one object, or act once for
     all lanes; leaves checks.
     """
 
@@ -129,12 +129,6 @@ class Guards(ast.NodeTransformer):
         spec = node.format_spec or ast.copy_location(ast.Constant(""), node)
         conversion = ast.copy_location(ast.Constant(node.conversion), node)
         return ast.copy_location(ast.Tuple([node.value, conversion, spec], ast.Load()), node)
-
-    def visit_With(self, node: ast.With) -> Any:
-        self.generic_visit(node)
-        for item in node.items:
-            item.context_expr = expression("_ab_context(MANAGER)", item.context_expr, MANAGER=item.context_expr)
-        return node
 
     def visit_Match(self, node: ast.Match) -> Any:
         self.generic_visit(node)
