@@ -8,8 +8,9 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep import attempts, branches, items, walks
+from autobatch.lockstep import attempts, branches, items, matching, walks
 from autobatch.lockstep.calls import call, create
+from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.contexts import Manager
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.lists import LaneList
@@ -27,16 +28,17 @@ def refuse(what: str) -> Any:
 
 def is_same(a: Any, b: Any) -> Any:
     """`a is b`."""
-    if isinstance(a, ObjectBatch) or isinstance(b, ObjectBatch):
-        return stack_results(per_lane(operator.is_, (a, b), {}))
-    return a is b
+    return stack_results(per_lane(operator.is_, (a, b), {})) if _are_objects(a, b) else a is b
 
 
 def is_other(a: Any, b: Any) -> Any:
     """`a is not b`."""
-    if isinstance(a, ObjectBatch) or isinstance(b, ObjectBatch):
-        return stack_results(per_lane(operator.is_not, (a, b), {}))
-    return a is not b
+    return stack_results(per_lane(operator.is_not, (a, b), {})) if _are_objects(a, b) else a is not b
+
+
+def _are_objects(*values: Any) -> bool:
+    """Whether an example's value may be one that others are too: any object, or True and False."""
+    return any(isinstance(value, ObjectBatch) or getattr(value, "scalar", None) is bool for value in values)
 
 
 def is_in(a: Any, b: Any) -> Any:
@@ -101,7 +103,9 @@ NAMES: dict[str, Any] = {
     "_ab_Aside": attempts.Aside,
     "_ab_Exception": Exception,
     "_ab_and": branches.both,
+    "_ab_bound": matching.bound,
     "_ab_call": call,
+    "_ab_cell": Cell,
     "_ab_chain": branches.chain,
     "_ab_check": branches.check,
     "_ab_choose": branches.choose,
@@ -113,22 +117,31 @@ NAMES: dict[str, Any] = {
     "_ab_fstring": fstring,
     "_ab_function": branches.Returns,
     "_ab_getitem": items.getitem,
+    "_ab_has": matching.has,
+    "_ab_has_place": matching.has_place,
     "_ab_if": branches.branches,
     "_ab_in": is_in,
     "_ab_is": is_same,
+    "_ab_is_instance": matching.is_instance,
+    "_ab_is_mapping": matching.is_mapping,
     "_ab_is_not": is_other,
+    "_ab_is_sequence": matching.is_sequence,
+    "_ab_len": len,
     "_ab_locals": locals,
     "_ab_loop": loop,
     "_ab_made": items.made,
     "_ab_manager": Manager,
+    "_ab_middle": matching.middle,
     "_ab_mod": modulo,
     "_ab_not": branches.negation,
     "_ab_not_in": not_in,
     "_ab_once": (None,),
     "_ab_or": branches.either,
     "_ab_own": items.own,
+    "_ab_place": matching.place,
     "_ab_raised": branches.raised,
     "_ab_refuse": refuse,
+    "_ab_rest": matching.rest,
     "_ab_setattr": items.setattribute,
     "_ab_setitem": items.setitem,
     "_ab_setitem_in": items.setitem_in,

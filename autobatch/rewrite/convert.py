@@ -16,20 +16,21 @@ from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.exits import Exits
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
+from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.scopes import parameters
+from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import NoSourceError, find
 from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "convert", "source"]
 
-PASSES: list[Any] = [Exits, Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
+PASSES: list[Any] = [Patterns, Exits, Sharing, Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
 
 _REFUSED = {
     ast.Yield: "a generator",
     ast.YieldFrom: "a generator",
     ast.Await: "a coroutine",
-    ast.Nonlocal: "nonlocal",
     ast.TryStar: "except*",
 }
 _GENERATED = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator

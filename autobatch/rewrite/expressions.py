@@ -81,9 +81,7 @@ def _is_super(node: ast.Call) -> bool:
 
 
 class Guards(ast.NodeTransformer):
-    """Reads `is`, `in`, `%`, f-strings and `match`, which would look at a batch as one object, or act once for
-    all lanes; leaves checks.
-    """
+    """Reads `is`, `in`, `%`, and f-strings, which would look at a batch as one object; leaves calls. """
 
     removes = "`is` and `in`, an f-string"
 
@@ -129,8 +127,3 @@ class Guards(ast.NodeTransformer):
         spec = node.format_spec or ast.copy_location(ast.Constant(""), node)
         conversion = ast.copy_location(ast.Constant(node.conversion), node)
         return ast.copy_location(ast.Tuple([node.value, conversion, spec], ast.Load()), node)
-
-    def visit_Match(self, node: ast.Match) -> Any:
-        self.generic_visit(node)
-        node.subject = expression("_ab_shared(SUBJECT)", node.subject, SUBJECT=node.subject)
-        return node
