@@ -11,7 +11,7 @@ import operator
 import random
 import sys
 import sysconfig
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.functions import HANDLERS, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import own
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each
@@ -103,8 +104,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if root is None:
             return f(*args, **kwargs)
         if kind is FunctionType:
-            ours = root.convert(f)
-            return ours(*args, **kwargs) if ours is not None else _library(f, args, kwargs)
+            return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -166,7 +166,17 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop("a random generator is drawn from")
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
-    return ours(holder, *args, **kwargs) if ours is not None else _library(f, args, kwargs)
+    return _converted(ours, f, (holder, *args), kwargs) if ours is not None else _library(f, args, kwargs)
+
+
+def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of the user's own function, in its lock-step form."""
+    if ours is None:
+        return _library(f, args, kwargs)
+    out = ours(*args, **kwargs)
+    if type(out) is GeneratorType and out.gi_code is getattr(ours, "__code__", None):
+        return LaneGenerator(out)
+    return out
 
 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -259,8 +269,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     root = current_root()
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
-        ours = root.convert(f.__wrapped__)
-        return ours(*args, **kwargs) if ours is not None else _library(f.__wrapped__, args, kwargs)
+        return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
     if isinstance(f, functools.partial):
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):

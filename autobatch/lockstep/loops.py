@@ -10,6 +10,7 @@ from autobatch.batches.results import take_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.generators import GeneratorLoop, LaneGenerator
 from autobatch.lockstep.merging import joined
 from autobatch.lockstep.ownership import freeze, is_made, remember, require_own
 from autobatch.lockstep.regions import Order, Prefix
@@ -196,6 +197,8 @@ def loop(iterable: Any) -> Any:
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
+    if kind is LaneGenerator:
+        return GeneratorLoop(iterable)
     sequence = items_of(iterable)
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)
 

@@ -18,6 +18,7 @@ from autobatch.core.pytree import TreeDef, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, note_example
 from autobatch.lockstep.calls import call, is_library
+from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.regions import LaneExample, Root, unbound
 
@@ -122,6 +123,8 @@ def _left(tree: Any, root: Root) -> Any:
     """A result outside of the run: plain containers, batches of no region, one value per example."""
 
     def settle(value: Any) -> Any:
+        if hasattr(value, "gi_code") or isinstance(value, LaneGenerator):
+            raise NeedsLoop("a generator is returned")
         if isinstance(value, LaneList):
             if value.region is not root:
                 raise NeedsLoop("a list of one step of a loop is returned")

@@ -13,6 +13,7 @@ from autobatch.lockstep.calls import call, create
 from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.contexts import Manager
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
+from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each, loop
 from autobatch.lockstep.merging import UNBOUND
@@ -99,10 +100,43 @@ def unpack(item: Any) -> Any:
     return item
 
 
+def any_of(function: Any, iterable: Any, step: Any) -> Any:
+    """`any(step(x) for x in iterable)`."""
+    if function is not any or current_region() is None:
+        return function(map(step, iterable))
+    return walks.until(iterable, step, True)
+
+
+def all_of(function: Any, iterable: Any, step: Any) -> Any:
+    """`all(step(x) for x in iterable)`."""
+    if function is not all or current_region() is None:
+        return function(map(step, iterable))
+    return walks.until(iterable, step, False)
+
+
+def first_of(function: Any, iterator: Any, *default: Any) -> Any:
+    """`next(iterator)`, of an iterator that nothing else reads."""
+    if function is next and type(iterator) is LaneGenerator:
+        return walks.first(iterator, *default)
+    return call(function, iterator, *default)
+
+
+def source(iterable: Any) -> Any:
+    """What `yield from` reads."""
+    return iterable
+
+
+def result(iterable: Any) -> Any:
+    """The value of `yield from`: what a generator returned."""
+    return iterable.value if isinstance(iterable, LaneGenerator) else None
+
+
 NAMES: dict[str, Any] = {
     "_ab_Aside": attempts.Aside,
     "_ab_Exception": Exception,
+    "_ab_all": all_of,
     "_ab_and": branches.both,
+    "_ab_any": any_of,
     "_ab_bound": matching.bound,
     "_ab_call": call,
     "_ab_cell": Cell,
@@ -113,6 +147,7 @@ NAMES: dict[str, Any] = {
     "_ab_create": create,
     "_ab_delitem": items.delitem,
     "_ab_each": each,
+    "_ab_first": first_of,
     "_ab_for": walks.for_walk,
     "_ab_fstring": fstring,
     "_ab_function": branches.Returns,
@@ -142,11 +177,13 @@ NAMES: dict[str, Any] = {
     "_ab_raised": branches.raised,
     "_ab_refuse": refuse,
     "_ab_rest": matching.rest,
+    "_ab_result": result,
     "_ab_setattr": items.setattribute,
     "_ab_setitem": items.setitem,
     "_ab_setitem_in": items.setitem_in,
     "_ab_shared": shared,
     "_ab_slice": slice,
+    "_ab_source": source,
     "_ab_try": attempts.Attempts,
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,

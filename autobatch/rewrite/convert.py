@@ -16,6 +16,7 @@ from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.exits import Exits
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
+from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
@@ -24,16 +25,14 @@ from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "convert", "source"]
 
-PASSES: list[Any] = [Patterns, Exits, Sharing, Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
+PASSES: list[Any] = [Generators, Patterns, Exits, Sharing, Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
 
 _REFUSED = {
-    ast.Yield: "a generator",
-    ast.YieldFrom: "a generator",
     ast.Await: "a coroutine",
     ast.TryStar: "except*",
 }
-_GENERATED = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
+_ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
 
@@ -105,8 +104,8 @@ def source(function: Any) -> str:
 def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
     try:
-        if code.co_flags & _GENERATED:
-            raise NoSourceError(f"{function.__qualname__} is a generator or a coroutine")
+        if code.co_flags & _ASYNCHRONOUS:
+            raise NoSourceError(f"{function.__qualname__} is a coroutine")
         node, owner = find(function)
         tree = _as_function(node, code.co_name)
         _check(tree)
