@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 from autobatch.batches.forms import Batch
@@ -123,7 +124,7 @@ def _left(tree: Any, root: Root) -> Any:
     """A result outside of the run: plain containers, batches of no region, one value per example."""
 
     def settle(value: Any) -> Any:
-        if hasattr(value, "gi_code") or isinstance(value, LaneGenerator):
+        if isinstance(value, LaneGenerator | GeneratorType):
             raise NeedsLoop("a generator is returned")
         if isinstance(value, LaneList):
             if value.region is not root:

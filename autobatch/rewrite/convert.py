@@ -33,6 +33,7 @@ _REFUSED = {
     ast.TryStar: "except*",
 }
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
+_OPTIMIZED = 0x1  # the code of a function, not of a class body
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
 
@@ -123,7 +124,8 @@ def _convert(function: FunctionType) -> _Converted:
     while codes:
         ours = codes.pop()
         _ours[id(ours)] = ours
-        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
+        inner = [const for const in ours.co_consts if isinstance(const, CodeType)]
+        codes += [each for each in inner if each.co_flags & _OPTIMIZED]  # a class body keeps its form, methods included
     return _Converted(code, compiled, tree, "")
 
 
