@@ -5,6 +5,7 @@ from typing import Any
 
 from autobatch.rewrite.generators import EAGER
 from autobatch.rewrite.quote import expression, is_generated, name
+from autobatch.rewrite.scopes import with_methods
 
 __all__ = ["Comprehensions"]
 
@@ -73,7 +74,7 @@ class Comprehensions(ast.NodeTransformer):
         return self._keep(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def _keep(self, node: Any) -> Any:
         self.generic_visit(node)

@@ -8,7 +8,7 @@ from autobatch.rewrite.liveness import annotate
 from autobatch.rewrite.loops import item_loop, takes_item
 from autobatch.rewrite.names import places, rebind, stored_names, values
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import bound_names, local_nodes, target_names
+from autobatch.rewrite.scopes import bound_names, local_nodes, target_names, with_methods
 
 __all__ = ["Control"]
 
@@ -112,7 +112,7 @@ class Control(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         return node

@@ -33,7 +33,6 @@ _REFUSED = {
     ast.TryStar: "except*",
 }
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
-_OPTIMIZED = 0x1  # the code of a function, not of a class body
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
 
@@ -113,6 +112,9 @@ def _convert(function: FunctionType) -> _Converted:
         if owner is not None:
             _Mangle(owner).visit(tree)
         for part in ast.walk(tree):
+            if isinstance(part, ast.ClassDef):
+                _Mangle(part.name).generic_visit(part)
+        for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
         for each in PASSES:
@@ -124,8 +126,7 @@ def _convert(function: FunctionType) -> _Converted:
     while codes:
         ours = codes.pop()
         _ours[id(ours)] = ours
-        inner = [const for const in ours.co_consts if isinstance(const, CodeType)]
-        codes += [each for each in inner if each.co_flags & _OPTIMIZED]  # a class body keeps its form, methods included
+        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
     return _Converted(code, compiled, tree, "")
 
 
@@ -172,6 +173,9 @@ class _Mangle(ast.NodeTransformer):
     def _mangled(self, name: str) -> str:
         private = name.startswith("__") and not name.endswith("__") and "." not in name
         return f"{self.prefix}{name}" if private and self.prefix != "_" else name
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return node  # its private names are its own
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         self.generic_visit(node)

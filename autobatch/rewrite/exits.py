@@ -5,7 +5,7 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop
 from autobatch.rewrite.quote import name, statements
-from autobatch.rewrite.scopes import local_nodes
+from autobatch.rewrite.scopes import local_nodes, with_methods
 
 __all__ = ["Exits"]
 
@@ -77,7 +77,7 @@ class Exits(ast.NodeTransformer):
         return isinstance(node, ast.Try) and bool(node.finalbody)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         return node

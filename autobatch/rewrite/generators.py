@@ -5,6 +5,7 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop
 from autobatch.rewrite.quote import expression, name, statements
+from autobatch.rewrite.scopes import with_methods
 from autobatch.rewrite.stores import Ownership
 
 __all__ = ["EAGER", "Generators"]
@@ -71,7 +72,7 @@ class Generators(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def _own_scope(self, node: Any) -> Any:
         """A scope of expressions only: no function can be defined in it."""

@@ -4,6 +4,7 @@ import ast
 from typing import Any
 
 from autobatch.rewrite.quote import expression, name, statements
+from autobatch.rewrite.scopes import with_methods
 
 __all__ = ["Patterns"]
 
@@ -35,7 +36,7 @@ class Patterns(ast.NodeTransformer):
         return isinstance(node, ast.Match)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def visit_Match(self, node: ast.Match) -> Any:
         self.generic_visit(node)

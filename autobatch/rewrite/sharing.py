@@ -6,7 +6,7 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import bound_names, local_nodes, parameters
+from autobatch.rewrite.scopes import bound_names, local_nodes, parameters, with_methods
 
 __all__ = ["Sharing"]
 
@@ -79,8 +79,10 @@ class Sharing(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        if any(isinstance(part, ast.Name) and self._is_cell(part.id) for part in ast.walk(node)):
-            raise NeedsLoop(f"a class that uses a variable which other scopes bind (line {node.lineno})")
+        outside = [each for each in node.body if not isinstance(each, ast.FunctionDef)]
+        if any(isinstance(part, ast.Name) and self._is_cell(part.id) for each in outside for part in ast.walk(each)):
+            raise NeedsLoop(f"a class body that uses a variable which other scopes bind (line {node.lineno})")
+        with_methods(self, node)
         return self._also(node, node.name)
 
     def _also(self, node: ast.stmt, identifier: str) -> Any:
