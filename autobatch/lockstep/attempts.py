@@ -1,8 +1,8 @@
 """`try`: the body runs for all lanes; if anything is raised in it, it runs again for fewer of them, down to one.
 
 What the failed attempt did must not be seen, so a journal takes it back. An exception that is raised where only some
-lanes are parts those from the others; one of all lanes parts them in halves. The exception that one lane alone raises is
-its own, and its handlers see it.
+lanes are parts those from the others; one of all lanes parts them in halves. The exception that one lane alone raises
+is its own, and its handlers see it.
 """
 
 import sys

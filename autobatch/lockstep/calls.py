@@ -21,11 +21,12 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
-from autobatch.core.lanes import current_region
+from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.functions import HANDLERS, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.alone import run_alone
+from autobatch.lockstep.functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import own
 from autobatch.lockstep.lists import LaneList
@@ -98,13 +99,19 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         return _method(f, args, kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
-        if handler is not None:
-            return handler(*args, **kwargs)
         root = current_root()
+        if handler is not None or (kind is FunctionType and root is not None):
+            region, journal = current_region(), root and root.journal
+            try:
+                return handler(*args, **kwargs) if handler is not None else _own(f, args, kwargs)
+            except NeedsLoop as error:
+                if root is None:
+                    raise
+                set_region(region)
+                root.journal = journal
+                return run_alone(f, args, kwargs, error)
         if root is None:
             return f(*args, **kwargs)
-        if kind is FunctionType:
-            return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -167,6 +174,10 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
     return _converted(ours, f, (holder, *args), kwargs) if ours is not None else _library(f, args, kwargs)
+
+
+def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _converted(current_root().convert(f), f, args, kwargs)  # type: ignore[union-attr]
 
 
 def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -327,17 +338,3 @@ def _library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _may_change(f: Any) -> bool:
     module = (getattr(f, "__module__", None) or "").split(".")[0]
     return module in ("heapq", "_heapq", "bisect", "_bisect", "random", "operator", "_operator")
-
-
-def captures_lanes(f: Any) -> bool:
-    """Whether a function, or one that it wraps, has a per-lane value in its closure."""
-    while f is not None:
-        for cell in getattr(f, "__closure__", None) or ():
-            try:
-                held = cell.cell_contents
-            except ValueError:
-                continue
-            if is_batched_tree(held) or (isinstance(held, FunctionType) and captures_lanes(held)):
-                return True
-        f = getattr(f, "__wrapped__", None)
-    return False

@@ -4,6 +4,7 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,17 @@ from autobatch.batches.results import weak_lanes
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import setattribute, update
-from autobatch.lockstep.joins import meet
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import SharedLoop, UniformLoop, each, loop, loop_over
 from autobatch.lockstep.ownership import is_made, remember, require_own
-from autobatch.lockstep.regions import Subset, current_root, lanes_within
+from autobatch.lockstep.regions import current_root, lanes_within
 from autobatch.lockstep.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.ops.creation import CREATION
 
-__all__ = ["HANDLERS", "is_batched_tree", "shared", "unwrapped"]
+__all__ = ["HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
 
 
 def unwrapped(value: Any) -> Any:
@@ -51,6 +52,22 @@ def is_batched_tree(value: Any) -> bool:
 
 def is_spread(value: Any) -> bool:
     return isinstance(value, LaneList) and value.is_spread
+
+
+def captures_lanes(f: Any) -> bool:
+    """Whether a function, or one that it wraps, has a per-lane value in its closure."""
+    while f is not None:
+        for cell in getattr(f, "__closure__", None) or ():
+            try:
+                held = cell.cell_contents
+            except ValueError:
+                continue
+            if isinstance(held, Cell | LaneGenerator) or is_batched_tree(held):
+                return True
+            if isinstance(held, FunctionType) and held is not f and captures_lanes(held):
+                return True
+        f = getattr(f, "__wrapped__", None)
+    return False
 
 
 def shared(value: Any) -> Any:
@@ -216,13 +233,7 @@ def _print(*args: Any, **kwargs: Any) -> None:
 
 def _next(iterator: Any, *default: Any) -> Any:
     if isinstance(iterator, LaneGenerator):
-        iterator.require_here()
-        pieces, missing = iterator.take()
-        if missing is not None:
-            if not default:
-                raise StopIteration
-            pieces.append((Subset(iterator.home, missing), default))
-        return meet(pieces, current_region())[1][0]
+        return iterator.following(*default)
     if current_region() is not None:
         require_own(iterator, "next()")
     return next(iterator, *default)

@@ -40,7 +40,7 @@ class LaneGenerator:
         self.value: Any = None
         self._waiting: list[tuple[Any, Any]] = []
         self._changes = 0
-        self._journal = self.home.root.journal
+        self._journal: Any = self.home.root.journal
 
     def require_here(self) -> None:
         """Raise NeedsLoop unless it can go on for all lanes of the current region, and for no others."""
@@ -115,6 +115,16 @@ class LaneGenerator:
             if self._changes != before:
                 raise NeedsLoop("something changes while examples are at different items of a generator")
         return pieces, need if len(need) else None
+
+    def following(self, *default: Any) -> Any:
+        """`next`: each lane's next item."""
+        self.require_here()
+        pieces, missing = self.take()
+        if missing is not None:
+            if not default:
+                raise StopIteration
+            pieces.append((Subset(self.home, missing), default))
+        return meet(pieces, current_region())[1][0]
 
     def __iter__(self) -> Iterator[Any]:
         """The items, where all lanes yield together."""

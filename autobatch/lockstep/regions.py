@@ -31,6 +31,7 @@ class Root:
         batch_size: the number of lanes.
         call: runs a call of converted code.
         convert: gives the lock-step form of a user's function, or None where it has none.
+        is_local: whether a function, or source text, changes nothing but its own variables.
         frozen: batches that stand for a part of an array, or have a part standing for them: a write into one would not
             reach the other, so there is none.
         changes: how many changes in place and random numbers there were.
@@ -40,13 +41,15 @@ class Root:
     """
 
     __slots__ = (
-        "batch_size", "call", "changes", "convert", "count", "frozen", "journal", "made", "parent", "prints", "root",
+        "batch_size", "call", "changes", "convert", "count", "frozen", "is_local", "journal", "made", "parent",
+        "prints", "root",
     )  # fmt: skip
 
-    def __init__(self, batch_size: int, call: Any, convert: Any) -> None:
+    def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
         self.batch_size = self.count = batch_size
         self.call = call
         self.convert = convert
+        self.is_local = is_local
         self.changes = 0
         self.journal: Any = None
         self.frozen: dict[int, Any] = {}

@@ -9,6 +9,7 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep import attempts, branches, items, matching, walks
+from autobatch.lockstep.alone import evaluated
 from autobatch.lockstep.calls import call, create
 from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.contexts import Manager
@@ -147,11 +148,13 @@ NAMES: dict[str, Any] = {
     "_ab_create": create,
     "_ab_delitem": items.delitem,
     "_ab_each": each,
+    "_ab_evaluated": evaluated,
     "_ab_first": first_of,
     "_ab_for": walks.for_walk,
     "_ab_fstring": fstring,
     "_ab_function": branches.Returns,
     "_ab_getitem": items.getitem,
+    "_ab_globals": globals,
     "_ab_has": matching.has,
     "_ab_has_place": matching.has_place,
     "_ab_if": branches.branches,

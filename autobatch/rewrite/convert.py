@@ -25,7 +25,20 @@ from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "convert", "source"]
 
-PASSES: list[Any] = [Generators, Patterns, Exits, Sharing, Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
+PASSES: list[Any] = [
+    Generators,
+    Patterns,
+    Exits,
+    Sharing,
+    Control,
+    Comprehensions,
+    Choices,
+    Guards,
+    Stores,
+    Displays,
+    Reads,
+    Calls,
+]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
 
 _REFUSED = {

@@ -13,7 +13,7 @@ _RETURN, _BREAK, _CONTINUE = 1, 2, 3
 
 
 class Exits(ast.NodeTransformer):
-    """Reads `with`, `finally`, and jumps that leave a `try`; leaves `try ... except ... else` that nothing jumps out of.
+    """Reads `with`, `finally`, and jumps that leave a `try`; leaves `try ... except ... else` that no jump leaves.
 
     A jump becomes a note of where to (`_ab_way_1`), and the way to the end of its block; what must happen on every way
     out is then the statement behind it, and after that each lane jumps where it wanted to.
@@ -140,7 +140,8 @@ class Exits(ast.NodeTransformer):
         (out,) = statements(
             "with _ab_manager(MANAGER) as M:\n    ENTERED = M.enter()\n    FAILED = False\n    try:\n        BODY\n"
             "    except _ab_Exception:\n        FAILED = True\n        if not M.exit():\n            raise\n"
-            "    if not FAILED:\n        M.leave()", at, MANAGER=at, BODY=jumps.block(body) if leaves else body, **names,
+            "    if not FAILED:\n        M.leave()", at, MANAGER=at, BODY=jumps.block(body) if leaves else body,
+            **names,
         )  # fmt: skip
         return [*statements("WAY = 0", at, WAY=jumps.way), out, *jumps.onwards(node)] if leaves else out
 
@@ -191,11 +192,11 @@ class _Jumps(ast.NodeTransformer):
 
     def onwards(self, at: ast.stmt) -> list[ast.stmt]:
         """The jumps themselves, behind the block."""
-        leave: ast.stmt
+        leave: Any
         out: list[ast.stmt] = []
         for kind, leave in ((_RETURN, ast.Return(None)), (_BREAK, ast.Break()), (_CONTINUE, ast.Continue())):
             if kind in self.kinds:
-                leave.given = True  # type: ignore[attr-defined]
+                leave.given = True
                 test = ast.copy_location(ast.Constant(kind), at)
                 out += statements(
                     "if WAY == KIND:\n    LEAVE", at, WAY=self.way, KIND=test, LEAVE=[ast.copy_location(leave, at)]

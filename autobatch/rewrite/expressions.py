@@ -64,13 +64,31 @@ class Calls(ast.NodeTransformer):
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node)
 
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.lambdas = 0
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        self.lambdas += 1
+        self.generic_visit(node)
+        self.lambdas -= 1
+        return node
+
+    def whole(self, node: ast.Call) -> bool:
+        """Whether a call of `eval` sees the function's own variables, and nothing else."""
+        return not self.lambdas and len(node.args) == 1 and not node.keywords
+
     def visit_Call(self, node: ast.Call) -> Any:
+        call: ast.Call
         self.generic_visit(node)
         if is_generated(node) or _is_super(node):
             return node
+        if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec") and self.whole(node):
+            call = expression("_ab_evaluated(F, _ab_locals(), _ab_globals())", node, F=node.func)
+            call.args += node.args
+            return call
         if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS and len(node.args) < 2:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
-        call: ast.Call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
+        call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
         call.args += node.args
         call.keywords = node.keywords
         return call
@@ -81,7 +99,7 @@ def _is_super(node: ast.Call) -> bool:
 
 
 class Guards(ast.NodeTransformer):
-    """Reads `is`, `in`, `%`, and f-strings, which would look at a batch as one object; leaves calls. """
+    """Reads `is`, `in`, `%`, and f-strings, which would look at a batch as one object; leaves calls."""
 
     removes = "`is` and `in`, an f-string"
 

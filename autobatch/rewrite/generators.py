@@ -145,7 +145,8 @@ class Generators(ast.NodeTransformer):
         self.count += 1
         source, item = f"_ab_source_{self.count}", f"_ab_item_{self.count}"
         out = statements(
-            "SOURCE = _ab_source(X)\nfor ITEM in SOURCE:\n    pass", node, SOURCE=source, ITEM=item, X=self.visit(node.value)
+            "SOURCE = _ab_source(X)\nfor ITEM in SOURCE:\n    pass", node,
+            SOURCE=source, ITEM=item, X=self.visit(node.value),
         )  # fmt: skip
         loop = out[1]
         assert isinstance(loop, ast.For)
@@ -158,5 +159,3 @@ class Generators(ast.NodeTransformer):
 
 def _statement(value: ast.expr, at: ast.AST) -> ast.stmt:
     return ast.copy_location(ast.Expr(ast.copy_location(value, at)), at)
-
-

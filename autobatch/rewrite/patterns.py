@@ -22,8 +22,8 @@ class Patterns(ast.NodeTransformer):
             and GUARD):
         BODY                                                #         BODY
     ```
-    A part that is looked at more than once has a name of its own (`_ab_part_2 := ...`); the names of the user's are bound
-    when the whole pattern holds. So lanes that match different cases part and meet as those of any `if`. Runs first.
+    A part that is looked at more than once has a name of its own (`_ab_part_2 := ...`); the user's names are bound when
+    the whole pattern holds. So lanes that match different cases part and meet as those of any `if`. Runs first.
     """
 
     removes = "match"
@@ -97,10 +97,10 @@ class Patterns(ast.NodeTransformer):
                     parts = {"X": value, "CLS": cls, "I": at}
                     tests.append(expression("_ab_has_place(X, CLS, I)", pattern, **parts))
                     tests += self._part(inner, expression("_ab_place(X, CLS, I)", pattern, **parts), bound)
-                for key, inner in zip(names, named, strict=True):
-                    constant = ast.copy_location(ast.Constant(key), pattern)
+                for field, inner in zip(names, named, strict=True):
+                    constant = ast.copy_location(ast.Constant(field), pattern)
                     tests.append(expression("_ab_has(X, KEY)", pattern, X=value, KEY=constant))
-                    attribute = ast.copy_location(ast.Attribute(value, key, ast.Load()), pattern)
+                    attribute = ast.copy_location(ast.Attribute(value, field, ast.Load()), pattern)
                     tests += self._part(inner, attribute, bound)
                 return tests
         raise SyntaxError(f"an unknown pattern (line {pattern.lineno})")
@@ -165,7 +165,7 @@ class Patterns(ast.NodeTransformer):
 
 def _bind(identifier: str, value: ast.expr, at: ast.AST) -> ast.NamedExpr:
     target = ast.copy_location(ast.Name(identifier, ast.Store()), at)
-    return ast.copy_location(ast.NamedExpr(target, value), at)  # type: ignore[type-var]
+    return ast.copy_location(ast.NamedExpr(target, value), at)
 
 
 def _all(tests: list[ast.expr], at: ast.AST) -> ast.expr:
