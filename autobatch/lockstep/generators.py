@@ -34,13 +34,13 @@ class LaneGenerator:
 
     def __init__(self, native: Any) -> None:
         self.native = native
-        self.home: Any = current_region()
-        self.at: Any = self.home
+        home: Any = current_region()
+        self.home = self.at = home
         self.started = self.finished = self.left = False
         self.value: Any = None
         self._waiting: list[tuple[Any, Any]] = []
         self._changes = 0
-        self._journal: Any = self.home.root.journal
+        self._journal = home.root.journal
 
     def require_here(self) -> None:
         """Raise NeedsLoop unless it can go on for all lanes of the current region, and for no others."""

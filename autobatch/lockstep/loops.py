@@ -7,6 +7,7 @@ import numpy as np
 
 from autobatch.batches.forms import Batch
 from autobatch.batches.results import take_lanes
+from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
@@ -156,7 +157,7 @@ class Loop:
         out = tuple(self._unsorted(joined(column, counts), old) for column, old in zip(columns, kept, strict=True))
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
             if new is not old:
-                if isinstance(old, Batch) and not is_scalar(old):
+                if isinstance(old, Batched) and not is_scalar(old):
                     zero_d(new)
                 if place not in own or has_views(old):
                     _freeze_both(new, old)

@@ -65,6 +65,10 @@ class Root:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
         raise unbound()
 
+    def take(self, batch: Any, index: np.ndarray) -> Any:
+        """The lanes of a batch at `index`, which are all lanes, in their own order."""
+        return taken(batch, index, self, {})
+
     def freeze(self, batch: Any) -> None:
         """Let no write go into this batch, which stands for a part of an array, or has a part standing for it."""
         if isinstance(batch, Batched | Packed) and not is_scalar(batch):

@@ -22,8 +22,8 @@ __all__ = ["is_local"]
 _BUILTINS = frozenset({
     "abs", "all", "any", "ascii", "bin", "bool", "bytes", "chr", "complex", "dict", "divmod", "enumerate", "filter",
     "float", "format", "frozenset", "getattr", "hasattr", "hash", "hex", "int", "isinstance", "issubclass", "iter",
-    "len", "list", "map", "max", "min", "next", "oct", "ord", "pow", "range", "repr", "reversed", "round", "set", "slice",
-    "sorted", "str", "sum", "tuple", "type", "zip", "super", "locals", "vars", "dir",
+    "len", "list", "map", "max", "min", "next", "oct", "ord", "pow", "range", "repr", "reversed", "round", "set",
+    "slice", "sorted", "str", "sum", "tuple", "type", "zip", "super", "locals", "vars", "dir",
 })  # fmt: skip
 _MAKING = frozenset({"list", "dict", "set", "bytearray", "sorted"})
 _METHODS = frozenset({

@@ -1,4 +1,8 @@
-"""The pass for variables that code in another scope binds: by `nonlocal`, or by `:=` where only some lanes come."""
+"""The pass for variables that another scope binds or reads while lanes are apart.
+
+A nested function binds one by `nonlocal`; so does `:=` in an operand that only some lanes evaluate; and a generator reads
+one for its own lanes when it goes on, while the loop over it has bound it for others.
+"""
 
 import ast
 from collections.abc import Iterator
@@ -6,7 +10,7 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import bound_names, local_nodes, parameters, with_methods
+from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters, with_methods
 
 __all__ = ["Sharing"]
 
@@ -14,7 +18,7 @@ _COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 class Sharing(ast.NodeTransformer):
-    """Reads `nonlocal`, and `:=` in an operand that only some lanes evaluate; leaves cells, which any scope can set.
+    """Reads `nonlocal`, `:=` in an operand that only some lanes evaluate, and what generators capture; leaves cells.
 
     `n = V` becomes `_ab_cell_n.set(V)` and `n` becomes `_ab_cell_n.get()`, in the function that has the variable and in
     all that are nested in it; the cell is made where the function begins, for the lanes that are there then, and set
@@ -37,7 +41,10 @@ class Sharing(ast.NodeTransformer):
         if not all(map(self._is_cell, outside)):
             raise NeedsLoop(f"an assignment to a variable outside of the call (line {function.lineno})")
         own = (parameters(function) | bound_names(function.body)) - outside - _declared(function.body, ast.Global)
-        shared = own & (set(_set_in_nested(function.body)) | _lazily_bound(function.body))
+        bound_apart = set(_set_in_nested(function.body)) | _lazily_bound(function.body)
+        if any(any(isinstance(n, ast.Yield) for n in local_nodes(each.body)) for each in _nested(function.body)):
+            bound_apart |= captured(function) & _rebound(function)
+        shared = own & bound_apart
         self.scopes.append((own, shared))
         first = function.body[0]
         body = self._block(function.body)
@@ -224,6 +231,18 @@ def _set_in_nested(body: list[ast.stmt]) -> Iterator[str]:
         yield from declared
         own = (parameters(function) | bound_names(function.body)) - declared
         yield from (each for each in _set_in_nested(function.body) if each not in own)
+
+
+def _rebound(function: ast.FunctionDef) -> set[str]:
+    """Names that may be bound more than once."""
+    nodes = list(local_nodes(function.body))
+    once = list(parameters(function))
+    for node in nodes:
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            once.append(node.id)
+        elif isinstance(node, ast.For | ast.While):
+            once += bound_names(node)
+    return {each for each in once if once.count(each) > 1}
 
 
 def _lazily_bound(body: Any) -> set[str]:
