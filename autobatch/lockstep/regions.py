@@ -63,7 +63,12 @@ class Root:
             return batch
         if batch.region is None:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
-        raise unbound()
+        if batch.region.root is not self or batch.region.count < self.count:
+            raise unbound()
+        out = taken(batch, lanes_within(self, batch.region), self, {})  # all lanes, in the order of a loop
+        self.freeze(batch)
+        self.freeze(out)
+        return out
 
     def take(self, batch: Any, index: np.ndarray) -> Any:
         """The lanes of a batch at `index`, which are all lanes, in their own order."""
@@ -145,14 +150,21 @@ class Prefix:
         value = _value_of(batch)
         if known is not None and known[1] is value:
             return known[2]
-        index = lanes_within(self, region) if type(region) is Subset else None
-        if index is not None and lanes_within(self.parent, region) is None:
+        index = None if region is None or self._is_inside(region) else lanes_within(self, region)
+        if index is not None and (type(region) is Prefix or lanes_within(self.parent, region) is None):
             out = taken(batch, index, self, self._lengths)
             self.root.freeze(out)
         else:
             out = self._of_prefix(self.order.arranged(batch))
         self._known[id(batch)] = (batch, value, out)
         return out
+
+    def _is_inside(self, region: Any) -> bool:
+        """Whether it is a step of a loop that runs in that region, or in one inside of it."""
+        outer = self.parent
+        while outer is not None and outer is not region:
+            outer = getattr(outer, "parent", None)
+        return outer is not None
 
     def merged(self, batch: Any, new: Any) -> Any:
         return written(self, batch, new)

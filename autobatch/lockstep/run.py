@@ -22,7 +22,7 @@ from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_examp
 from autobatch.lockstep.calls import call, is_library
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.regions import LaneExample, Root, unbound
+from autobatch.lockstep.regions import LaneExample, Root
 
 __all__ = ["has_batch", "loop_over_examples", "run"]
 
@@ -137,9 +137,7 @@ def _left(tree: Any, root: Root) -> Any:
             return root.narrow(value.per_lane()) if value.is_spread else settle(value.items)
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
-        if isinstance(value, Batch) and value.region is not root:
-            raise unbound()
-        return value
+        return root.narrow(value) if isinstance(value, Batch) else value
 
     def release(leaf: Any) -> Any:
         if not isinstance(leaf, Batch):
