@@ -102,7 +102,7 @@ def every_target(n):
         for x in range(n):  # noqa: B007
             y += 1
         x = y = x + 1
-        x: int = x * 2
+        x *= 2
 
     sets()
     return x, y, len(z) if n > 0 else z
