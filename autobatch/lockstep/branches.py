@@ -50,7 +50,7 @@ def truth(test: Any) -> Any:
     if not isinstance(test, Batch) or current_region() is None:
         return bool(test)
     batch = narrowed(test)
-    data: Any = getattr(batch, "data", None)
+    data: Any = batch.data if type(batch) is MaskedBatch else None
     while hasattr(data, "value"):
         data = data.value
     if type(batch) is MaskedBatch and not batch.sizes and type(data) is np.ndarray:

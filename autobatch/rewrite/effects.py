@@ -62,6 +62,8 @@ def is_local(code: Any, names: dict[str, Any] | None = None) -> bool:
         except (SyntaxError, ValueError):
             return True  # it raises, and that is all
         return _Effects(set(), names or {}).none_in(tree.body)
+    if not isinstance(code, FunctionType):
+        return False
     known = _known.get(code)
     if known is None:
         _known[code] = True  # while it is being looked at: recursion adds nothing
