@@ -65,7 +65,9 @@ class Root:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
         if batch.region.root is not self or batch.region.count < self.count:
             raise unbound()
-        out = taken(batch, lanes_within(self, batch.region), self, {})  # all lanes, in the order of a loop
+        index = lanes_within(self, batch.region)  # all lanes, in the order of a loop
+        assert index is not None
+        out = taken(batch, index, self, {})
         self.freeze(batch)
         self.freeze(out)
         return out

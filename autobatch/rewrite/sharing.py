@@ -1,7 +1,7 @@
 """The pass for variables that another scope binds or reads while lanes are apart.
 
-A nested function binds one by `nonlocal`; so does `:=` in an operand that only some lanes evaluate; and a generator reads
-one for its own lanes when it goes on, while the loop over it has bound it for others.
+A nested function binds one by `nonlocal`; so does `:=` in an operand that only some lanes evaluate; and a generator
+reads one for its own lanes when it goes on, while the loop over it has bound it for others.
 """
 
 import ast

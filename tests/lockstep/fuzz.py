@@ -169,7 +169,9 @@ class Writer:
         elif kind == "generator":
             self.generator(depth, counters, budget)
         elif kind == "closure" and self.closures:
-            self.put(depth, r.choice([f"{s} = step({r.choice(['n', 'len(ys)', '2'])}) * 0.5", "step(n)", "step(total)"]))
+            self.put(
+                depth, r.choice([f"{s} = step({r.choice(['n', 'len(ys)', '2'])}) * 0.5", "step(n)", "step(total)"])
+            )
         else:
             test = f"(q := {r.choice(['n - 1', 'len(ys)', 'q + 1'])}) > {r.choice(['0', '1', '2'])}"
             self.put(depth, r.choice([
@@ -200,7 +202,9 @@ class Writer:
             self.put(depth + 2, self.leaves())
         handled = r.random() < 0.85
         if handled:
-            self.put(depth, r.choice(["except (ArithmeticError, LookupError):", "except Exception:", "except KeyError:"]))
+            self.put(
+                depth, r.choice(["except (ArithmeticError, LookupError):", "except Exception:", "except KeyError:"])
+            )
             self.put(depth + 1, r.choice([f"{s} = -1", "kept.append(n)", "total += 1", "total = -1"]))
             if r.random() < 0.4:
                 self.put(depth, "except (ValueError, AssertionError) as error:")
@@ -224,7 +228,8 @@ class Writer:
         if r.random() < 0.5:
             self.put(depth, r.choice([
                 f"d = list({source})", f"{s} = sum({source})", f"{s} = any(w > 1 for w in {source})",
-                f"{s} = next({source}, 0.5)", f"{s} = all(w < 1 for w in ys)", f"{s} = next(w for w in endless(n) if w > 2)",
+                f"{s} = next({source}, 0.5)", f"{s} = all(w < 1 for w in ys)",
+                f"{s} = next(w for w in endless(n) if w > 2)",
             ]))  # fmt: skip
             return
         self.loops += 1

@@ -54,7 +54,7 @@ def eval_alone(x, w):
 
 
 def text_per_lane(n):
-    k = n + 1
+    k = n + 1  # noqa: F841
     return eval("k * 2" if n > 1 else "k - n")
 
 

@@ -94,9 +94,7 @@ def nested_in_a_loop_and_try(n):
     return log
 
 
-@pytest.mark.parametrize(
-    "f", [returns_inside, jumps_inside, forgives, does_not_forgive, nested_in_a_loop_and_try]
-)
+@pytest.mark.parametrize("f", [returns_inside, jumps_inside, forgives, does_not_forgive, nested_in_a_loop_and_try])
 @pytest.mark.parametrize("chosen", CHOSEN)
 def test_managers_of_the_users_own(f, chosen):
     equals_loop(f, NUMBERS[chosen])

@@ -1,4 +1,4 @@
-"""Generators in lock-step: each `yield` is for the lanes that come by, in the order in which each example does things."""
+"""Generators in lock-step: a `yield` is for the lanes that come by, in the order in which each example does things."""
 
 import numpy as np
 import pytest
@@ -155,8 +155,7 @@ class Tree:
         if self.depth > 2:
             yield self.depth
             return
-        for i in range(self.depth):
-            yield i
+        yield from range(self.depth)
 
 
 def of_a_method(n):

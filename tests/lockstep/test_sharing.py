@@ -134,22 +134,25 @@ def walrus_everywhere(n):
     while a < 9 and (t := a * 2) != 8:
         a += 1
         if (u := t) > 12 or (u := a) == n:
+            b += u
             break
     return a, b, c, r, s, q if n % 2 else None, kept
 
 
 def deleted(n):
-    kept = n
+    kept, seen = n, []
 
     def drop():
         nonlocal kept
         if n > 0:
-            kept = 5
+            kept += 5
+        kept = kept * 2
+        seen.append(kept)
         del kept
-        kept = n * 2
+        kept = n - 1  # noqa: F841
 
     drop()
-    return kept
+    return kept, seen
 
 
 @pytest.mark.parametrize(
@@ -227,8 +230,8 @@ def literals_and_captures(n):
 def every_pattern(n):
     out = []
     subjects = (
-        [n, 1], [1, 2, n], (n,), [], {"k": n, "z": 1}, {"k": -1}, "text", n, n * 1.0, None, True, Pair(n, 2), Pair(1, n),
-        n > 0,
+        [n, 1], [1, 2, n], (n,), [], {"k": n, "z": 1}, {"k": -1}, "text", n, n * 1.0, None, True, Pair(n, 2),
+        Pair(1, n), n > 0,
     )  # fmt: skip
     for subject in subjects:
         match subject:

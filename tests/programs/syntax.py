@@ -142,7 +142,7 @@ def searches_with_walrus(n):
     k = 0
     while k < 12 and (rest := (k * k + n) % 7) != 5:
         if rest > 3 or (half := rest // 2) == 1:
-            found.append(rest)
+            found.append(rest if rest > 3 else half)
         k += 1
     return found, k, rest, [y for v in found if (y := v * n) > 2]
 
