@@ -308,3 +308,7 @@ def test_a_change_that_cannot_be_taken_back():
     forget_warnings()
     with pytest.warns(FallbackWarning, match="after the body of the try changed something"):
         batch(f)(batch_of(NUMBERS))
+
+
+def test_an_exception_that_may_be_of_ours_is_the_loops():
+    equals_loop(catches_everything, XS, falls_back=True)

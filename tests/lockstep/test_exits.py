@@ -115,7 +115,3 @@ def test_a_jump_out_of_finally_is_the_loops():
         return n
 
     equals_loop(f, NUMBERS, falls_back=True)
-
-
-def test_an_exception_that_may_be_of_ours_is_the_loops():
-    equals_loop(catches_everything, XS, falls_back=True)
