@@ -1,5 +1,6 @@
 """The names that rewritten code uses, and the checks that are too small for a module of their own."""
 
+import functools
 import operator
 from typing import Any
 
@@ -10,7 +11,7 @@ from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep import attempts, branches, items, matching, walks
 from autobatch.lockstep.alone import evaluated
-from autobatch.lockstep.calls import call, create
+from autobatch.lockstep.calls import call, create, is_library
 from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.contexts import Manager
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
@@ -122,6 +123,19 @@ def first_of(function: Any, iterator: Any, *default: Any) -> Any:
     return call(function, iterator, *default)
 
 
+def property_of(x: Any, name: str) -> Any:
+    """`x.name`, which may be a property of a class of the user's."""
+    found = getattr(type(x), name, None) if current_region() is not None else None
+    if type(found) is property:
+        code = getattr(found.fget, "__code__", None)
+        return call(found.fget, x) if code is not None and not is_library(code.co_filename) else getattr(x, name)
+    if isinstance(found, functools.cached_property) and name not in vars(x):
+        value = call(found.func, x)
+        items.setattribute(value, x, name)
+        return value
+    return getattr(x, name)
+
+
 def source(iterable: Any) -> Any:
     """What `yield from` reads."""
     return iterable
@@ -177,6 +191,7 @@ NAMES: dict[str, Any] = {
     "_ab_or": branches.either,
     "_ab_own": items.own,
     "_ab_place": matching.place,
+    "_ab_property": property_of,
     "_ab_raised": branches.raised,
     "_ab_refuse": refuse,
     "_ab_rest": matching.rest,

@@ -15,7 +15,7 @@ from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.exits import Exits
-from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
+from autobatch.rewrite.expressions import Calls, Displays, Guards, Properties, Reads, property_names
 from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.scopes import parameters
@@ -37,6 +37,7 @@ PASSES: list[Any] = [
     Stores,
     Displays,
     Reads,
+    Properties,
     Calls,
 ]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
@@ -130,6 +131,7 @@ def _convert(function: FunctionType) -> _Converted:
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
+        tree.properties = property_names(function, tree)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
         compiled = _compile(tree, code)

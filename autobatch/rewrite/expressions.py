@@ -1,11 +1,13 @@
 """The passes over expressions: reads of items, displays, calls, and syntax that would look at a batch as a whole."""
 
 import ast
+import functools
+from types import CellType, FunctionType
 from typing import Any
 
 from autobatch.rewrite.quote import expression, is_generated
 
-__all__ = ["Calls", "Displays", "Guards", "Reads"]
+__all__ = ["Calls", "Displays", "Guards", "Properties", "Reads", "property_names"]
 
 _FRAME_FUNCTIONS = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
 
@@ -31,6 +33,48 @@ class Reads(ast.NodeTransformer):
             for key, part in (("A", node.lower), ("B", node.upper), ("C", node.step))
         }
         return expression("_ab_slice(A, B, C)", at, **parts)
+
+
+def property_names(function: FunctionType, tree: ast.FunctionDef) -> frozenset[str]:
+    """Names of properties: of the classes that a function can name, and of those that it defines."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    found: set[str] = set()
+    for value in (*function.__globals__.values(), *cells):
+        for cls in value.__mro__[:-1] if isinstance(value, type) and value.__module__ not in _NO_USERS else ():
+            found.update(
+                name for name, held in vars(cls).items() if isinstance(held, property | functools.cached_property)
+            )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.decorator_list]
+            found.update(each.name for each in methods)
+    return frozenset(found)
+
+
+_NO_USERS = ("builtins", "numpy", "dataclasses", "collections")
+
+
+class Properties(ast.NodeTransformer):
+    """Reads attributes that may be properties of the user's classes; leaves `_ab_property(x, "name")`.
+
+    Which names those may be is known from the classes that the function can reach (`property_names`); of any other
+    object such an attribute is read as ever. Runs before the calls.
+    """
+
+    removes = "an attribute that may be a property"
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.names: frozenset[str] = getattr(function, "properties", frozenset())
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        return False
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        if node.attr not in self.names or not isinstance(node.ctx, ast.Load):
+            return node
+        return expression("_ab_property(X, NAME)", node, X=node.value, NAME=ast.Constant(node.attr))
 
 
 class Displays(ast.NodeTransformer):
