@@ -26,6 +26,31 @@ def leaves_through_finally(n):
     return log
 
 
+def returns_before_others_raise(n):
+    try:
+        if n > 2:
+            return "early", n
+        share = 12 // n
+        if share > 3:
+            return "share", share
+    except ZeroDivisionError:
+        return "zero", n
+    return "end", share
+
+
+def a_handler_reads_what_its_lane_had_bound(n):
+    y = n * 10 + 5
+    try:
+        if n > 0:
+            y = 2
+            y += 6 // (n - 2)
+        z = 6 // n
+        y = 3
+    except ZeroDivisionError:
+        z = y
+    return z
+
+
 def finally_inside_finally(n):
     log = []
     try:
@@ -83,7 +108,15 @@ def checked(n, i):
 
 
 @pytest.mark.parametrize(
-    "f", [leaves_through_finally, finally_inside_finally, else_that_returns, raises_in_a_loop_of_a_helper]
+    "f",
+    [
+        leaves_through_finally,
+        finally_inside_finally,
+        else_that_returns,
+        raises_in_a_loop_of_a_helper,
+        returns_before_others_raise,
+        a_handler_reads_what_its_lane_had_bound,
+    ],
 )
 @pytest.mark.parametrize("chosen", [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)])
 def test_ways_out(f, chosen):
