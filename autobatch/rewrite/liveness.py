@@ -19,8 +19,8 @@ _NONE: Names = frozenset()
 def annotate(function: ast.FunctionDef) -> None:
     """Annotate every loop and branch in the function's own scope.
 
-    Names that nested functions mention count as read everywhere; what a handler reads counts as read by every statement
-    that it guards, since any of them may be the last one that runs.
+    Names that nested functions mention count as read everywhere. What a handler reads is live at the head of its `try`,
+    not inside: handlers run for one lane alone, whose names nothing inside has parted from those of others.
     """
     live = _Live(Names(captured(function)))
     live.block(function.body, _NONE, _NONE, _NONE)
@@ -30,12 +30,11 @@ def annotate(function: ast.FunctionDef) -> None:
 class _Live:
     def __init__(self, always: Names) -> None:
         self.always = always
-        self.raising = _NONE  # read where an exception would go
 
     def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before these statements, given those live after them and at the ends of a jump."""
         for statement in reversed(body):
-            out = self.statement(statement, out, at_break, at_continue) | self.raising
+            out = self.statement(statement, out, at_break, at_continue)
         return out
 
     def statement(self, node: ast.stmt, out: Names, at_break: Names, at_continue: Names) -> Names:
@@ -100,9 +99,7 @@ class _Live:
                 reads(handler.type) if handler.type is not None else _NONE
             )
         after = self.block(node.orelse, out, at_break, at_continue)
-        outer, self.raising = self.raising, self.raising | caught
-        head = self.block(node.body, after, at_break, at_continue) | self.raising
-        self.raising = outer
+        head = self.block(node.body, after, at_break, at_continue) | caught
         node.live_head, node.live_out = head, out  # type: ignore[attr-defined]
         return head
 
