@@ -15,10 +15,22 @@ from autobatch.core.threads import cuts, in_parts
 from autobatch.kernels import pooling as kernels
 from autobatch.kernels.vectors import FORMATS, Lanes, computed_dtype
 
-__all__ = ["Located", "gather", "integers", "locate", "locate_array", "pool", "poolable", "read_rows", "write_rows"]
+__all__ = [
+    "Located",
+    "ahead_of",
+    "gather",
+    "integers",
+    "lanes_for",
+    "locate",
+    "locate_array",
+    "pool",
+    "poolable",
+    "read_rows",
+    "write_rows",
+]
 
 _AHEAD = 16  # ids between the row that is read and the one that is asked for
-_CACHED = 1 << 16  # bytes of a table whose rows need not be asked for ahead
+_CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
@@ -44,7 +56,12 @@ class Located:
 
     @property
     def ahead(self) -> int | None:
-        return _AHEAD if self.total_bytes > _CACHED else None
+        return ahead_of(self.total_bytes)
+
+
+def ahead_of(total_bytes: int) -> int | None:
+    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all."""
+    return _AHEAD if total_bytes > _CACHED else None
 
 
 def integers(ids: np.ndarray) -> np.ndarray:
@@ -101,7 +118,7 @@ def pool(
     found: Located,
     offsets: np.ndarray,
     weights: np.ndarray | None,
-    scales: np.ndarray | None,
+    norm: int,
     wanted: Sequence[str],
     outs: Sequence[np.ndarray],
 ) -> None:
@@ -109,7 +126,7 @@ def pool(
 
     Args:
         weights: a factor for each id, of the computed dtype; only for "sum".
-        scales: a factor for each bag's sum; only where nothing but "sum" is wanted.
+        norm: what a bag's sum is divided by, `kernels.SUM`, `MEAN` or `SQRTN`; only where nothing but "sum" is wanted.
         wanted: ("sum",), ("max",), ("min",), or ("sum", "max", "min").
         outs: (bags, dim) for each that is wanted, of the computed dtype, with contiguous rows.
     """
@@ -124,7 +141,7 @@ def pool(
             sums, greatest, least = outs
             kernels.pool_all(found.table, found.ids, offsets, sums, greatest, least, bags, *place)
         elif wanted[0] == "sum":
-            kernels.pool_sum(found.table, found.ids, offsets, weights, scales, outs[0], bags, *place)
+            kernels.pool_sum(found.table, found.ids, offsets, weights, norm, outs[0], bags, *place)
         else:
             kernel = kernels.pool_max if wanted[0] == "max" else kernels.pool_min
             kernel(found.table, found.ids, offsets, outs[0], bags, *place)

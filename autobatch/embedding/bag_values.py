@@ -9,6 +9,7 @@ from autobatch.core.aval import dtype_of
 from autobatch.embedding.access import gather, integers, locate, pool, poolable
 from autobatch.errors import DTypeError, UnsupportedError
 from autobatch.kernels import bags as kernels
+from autobatch.kernels.pooling import MEAN, SQRTN, SUM
 from autobatch.kernels.vectors import computed_dtype
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 EXTREMA = ("max", "min")
+_NORMS = {"mean": MEAN, "sqrtn": SQRTN}
 Mode = str | tuple[str, ...]
 
 
@@ -47,13 +49,11 @@ def reduce_bags(
     wanted = tuple(kinds) if len(kinds) == 1 else ("sum", *EXTREMA)
     if weights is not None:
         weights = np.ascontiguousarray(weights, real)
-    scales = None
-    if weights is None and wanted == ("sum",) and isinstance(mode, str) and mode != "sum":
-        scales = bag_scales(np.diff(offsets), mode).astype(real)
+    norm = _NORMS.get(mode, SUM) if weights is None and isinstance(mode, str) else SUM
     if out is None or out.dtype != real or found.dim > dim:
         out = np.empty((len(offsets) - 1, found.dim), real)
     outs = [out, *(np.empty((len(offsets) - 1, found.dim), real) for _ in wanted[1:])]
-    pool(found, offsets, weights, scales, wanted, outs)
+    pool(found, offsets, weights, norm, wanted, outs)
     if found.dim > dim:
         outs = [out[:, :dim] for out in outs]
     named = dict(zip(wanted, outs, strict=True))

@@ -8,17 +8,34 @@ ids before it is read a row is asked for; None where the table is in the cache a
 counted with unsigned numbers: of others the compiler asks each time whether they count from the end.
 """
 
+import math
+
+import numpy as np
 from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import add, greater, lesser, load, prefetch, put, scaled, store, width, zeros
 
-__all__ = ["pool_all", "pool_max", "pool_min", "pool_sum", "put_rows", "unpack_rows"]
+__all__ = [
+    "MEAN",
+    "SQRTN",
+    "SUM",
+    "checked_sum",
+    "pool_all",
+    "pool_max",
+    "pool_min",
+    "pool_sum",
+    "put_rows",
+    "unpack_rows",
+]
+
+SUM, MEAN, SQRTN = range(3)
+_BLOCK = 1024  # about as many ids are checked at a time: they are in the cache when their rows are read
 
 
 @jit
-def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes):
-    """out[b] = scales[b] * the sum of weights[i] * row(ids[i]); weights and scales may be None."""
+def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
+    """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None."""
     base, stride = table
     final = uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
@@ -33,10 +50,64 @@ def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes)
                     total = add(total, x)
                 else:
                     total = add(total, scaled(x, weights[i]))
-            if scales is None:
-                store(out, b, column, total)
-            else:
-                store(out, b, column, scaled(total, scales[b]))
+            if norm != SUM:
+                count = float(max(offsets[b + 1] - offsets[b], 1))
+                total = scaled(total, 1 / (count if norm == MEAN else math.sqrt(count)))
+            store(out, b, column, total)
+
+
+@jit
+def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes):
+    """`pool_sum` of ids and offsets that are not checked yet; False, and `out` arbitrary, if they are not right.
+
+    Offsets start at 0, never fall and, with `closed`, end with the number of ids; without, the last bag takes all that
+    are left. Ids are in [0, rows). No row is read before its id is checked.
+    """
+    total = ids.shape[0]
+    bags = offsets.shape[0] - closed
+    if bags < 0 or not _starts(offsets, total, closed):
+        return False
+    if bags == 0:
+        return total == 0
+    block = max(_BLOCK * bags // max(total, 1), 1)
+    checked = 0
+    for first in range(0, bags, block):
+        last = min(first + block, bags)
+        whole = last < offsets.shape[0]
+        end = offsets[last] if whole else total
+        if not _within(ids[checked:end], rows):
+            return False
+        checked = end
+        pool_sum(table, ids, offsets, weights, norm, out, (first, last if whole else last - 1), dim, ahead, lanes)
+    if not closed:
+        bounds = np.empty(2, offsets.dtype)
+        bounds[0] = offsets[bags - 1]
+        bounds[1] = total
+        pool_sum(table, ids, bounds, weights, norm, out[bags - 1 :], (0, 1), dim, ahead, lanes)
+    return True
+
+
+@jit
+def _starts(offsets, total, closed):
+    """Whether offsets start bags of `total` ids."""
+    count = offsets.shape[0]
+    if count == 0:
+        return True
+    if offsets[0] != 0 or offsets[count - 1] > total or (closed and offsets[count - 1] != total):
+        return False
+    falls = 0
+    for i in range(uint64(count - 1)):  # without a way out, so that the compiler can take many at a time
+        falls |= offsets[uint64(i + 1)] < offsets[uint64(i)]
+    return falls == 0
+
+
+@jit
+def _within(ids, rows):
+    """Whether all ids are in [0, rows); negative ones are the greatest of the unsigned."""
+    greatest = uint64(0)
+    for i in range(uint64(ids.shape[0])):
+        greatest = max(greatest, uint64(int64(ids[i])))
+    return greatest < uint64(rows) or ids.shape[0] == 0
 
 
 @jit
