@@ -30,30 +30,45 @@ __all__ = [
 ]
 
 SUM, MEAN, SQRTN = range(3)
+_FEW = 16  # bags that take their passes together
 _BLOCK = 1024  # about as many ids are checked at a time: they are in the cache when their rows are read
 
 
 @jit
 def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
     """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None."""
+    if dim == width(lanes):
+        _sum_columns(table, ids, offsets, weights, norm, out, bags, 0, dim, ahead, lanes)
+        return
+    for b in range(bags[0], bags[1], _FEW):
+        few = (b, min(b + _FEW, bags[1]))
+        for first in range(0, dim, width(lanes)):
+            column = min(first, dim - width(lanes))
+            _sum_columns(table, ids, offsets, weights, norm, out, few, column, dim, ahead, lanes)
+
+
+@jit
+def _sum_columns(table, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
+    """The columns of `pool_sum` from one column on that the lanes hold."""
     base, stride = table
     final = uint64(max(ids.shape[0] - 1, 0))
-    for b in range(bags[0], bags[1]):
-        for start in range(0, dim, width(lanes)):
-            column = min(start, dim - width(lanes))
-            total = zeros(lanes)
-            for i in range(uint64(offsets[b]), uint64(offsets[b + 1])):
-                if ahead is not None:
-                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                x = load(lanes, base + stride * int64(ids[i]), column, dim)
-                if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
-                    total = add(total, x)
-                else:
-                    total = add(total, scaled(x, weights[i]))
-            if norm != SUM:
-                count = float(max(offsets[b + 1] - offsets[b], 1))
-                total = scaled(total, 1 / (count if norm == MEAN else math.sqrt(count)))
-            store(out, b, column, total)
+    stop = uint64(offsets[uint64(bags[0])])
+    for b in range(uint64(bags[0]), uint64(bags[1])):
+        start = stop
+        stop = uint64(offsets[b + uint64(1)])
+        total = zeros(lanes)
+        for i in range(start, stop):
+            if ahead is not None:
+                prefetch(lanes, base + stride * int64(ids[min(i + uint64(ahead), final)]), column)
+            x = load(lanes, base + stride * int64(ids[i]), column, dim)
+            if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
+                total = add(total, x)
+            else:
+                total = add(total, scaled(x, weights[i]))
+        if norm != SUM:
+            count = float(max(stop - start, uint64(1)))
+            total = scaled(total, 1 / (count if norm == MEAN else math.sqrt(count)))
+        store(out, int64(b), column, total)
 
 
 @jit
