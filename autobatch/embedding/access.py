@@ -20,7 +20,7 @@ __all__ = [
     "ahead_of",
     "gather",
     "integers",
-    "lanes_for",
+    "lanes_of",
     "locate",
     "locate_array",
     "pool",
@@ -32,6 +32,7 @@ __all__ = [
 _AHEAD = 16  # ids between the row that is read and the one that is asked for
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
+_LINE = 64  # bytes of the cache
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 
@@ -99,19 +100,38 @@ def locate_array(weights: np.ndarray, ids: np.ndarray, static: bool) -> Located:
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def lanes_for(format: str, dim: int, static: bool) -> Lanes:
-    """The lanes that cover `dim` columns: of the row itself for a static table, else the widest of a few.
+def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int]) -> Lanes:
+    """The lanes for rows of `dim` at an address and stride."""
+    address, stride = table
+    return lanes_for(format, dim, static, address % _LINE if stride % _LINE == 0 else 0)
 
-    >>> lanes_for("f4", 100, False).n, lanes_for("f4", 100, True).n, lanes_for("f4", 300, True).n
-    (64, 100, 100)
+
+@functools.lru_cache(maxsize=4096)
+def lanes_for(format: str, dim: int, static: bool, past: int = 0) -> Lanes:
+    """The lanes that cover `dim` columns: the row itself if it is short and even, or static; else the widest of a few.
+
+    Args:
+        past: by how many bytes every row starts past a line of the cache.
+
+    >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
+    (100, 64, 99)
+    >>> lanes_for("f4", 300, True).n, lanes_for("f4", 128, False, 16).lead
+    (100, 12)
     """
-    most = _WIDEST // computed_dtype(format).itemsize
+    size = computed_dtype(format).itemsize
+    most = _WIDEST // size
     if static:
         passes = -(-dim // most)
         n = -(-dim // passes)
-        return Lanes(format, n + n % 2 if format == "q4" else n)
-    return Lanes(format, next(n for n in _POWERS if n <= min(most, dim)))
+        n += n % 2 if format == "q4" else 0
+    elif dim <= most and dim * size % 16 == 0:
+        n = dim
+    else:
+        n = next(n for n in _POWERS if n <= min(most, dim))
+    lead = 0
+    if past % size == 0 and n * size >= 4 * _LINE and n * size % _LINE == 0 and dim % n == 0 and format[1:] == str(size):
+        lead = -past % _LINE // size
+    return Lanes(format, n, lead)
 
 
 def pool(
@@ -132,7 +152,7 @@ def pool(
     """
     if not found.dim or not len(offsets) - 1:
         return
-    lanes = lanes_for(found.format, found.dim, found.static)
+    lanes = lanes_of(found.format, found.dim, found.static, found.table)
     offsets = integers(offsets)
     place = (found.dim, found.ahead, lanes)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import alone
-from autobatch.embedding.access import ahead_of, lanes_for
+from autobatch.embedding.access import ahead_of, lanes_of
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.pooling import MEAN, SQRTN, SUM, checked_sum
 
@@ -49,6 +49,6 @@ def direct(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: 
         return None
     out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
     place = (table.__array_interface__["data"][0], stride)
-    lanes = lanes_for(format, dim, static)
+    lanes = lanes_of(format, dim, static, place)
     ahead = ahead_of(rows * row_bytes)
     return out if checked_sum(place, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes) else None

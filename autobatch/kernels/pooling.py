@@ -10,7 +10,6 @@ counted with unsigned numbers: of others the compiler asks each time whether the
 
 import math
 
-import numpy as np
 from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
@@ -36,39 +35,42 @@ _BLOCK = 1024  # about as many ids are checked at a time: they are in the cache 
 
 @jit
 def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
-    """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None."""
-    if dim == width(lanes):
-        _sum_columns(table, ids, offsets, weights, norm, out, bags, 0, dim, ahead, lanes)
-        return
-    for b in range(bags[0], bags[1], _FEW):
-        few = (b, min(b + _FEW, bags[1]))
+    """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None.
+
+    Without a last offset the last bag takes all ids that are left.
+    """
+    together = bags[1] - bags[0] if dim == width(lanes) else _FEW
+    for b in range(bags[0], bags[1], max(together, 1)):
+        part = (b, min(b + together, bags[1]))
         for first in range(0, dim, width(lanes)):
             column = min(first, dim - width(lanes))
-            _sum_columns(table, ids, offsets, weights, norm, out, few, column, dim, ahead, lanes)
+            _sum_columns(table, ids, offsets, weights, norm, out, part, column, dim, ahead, lanes)
 
 
 @jit
 def _sum_columns(table, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
     """The columns of `pool_sum` from one column on that the lanes hold."""
     base, stride = table
+    total = uint64(ids.shape[0])
     final = uint64(max(ids.shape[0] - 1, 0))
+    known = uint64(offsets.shape[0] - 1)
     stop = uint64(offsets[uint64(bags[0])])
     for b in range(uint64(bags[0]), uint64(bags[1])):
         start = stop
-        stop = uint64(offsets[b + uint64(1)])
-        total = zeros(lanes)
+        stop = uint64(offsets[b + uint64(1)]) if b < known else total
+        found = zeros(lanes)
         for i in range(start, stop):
             if ahead is not None:
                 prefetch(lanes, base + stride * int64(ids[min(i + uint64(ahead), final)]), column)
             x = load(lanes, base + stride * int64(ids[i]), column, dim)
             if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
-                total = add(total, x)
+                found = add(found, x)
             else:
-                total = add(total, scaled(x, weights[i]))
+                found = add(found, scaled(x, weights[i]))
         if norm != SUM:
             count = float(max(stop - start, uint64(1)))
-            total = scaled(total, 1 / (count if norm == MEAN else math.sqrt(count)))
-        store(out, int64(b), column, total)
+            found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
+        store(out, int64(b), column, found)
 
 
 @jit
@@ -88,17 +90,11 @@ def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahea
     checked = 0
     for first in range(0, bags, block):
         last = min(first + block, bags)
-        whole = last < offsets.shape[0]
-        end = offsets[last] if whole else total
+        end = offsets[last] if last < offsets.shape[0] else total
         if not _within(ids[checked:end], rows):
             return False
         checked = end
-        pool_sum(table, ids, offsets, weights, norm, out, (first, last if whole else last - 1), dim, ahead, lanes)
-    if not closed:
-        bounds = np.empty(2, offsets.dtype)
-        bounds[0] = offsets[bags - 1]
-        bounds[1] = total
-        pool_sum(table, ids, bounds, weights, norm, out[bags - 1 :], (0, 1), dim, ahead, lanes)
+        pool_sum(table, ids, offsets, weights, norm, out, (first, last), dim, ahead, lanes)
     return True
 
 

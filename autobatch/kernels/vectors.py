@@ -42,14 +42,19 @@ _REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 
 
 class Lanes:
-    """n consecutive elements of a row of one format."""
+    """n consecutive elements of a row of one format.
 
-    __slots__ = ("_numba_type_", "format", "n")
+    With a `lead`, that many elements come before the first boundary of a machine vector in memory, in all rows: then no
+    vector is read across two lines of the cache, which costs twice.
+    """
 
-    def __init__(self, format: str, n: int) -> None:
+    __slots__ = ("_numba_type_", "format", "lead", "n")
+
+    def __init__(self, format: str, n: int, lead: int = 0) -> None:
         self.format = format
         self.n = n
-        self._numba_type_ = _LanesType(format, n)  # where the dispatcher looks before it calls any Python
+        self.lead = lead
+        self._numba_type_ = _LanesType(format, n, lead)  # where the dispatcher looks before it calls any Python
 
 
 def computed_dtype(format: str) -> np.dtype:
@@ -58,17 +63,17 @@ def computed_dtype(format: str) -> np.dtype:
 
 
 class _LanesType(types.Dummy):
-    def __init__(self, format: str, n: int) -> None:
-        self.format, self.n = format, n
-        super().__init__(f"Lanes({format},{n})")
+    def __init__(self, format: str, n: int, lead: int) -> None:
+        self.format, self.n, self.lead = format, n, lead
+        super().__init__(f"Lanes({format},{n},{lead})")
 
 
 class _VectorType(types.Type):
     """The value of some lanes."""
 
-    def __init__(self, code: str, n: int) -> None:
-        self.code, self.n = code, n
-        super().__init__(f"Vector({code},{n})")
+    def __init__(self, code: str, n: int, lead: int) -> None:
+        self.code, self.n, self.lead = code, n, lead
+        super().__init__(f"Vector({code},{n},{lead})")
 
 
 register_model(_LanesType)(models.OpaqueModel)
@@ -88,7 +93,7 @@ def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
 
 
 def _vector_of(lanes: _LanesType) -> _VectorType:
-    return _VectorType(computed_dtype(lanes.format).str[1:], lanes.n)
+    return _VectorType(computed_dtype(lanes.format).str[1:], lanes.n, lanes.lead)
 
 
 def _element(code: str) -> ir.Type:
@@ -101,12 +106,14 @@ def _element(code: str) -> ir.Type:
 
 def _pieces(vector: _VectorType) -> list[tuple[int, int]]:
     """(first element, number of elements) of each machine vector."""
-    out, at, width = [], 0, _REGISTER // int(vector.code[1:])
-    while at < vector.n:
-        while width > vector.n - at:
-            width //= 2
-        out.append((at, width))
-        at += width
+    out, at = [], 0
+    for end in (vector.lead, vector.n):
+        width = _REGISTER // int(vector.code[1:])
+        while at < end:
+            while width > end - at:
+                width //= 2
+            out.append((at, width))
+            at += width
     return out
 
 

@@ -171,3 +171,16 @@ def test_addresses_for_ids():
     out = np.empty((1, 3))
     pooling.pool_sum((0, 1), addresses, np.array([0, 3]), None, pooling.SUM, out, (0, 1), 3, None, Lanes("f8", 2))
     np.testing.assert_array_equal(out, [[5.0] * 3])
+
+
+@pytest.mark.parametrize(("format", "lead", "n"), [("f4", 12, 64), ("f4", 1, 16), ("f8", 6, 37)])
+def test_a_lead_changes_where_vectors_start_and_nothing_else(format, lead, n):
+    table, ids, offsets = matrix(format, 5, 64), RIGHT, np.array([0, 2, 2, 5])
+    results = []
+    for lanes in (Lanes(format, n), Lanes(format, n, lead)):
+        out, whole = guarded(3, 64, np.dtype(format))
+        pooling.pool_sum(place(table), ids, offsets, None, pooling.MEAN, out, (0, 3), 64, None, lanes)
+        assert untouched(whole)
+        results.append(out.copy())
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0], naive.bags(table, ids, offsets, "mean"), rtol=1e-5, atol=1e-6)
