@@ -87,7 +87,7 @@ def in_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int, 
 
 def in_turn(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of calls that may run at once, in their order. The first exception is raised when all have ended."""
-    if len(calls) < 2 or thread_count() < 2:
+    if len(calls) < 2 or getattr(_own, "busy", False):
         return [call() for call in calls]
     try:
         futures = _pool.submit(calls[1:])

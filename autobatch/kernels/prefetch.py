@@ -8,22 +8,26 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["AHEAD", "prefetch_row"]
+__all__ = ["AHEAD", "LINE", "ask_for", "prefetch_row"]
 
 AHEAD = 8  # rows
+LINE = 64  # bytes of the cache
 
-_LINE = 64  # bytes
+
+def ask_for(builder: Any, address: Any, to_write: bool) -> None:
+    """Code that has the machine fetch the cache line at an integer address; it never faults."""
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [builder.inttoptr(address, byte), word(int(to_write)), word(3), word(1)])
 
 
 @intrinsic
 def _prefetch(typing_context, address):
-    """The machine's prefetch for writing of the cache line at an address; never faults."""
+    """The cache line at an address, to be written to."""
 
     def generate(context, builder, signature, args):
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [builder.inttoptr(args[0], byte), word(1), word(3), word(1)])
+        ask_for(builder, args[0], to_write=True)
         return context.get_dummy_value()
 
     return types.void(types.intp), generate
@@ -31,7 +35,7 @@ def _prefetch(typing_context, address):
 
 def _prefetch_row(array, row):
     start = array.ctypes.data + row * array.strides[0]
-    for byte in range(0, array.shape[1] * array.itemsize, _LINE):
+    for byte in range(0, array.shape[1] * array.itemsize, LINE):
         _prefetch(start + byte)  # type: ignore[call-arg]
 
 

@@ -21,6 +21,8 @@ from llvmlite import ir
 from numba.core import cgutils, config, types
 from numba.extending import intrinsic, models, register_model
 
+from autobatch.kernels.prefetch import LINE, ask_for
+
 __all__ = [
     "FORMATS",
     "Lanes",
@@ -31,6 +33,7 @@ __all__ = [
     "load",
     "prefetch",
     "put",
+    "put_past_cache",
     "scaled",
     "store",
     "width",
@@ -335,10 +338,7 @@ def _plain_put(address: int, column: int, x: np.ndarray) -> None:
     ctypes.memmove(int(address) + column * x.itemsize, x.tobytes(), x.nbytes)
 
 
-@_either(_plain_put)
-def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
-    """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
-
+def _put(typingctx: Any, address: Any, column: Any, x: Any, past_cache: bool) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer = ir.IntType(64)
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (0, 1))
@@ -346,10 +346,25 @@ def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
         for index, (at, k) in enumerate(_pieces(x)):
             place = builder.add(address, builder.mul(builder.add(column, integer(at)), size))
             pointer = builder.inttoptr(place, ir.VectorType(_element(x.code), k).as_pointer())
-            builder.store(builder.extract_value(args[2], index), pointer).align = 1
+            stored = builder.store(builder.extract_value(args[2], index), pointer)
+            stored.align = k * int(x.code[1:]) if past_cache else 1
+            if past_cache:
+                stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
         return context.get_dummy_value()
 
     return types.none(address, column, x), codegen
+
+
+@_either(_plain_put)
+def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+    """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
+    return _put(typingctx, address, column, x, False)
+
+
+@_either(_plain_put)
+def put_past_cache(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+    """As `put`, straight to memory; what is written must start at a multiple of its vectors' size."""
+    return _put(typingctx, address, column, x, True)
 
 
 @_either(lambda lanes, address, column: None)
@@ -358,14 +373,11 @@ def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
+        integer = ir.IntType(64)
         start = builder.add(address, builder.lshr(builder.mul(column, integer(bits)), integer(3)))
-        kind = ir.FunctionType(ir.VoidType(), [pointer, *[ir.IntType(32)] * 3])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        for line in range(0, max(1, lanes.n * bits // 8), 64):
-            place = builder.inttoptr(builder.add(start, integer(line)), pointer)
-            builder.call(function, [place, *map(ir.IntType(32), (0, 3, 1))])
+        for line in range(0, max(1, lanes.n * bits // 8), LINE):
+            ask_for(builder, builder.add(start, integer(line)), to_write=False)
         return context.get_dummy_value()
 
     return types.none(lanes, address, column), codegen

@@ -77,7 +77,7 @@ def test_out_is_all_that_is_written(ids, dim, summed):
 
 def large():
     table = np.random.default_rng(1).standard_normal((5000, 64), np.float32)
-    lengths = np.random.default_rng(2).integers(0, 60, 2000)
+    lengths = np.random.default_rng(2).integers(0, 60, 4000)
     ids = np.random.default_rng(3).integers(0, 5000, lengths.sum())
     return ids, table, np.cumsum([0, *lengths])
 
