@@ -47,7 +47,7 @@ class Located:
     """
 
     table: tuple[int, int]
-    ids: np.ndarray
+    ids: np.ndarray | None
     format: str
     dim: int
     static: bool
@@ -57,7 +57,7 @@ class Located:
 
     @property
     def ahead(self) -> int | None:
-        return ahead_of(self.total_bytes)
+        return None if self.ids is None else ahead_of(self.total_bytes)
 
 
 def ahead_of(total_bytes: int) -> int | None:
@@ -72,8 +72,13 @@ def integers(ids: np.ndarray) -> np.ndarray:
     return ids if ids.flags.c_contiguous else np.ascontiguousarray(ids)
 
 
-def locate(table: Any, ids: np.ndarray, context: Any = None) -> Located:
-    """Where the rows of a table (an array, or what says so itself) are; rows with gaps are gathered first."""
+def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
+    """Where the rows of a table (an array, or what says so itself) are; rows with gaps are gathered first.
+
+    Without ids the rows are those of an array, as they stand.
+    """
+    if ids is None:
+        return locate_array(table, None, False)
     ids = integers(ids)
     find = getattr(table, "_ab_locate", None)
     if find is not None:
@@ -81,10 +86,12 @@ def locate(table: Any, ids: np.ndarray, context: Any = None) -> Located:
     return locate_array(np.asarray(table), ids, False)
 
 
-def locate_array(weights: np.ndarray, ids: np.ndarray, static: bool) -> Located:
+def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> Located:
     """The same for a matrix."""
     size = weights.itemsize
     if weights.size and weights.shape[1] > 1 and weights.strides[1] != size:
+        if ids is None:
+            return locate_array(np.ascontiguousarray(weights), None, static)
         rows = np.ascontiguousarray(weights[ids])
         return locate_array(rows, np.arange(len(rows)), static)
     base = weights.__array_interface__["data"][0]
@@ -182,7 +189,7 @@ def _by_ids(offsets: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
 
 def read_rows(found: Located, out: np.ndarray) -> None:
     """Copy located rows into `out`, (ids, dim) with contiguous rows: bytes as they are, packed codes as numbers."""
-    if not found.dim or not len(found.ids):
+    if not found.dim or found.ids is None or not len(found.ids):
         return
     table, dim = found.table, found.dim
     if found.format in ("q8", "q4"):
@@ -217,7 +224,7 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
 
 def write_rows(found: Located, rows: np.ndarray) -> None:
     """Copy the bytes of `rows`, C-contiguous, to where the located rows are, in the order of the ids."""
-    if not found.row_bytes or not len(found.ids):
+    if not found.row_bytes or found.ids is None or not len(found.ids):
         return
     source = (rows.__array_interface__["data"][0], found.row_bytes)
     kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))

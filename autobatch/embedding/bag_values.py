@@ -33,6 +33,8 @@ def reduce_bags(
 ) -> np.ndarray:
     """Reduce each bag ids[offsets[b]:offsets[b + 1]]; ids and offsets are checked. An empty bag is 0.
 
+    Where ids are None, bags are runs of an array's own rows.
+
     Args:
         out: where the result of one mode may be put, with contiguous rows and of the table's dtype.
 
@@ -43,7 +45,7 @@ def reduce_bags(
     dtype, dim = table.dtype, table.shape[1]
     modes = (mode,) if isinstance(mode, str) else mode
     _check_dtype(dtype, modes, weights)
-    found = locate(table, np.asarray(ids))
+    found = locate(table, None if ids is None else np.asarray(ids))
     real = computed_dtype(found.format)
     kinds = {one if one in EXTREMA else "sum" for one in modes}
     wanted = tuple(kinds) if len(kinds) == 1 else ("sum", *EXTREMA)

@@ -12,7 +12,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.ids import as_ids
-from autobatch.embedding.segment_values import compute_dtype, operands_of
+from autobatch.embedding.segment_values import compute_dtype, operands_of, segments_in
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import lookup_p
 from autobatch.errors import UnsupportedError
@@ -28,7 +28,8 @@ class _Call:
 
     def __init__(self, op: Op, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> None:
         self.op, self.args, self.params = op, args, params
-        self.data, self.segments = args[0], as_ids(np.asarray(args[1]))
+        self.data, segments = args[0], as_ids(np.asarray(args[1]))
+        self.segments = segments_in(segments) if params.get("runs") else segments
         self.ids, self.weights = operands_of(args[2:], params)
         self.count, self.n = params["count"], self.segments.shape[0]
         self.rest = (1,) * (ndim_of(self.data) - 1)

@@ -5,7 +5,8 @@ addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the comput
 rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
 `dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
 ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, and
-counted with unsigned numbers: of others the compiler asks each time whether they count from the end.
+counted with unsigned numbers: of others the compiler asks each time whether they count from the end. Where ids are
+None, row i is the i-th, bags are runs of rows, and there is a last offset.
 """
 
 import math
@@ -34,6 +35,13 @@ _BLOCK = 1024  # about as many ids are checked at a time: they are in the cache 
 
 
 @jit
+def _row(ids, i):
+    if ids is None:
+        return int64(i)
+    return int64(ids[i])
+
+
+@jit
 def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
     """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None.
 
@@ -51,8 +59,11 @@ def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
 def _sum_columns(table, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
     """The columns of `pool_sum` from one column on that the lanes hold."""
     base, stride = table
-    total = uint64(ids.shape[0])
-    final = uint64(max(ids.shape[0] - 1, 0))
+    if ids is None:
+        total = uint64(offsets[-1])
+    else:
+        total = uint64(ids.shape[0])
+    final = max(total, uint64(1)) - uint64(1)
     known = uint64(offsets.shape[0] - 1)
     stop = uint64(offsets[uint64(bags[0])])
     for b in range(uint64(bags[0]), uint64(bags[1])):
@@ -62,7 +73,7 @@ def _sum_columns(table, ids, offsets, weights, norm, out, bags, column, dim, ahe
         for i in range(start, stop):
             if ahead is not None:
                 prefetch(lanes, base + stride * int64(ids[min(i + uint64(ahead), final)]), column)
-            x = load(lanes, base + stride * int64(ids[i]), column, dim)
+            x = load(lanes, base + stride * _row(ids, i), column, dim)
             if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
                 found = add(found, x)
             else:
@@ -125,17 +136,17 @@ def _within(ids, rows):
 def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The greatest of each column; NaN if there is one."""
     base, stride = table
-    final = uint64(max(ids.shape[0] - 1, 0))
+    final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             best = zeros(lanes)
             if offsets[b] < offsets[b + 1]:
-                best = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
+                best = load(lanes, base + stride * _row(ids, uint64(offsets[b])), column, dim)
             for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
                     prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                best = greater(best, load(lanes, base + stride * int64(ids[i]), column, dim))
+                best = greater(best, load(lanes, base + stride * _row(ids, i), column, dim))
             store(out, b, column, best)
 
 
@@ -143,17 +154,17 @@ def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
 def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The least of each column; NaN if there is one."""
     base, stride = table
-    final = uint64(max(ids.shape[0] - 1, 0))
+    final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             best = zeros(lanes)
             if offsets[b] < offsets[b + 1]:
-                best = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
+                best = load(lanes, base + stride * _row(ids, uint64(offsets[b])), column, dim)
             for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
                     prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                best = lesser(best, load(lanes, base + stride * int64(ids[i]), column, dim))
+                best = lesser(best, load(lanes, base + stride * _row(ids, i), column, dim))
             store(out, b, column, best)
 
 

@@ -5,9 +5,13 @@ times weights[i] where `weights` is not None. Ids are trusted: 0 <= segments[i] 
 Additions run in the order of the positions, so equal input gives bit-equal output.
 """
 
+from numpy import uint64
+
 from autobatch.kernels.jit import jit
+from autobatch.kernels.prefetch import AHEAD, prefetch_row, prefetch_source
 
 __all__ = [
+    "run_bounds",
     "segment_argmax",
     "segment_argmin",
     "segment_cumsum",
@@ -17,7 +21,45 @@ __all__ = [
     "segment_prod_others",
     "segment_squares",
     "segment_sum",
+    "sum_runs",
 ]
+
+
+@jit
+def run_bounds(segments, bounds):
+    """bounds[k]: the first row of segment k, if segments never fall; else False, and `bounds` is arbitrary."""
+    n = segments.shape[0]
+    before = -1
+    for i in range(uint64(n)):
+        segment = segments[i]
+        if segment != before:
+            if segment < before:
+                return False
+            for k in range(before + 1, segment + 1):
+                bounds[k] = i
+            before = segment
+    for k in range(before + 1, bounds.shape[0]):
+        bounds[k] = n
+    return True
+
+
+@jit
+def sum_runs(x, weights, bounds, out):
+    """out[k]: the sum of weights[i] * x[i] of the run k of numbers, in four partial sums."""
+    for k in range(uint64(out.shape[0])):
+        start = uint64(bounds[k])
+        stop = uint64(bounds[k + uint64(1)])
+        a = b = c = d = x.dtype.type(0)
+        if weights is None:
+            while start + uint64(4) <= stop:
+                a += x[start]
+                b += x[start + uint64(1)]
+                c += x[start + uint64(2)]
+                d += x[start + uint64(3)]
+                start += uint64(4)
+        for i in range(start, stop):
+            a += x[i] if weights is None else x[i] * weights[i]
+        out[k] = (a + b) + (c + d)
 
 
 @jit
@@ -27,7 +69,12 @@ def segment_sum(x, ids, weights, segments, out):
     if width == 1:
         _sum_numbers(x[:, 0], ids, weights, segments, out[:, 0])
         return
-    for i in range(segments.shape[0]):
+    n = segments.shape[0]
+    for i in range(n):
+        if i + AHEAD < n:
+            if ids is not None:
+                prefetch_source(x, ids[i + AHEAD])
+            prefetch_row(out, segments[i + AHEAD])
         row = i if ids is None else ids[i]
         into = out[segments[i]]
         values = x[row]
