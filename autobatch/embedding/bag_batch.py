@@ -129,7 +129,7 @@ def _check_ids(
     bad = np.flatnonzero((ids < 0) | (ids >= num_rows[lane_of_id]))
     if bad.size:
         lane = int(lane_of_id[bad[0]])
-        place = f"position {bad[0] - starts[lane]} of example {lane}"
+        place = f" at position {bad[0] - starts[lane]} of example {lane}"
         raise note_example(BadIdError(bad_id_message(int(ids[bad[0]]), place, int(num_rows[lane]))), lane)
 
 

@@ -76,8 +76,6 @@ def segment(
     if bounds is not None and ids is not None and len(shape_of(data)) == 2 and dtype_of(data).kind == "f":
         by = () if weights is None else (_weights(weights, dtype_of(data)),)
         return _filled(bags_p.impl(data, as_ids(ids), bounds, *by, mode=mode), np.diff(bounds) == 0, mode, empty)
-    if runs:
-        segments = segments_in(segments)
     rows = data.weights if isinstance(data, EmbeddingTable) else data
     if ids is not None and (type(rows) is not np.ndarray or not _reads_in_place(rows, mode, weighted)):
         rows, ids = lookup_p(data, ids), None
@@ -96,6 +94,7 @@ def segment(
     if bounds is not None and ids is None:
         out = _of_runs(x, weights, bounds, mode)
     else:
+        segments = segments_in(segments) if runs else segments
         out = _MODES[mode](x, ids, weights, segments, count, k)
     if mode not in POSITIONS and mode not in ("any", "all", "count"):
         out = out.astype(dtype, copy=False)
@@ -104,7 +103,8 @@ def segment(
         shape = (count,)
     if empty is None or mode in ROWWISE:
         return out.reshape(shape)
-    return _filled(out.reshape(shape), np.bincount(segments, minlength=count) == 0, mode, empty)
+    bare = np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0
+    return _filled(out.reshape(shape), bare, mode, empty)
 
 
 def segments_in(bounds: np.ndarray) -> np.ndarray:
@@ -114,7 +114,7 @@ def segments_in(bounds: np.ndarray) -> np.ndarray:
 
 def _bounds_of(segments: np.ndarray, count: int) -> np.ndarray | None:
     """The bounds of the segments, if they follow each other."""
-    bounds = np.empty(count + 1, np.int64)
+    bounds = np.zeros(count + 1, np.int64)
     return bounds if kernels.run_bounds(segments, bounds) else None
 
 

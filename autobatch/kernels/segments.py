@@ -27,19 +27,17 @@ __all__ = [
 
 @jit
 def run_bounds(segments, bounds):
-    """bounds[k]: the first row of segment k, if segments never fall; else False, and `bounds` is arbitrary."""
-    n = segments.shape[0]
-    before = -1
-    for i in range(uint64(n)):
-        segment = segments[i]
-        if segment != before:
-            if segment < before:
-                return False
-            for k in range(before + 1, segment + 1):
-                bounds[k] = i
-            before = segment
-    for k in range(before + 1, bounds.shape[0]):
-        bounds[k] = n
+    """bounds[k]: the first row of segment k, if segments never fall; else False. `bounds` is zero on entry."""
+    n = uint64(segments.shape[0])
+    falls = False
+    for i in range(uint64(1), n):  # neither loop has a way out or a choice, which would be guessed wrong at each bound
+        falls |= segments[i] < segments[i - uint64(1)]
+    if falls:
+        return False
+    for i in range(n):
+        bounds[segments[i] + 1] = i + uint64(1)
+    for k in range(1, bounds.shape[0]):
+        bounds[k] = max(bounds[k], bounds[k - 1])
     return True
 
 
