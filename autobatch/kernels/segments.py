@@ -19,6 +19,7 @@ __all__ = [
     "segment_min",
     "segment_prod",
     "segment_prod_others",
+    "segment_prod_slopes",
     "segment_squares",
     "segment_sum",
     "sum_runs",
@@ -198,6 +199,32 @@ def segment_prod_others(x, segments, running, out):
         for j in range(width):
             out[i, j] *= running[segments[i], j]
             running[segments[i], j] *= x[i, j]
+
+
+@jit
+def segment_prod_slopes(x, ct, segments, running, slopes, firsts, out):
+    """out[i]: the sum, over the other rows k of its segment, of ct[k] times the product of the rows besides i and k.
+
+    It is the slope of the product of the others where each row grows by its ct: products and slopes are carried forward
+    and backward. `running` is (segments, width), one on entry, `slopes` as well, zero on entry; `firsts` is as `out`.
+    """
+    n = segments.shape[0]
+    for i in range(n):
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            firsts[i, j] = running[segment, j]
+            out[i, j] = slopes[segment, j]
+            slopes[segment, j] = slopes[segment, j] * x[i, j] + running[segment, j] * ct[i, j]
+            running[segment, j] *= x[i, j]
+    running[:] = 1
+    slopes[:] = 0
+    for k in range(n):
+        i = n - 1 - k
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            out[i, j] = out[i, j] * running[segment, j] + firsts[i, j] * slopes[segment, j]
+            slopes[segment, j] = slopes[segment, j] * x[i, j] + running[segment, j] * ct[i, j]
+            running[segment, j] *= x[i, j]
 
 
 @jit

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import autobatch as ab
 
 torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # what torch says of its own optimisers
 functional = torch.nn.functional
 
 RANDOM = np.random.default_rng(14)
