@@ -136,7 +136,13 @@ def lanes_for(format: str, dim: int, static: bool, past: int = 0) -> Lanes:
     else:
         n = next(n for n in _POWERS if n <= min(most, dim))
     lead = 0
-    if past % size == 0 and n * size >= 4 * _LINE and n * size % _LINE == 0 and dim % n == 0 and format[1:] == str(size):
+    if (
+        past % size == 0
+        and n * size >= 4 * _LINE
+        and n * size % _LINE == 0
+        and dim % n == 0
+        and format[1:] == str(size)
+    ):
         lead = -past % _LINE // size
     return Lanes(format, n, lead)
 

@@ -88,8 +88,6 @@ def _bounds(flat: Any, lengths: np.ndarray, starts: np.ndarray, closed: bool) ->
         keep = np.ones(len(offsets), np.bool_)
         keep[ends - 1] = False
         offsets, counts = offsets[keep], counts - 1
-    if ((counts == 0) & (lengths > 0)).any():
-        raise NeedsLoop("an example with ids and no bags")
     moved = offsets.astype(np.int64) + np.repeat(starts[:-1], counts)
     return counts, np.append(moved, starts[-1])
 

@@ -78,7 +78,8 @@ def reduce_bags(
 
 def _check_dtype(dtype: np.dtype, modes: Sequence[str], weights: Any) -> None:
     if dtype.kind not in "fiu" or not poolable(dtype):
-        raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers")
+        hint = ": ab.segment_any and ab.segment_all are the or and the and" if dtype.kind == "b" else ""
+        raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers{hint}")
     for mode in modes:
         if dtype.kind != "f" and (mode in ("mean", "sqrtn") or weights is not None):
             raise DTypeError(f"mode {mode!r} over a table of {dtype} is no {dtype}; make the table a float one")

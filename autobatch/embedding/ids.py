@@ -90,6 +90,8 @@ def check_offsets(offsets: np.ndarray, total: int, *, closed: bool, what: str = 
     if not offsets.size:
         if closed:
             raise BadIdError(f"{what} are empty; with the last offset included they hold at least the 0")
+        if total:
+            raise BadIdError(f"{what} are empty, and {total} ids are in no bag; {what}=[0] makes them one bag")
         return
     if offsets[0] != 0:
         raise BadIdError(f"{what}[0] is {offsets[0]}; expected 0, where the first bag starts")

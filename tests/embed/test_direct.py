@@ -32,7 +32,9 @@ def test_s1_06_s1_07_any_dim_alignment_and_bags(data):
     table = RANDOM.standard_normal(shift + rows * width).astype(np.float32)[shift:].reshape(rows, width)[:, :dim]
     bounds = np.cumsum([0, *lengths])
     ids = RANDOM.integers(0, rows, bounds[-1])
-    weights = RANDOM.standard_normal(len(ids)).astype(np.float32) if mode == "sum" and data.draw(st.booleans()) else None
+    weights = (
+        RANDOM.standard_normal(len(ids)).astype(np.float32) if mode == "sum" and data.draw(st.booleans()) else None
+    )
     offsets = bounds if closed else bounds[:-1]
     if not closed and not lengths:
         ids, weights = ids[:0], None

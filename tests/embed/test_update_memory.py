@@ -72,9 +72,7 @@ def test_s0_25_s0_26_tables_grouped_with_splits_and_scratch(opt, monkeypatch):
     starts = [make((n, 24)) for n in (300, 70)]
     grads = [ab.SparseRows(RANDOM.integers(0, len(x), 500), make((500, 24)), len(x)) for x in starts]
     used = []
-    monkeypatch.setattr(
-        steps_module, "in_turn", lambda calls: used.append(len(calls)) or [call() for call in calls]
-    )
+    monkeypatch.setattr(steps_module, "in_turn", lambda calls: used.append(len(calls)) or [call() for call in calls])
 
     def run(**how):
         tables = [ab.EmbeddingTable(x.copy()) for x in starts]
