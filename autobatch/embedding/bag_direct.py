@@ -1,4 +1,4 @@
-"""The commonest call of `embedding_bag` in one step: a sum or mean of plain arrays, checked in the pass that reads them.
+"""The commonest call of `embedding_bag` in one step: sums of plain arrays, checked in the pass that reads them.
 
 A small bag takes a few microseconds, so what is decided on the way to it is most of its cost.
 """

@@ -178,7 +178,7 @@ array([0.693, 1.609])
 
 segment_var = reduction(
     "var",
-    """The variance of the rows of each segment about their mean; with weights Σw(x − mean)²/Σw.
+    """The variance of the rows of each segment about their mean; with weights Σw(x - mean)²/Σw.
 
 Arguments as for `segment_sum`. As `np.var`, it divides by the number of rows.
 

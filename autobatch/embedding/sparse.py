@@ -211,7 +211,7 @@ class SparseRows(SparseCotangent):
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise UnsupportedError(
-            f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if it may be so large"
+            f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if that is meant"
         )
 
     __array_ufunc__ = None  # array + sparse and array * sparse come here instead of element by element

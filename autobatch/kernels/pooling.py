@@ -59,10 +59,7 @@ def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
 def _sum_columns(table, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
     """The columns of `pool_sum` from one column on that the lanes hold."""
     base, stride = table
-    if ids is None:
-        total = uint64(offsets[-1])
-    else:
-        total = uint64(ids.shape[0])
+    total = uint64(offsets[-1]) if ids is None else uint64(ids.shape[0])
     final = max(total, uint64(1)) - uint64(1)
     known = uint64(offsets.shape[0] - 1)
     stop = uint64(offsets[uint64(bags[0])])

@@ -158,9 +158,10 @@ def run_steps(
     tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks(how.parts)]
     prepared = {}
     for step in steps:
-        real, lanes = step.dtype.type, _lanes_past_cache(step) if streaming and how.past_cache else None
-        call = kernel if lanes is None else streaming
-        extra = (*numbers(real), *(() if lanes is None else (lanes,)))
+        real, call, extra = step.dtype.type, kernel, tuple(numbers(step.dtype.type))
+        lanes = _lanes_past_cache(step) if how.past_cache else None
+        if streaming is not None and lanes is not None:
+            call, extra = streaming, (*extra, lanes)
         prepared[id(step)] = call, (*step.pieces, real(scale), real(limit)), extra
     waiting = iter(tasks)
 

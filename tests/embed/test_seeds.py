@@ -77,7 +77,7 @@ def test_s1_02_a_pretrained_array_and_ids_split_by_offsets():
 
 
 def test_s1_17_the_throughput_of_the_fast_path():
-    """S1.17: more than the seed's 14 GB/s of rows from the cache; a machine under load has as many tries as it needs."""
+    """S1.17: more than the seed's 14 GB/s of rows from the cache; a machine under load may try often."""
     table, offsets = np.ones((500, 64), np.float32), np.arange(0, 10_000, 20)
     ids = RANDOM.integers(0, 500, 10_000)
     best, until = np.inf, time.monotonic() + 20

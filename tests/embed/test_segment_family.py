@@ -133,7 +133,9 @@ def test_the_gradient_of_the_gradient_of_a_product_with_zeros(zeros):
     x[:zeros, 0] = 0
 
     def slope(x):
-        loss = lambda x: (ab.segment_prod(x, [1, 0, 1, 1, 0, 1]) * np.array([[1.0, 2.0], [3.0, 4.0]])).sum()  # noqa: E731
+        def loss(x):
+            return (ab.segment_prod(x, [1, 0, 1, 1, 0, 1]) * np.array([[1.0, 2.0], [3.0, 4.0]])).sum()
+
         return (ab.grad(loss)(x) * w).sum()
 
     np.testing.assert_allclose(ab.grad(slope)(x), naive.numeric_gradient(slope, x), 1e-5, 1e-6)
