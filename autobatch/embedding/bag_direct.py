@@ -27,6 +27,9 @@ def direct(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: 
     static = False
     if type(table) is EmbeddingTable:
         table, static = table.weights, table.static
+    if offsets is None and weights is None and type(ids) is np.ndarray and ids.ndim == 2 and ids.dtype is _INT64:
+        offsets, closed = np.arange(ids.shape[0] + 1) * ids.shape[1], True
+        ids = ids.reshape(-1)
     if not (type(table) is type(ids) is type(offsets) is np.ndarray and type(mode) is str):
         return None
     norm, format, dtype = _NORMS.get(mode), _FORMATS.get(table.dtype), ids.dtype
@@ -34,12 +37,12 @@ def direct(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: 
         return None
     if not (table.ndim == 2 and ids.ndim == offsets.ndim == 1 and ids.flags.carray and offsets.flags.carray):
         return None
-    if weights is not None and (
-        norm != SUM
-        or type(weights) is not np.ndarray
-        or weights.dtype is not table.dtype
-        or weights.shape != ids.shape
-        or not weights.flags.carray
+    if weights is not None and not (
+        norm == SUM
+        and type(weights) is np.ndarray
+        and weights.dtype is table.dtype
+        and weights.shape == ids.shape
+        and weights.flags.carray
     ):
         return None
     rows, dim = table.shape

@@ -51,6 +51,20 @@ def test_it_is_taken_for_tables_and_arrays_of_32_and_64_bits():
             assert direct(ids, table, offsets, "sum", None, False).tolist() == [[1, 1, 1, 1]] * 2
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (1, 1), (0, 4), (3, 0)])
+def test_rows_of_ids_are_bags(shape):
+    table = RANDOM.standard_normal((5, 4))
+    ids = RANDOM.integers(0, 5, shape)
+    out = direct(ids, table, None, "mean", None, False)
+    np.testing.assert_array_equal(out, ab.embedding_bag(ids, table, mode="mean", bad_ids="skip"))
+    np.testing.assert_allclose(out, [table[row].mean(axis=0) if len(row) else np.zeros(4) for row in ids] or out)
+    if ids.size:
+        ids[-1, -1] = 5
+        assert direct(ids, table, None, "mean", None, False) is None
+        with pytest.raises(ab.errors.BadIdError, match="id 5 at position"):
+            ab.embedding_bag(ids, table)
+
+
 @pytest.mark.parametrize(
     ("ids", "offsets", "match"),
     [
