@@ -29,7 +29,7 @@ __all__ = [
     "write_rows",
 ]
 
-_AHEAD = 16  # ids between the row that is read and the one that is asked for
+_AHEAD = 24  # ids between the row that is read and the one that is asked for
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
 _LINE = 64  # bytes of the cache
