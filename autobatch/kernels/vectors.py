@@ -21,6 +21,8 @@ from llvmlite import ir
 from numba.core import cgutils, config, types
 from numba.extending import intrinsic, models, register_model
 
+from autobatch.kernels.prefetch import LINE, ask_for
+
 __all__ = [
     "FORMATS",
     "Lanes",
@@ -31,6 +33,7 @@ __all__ = [
     "load",
     "prefetch",
     "put",
+    "put_past_cache",
     "scaled",
     "store",
     "width",
@@ -42,14 +45,19 @@ _REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 
 
 class Lanes:
-    """n consecutive elements of a row of one format."""
+    """n consecutive elements of a row of one format.
 
-    __slots__ = ("_numba_type_", "format", "n")
+    With a `lead`, that many elements come before the first boundary of a machine vector in memory, in all rows: then no
+    vector is read across two lines of the cache, which costs twice.
+    """
 
-    def __init__(self, format: str, n: int) -> None:
+    __slots__ = ("_numba_type_", "format", "lead", "n")
+
+    def __init__(self, format: str, n: int, lead: int = 0) -> None:
         self.format = format
         self.n = n
-        self._numba_type_ = _LanesType(format, n)  # where the dispatcher looks before it calls any Python
+        self.lead = lead
+        self._numba_type_ = _LanesType(format, n, lead)  # where the dispatcher looks before it calls any Python
 
 
 def computed_dtype(format: str) -> np.dtype:
@@ -58,17 +66,17 @@ def computed_dtype(format: str) -> np.dtype:
 
 
 class _LanesType(types.Dummy):
-    def __init__(self, format: str, n: int) -> None:
-        self.format, self.n = format, n
-        super().__init__(f"Lanes({format},{n})")
+    def __init__(self, format: str, n: int, lead: int) -> None:
+        self.format, self.n, self.lead = format, n, lead
+        super().__init__(f"Lanes({format},{n},{lead})")
 
 
 class _VectorType(types.Type):
     """The value of some lanes."""
 
-    def __init__(self, code: str, n: int) -> None:
-        self.code, self.n = code, n
-        super().__init__(f"Vector({code},{n})")
+    def __init__(self, code: str, n: int, lead: int) -> None:
+        self.code, self.n, self.lead = code, n, lead
+        super().__init__(f"Vector({code},{n},{lead})")
 
 
 register_model(_LanesType)(models.OpaqueModel)
@@ -88,7 +96,7 @@ def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
 
 
 def _vector_of(lanes: _LanesType) -> _VectorType:
-    return _VectorType(computed_dtype(lanes.format).str[1:], lanes.n)
+    return _VectorType(computed_dtype(lanes.format).str[1:], lanes.n, lanes.lead)
 
 
 def _element(code: str) -> ir.Type:
@@ -101,12 +109,14 @@ def _element(code: str) -> ir.Type:
 
 def _pieces(vector: _VectorType) -> list[tuple[int, int]]:
     """(first element, number of elements) of each machine vector."""
-    out, at, width = [], 0, _REGISTER // int(vector.code[1:])
-    while at < vector.n:
-        while width > vector.n - at:
-            width //= 2
-        out.append((at, width))
-        at += width
+    out, at = [], 0
+    for end in (vector.lead, vector.n):
+        width = _REGISTER // int(vector.code[1:])
+        while at < end:
+            while width > end - at:
+                width //= 2
+            out.append((at, width))
+            at += width
     return out
 
 
@@ -328,10 +338,7 @@ def _plain_put(address: int, column: int, x: np.ndarray) -> None:
     ctypes.memmove(int(address) + column * x.itemsize, x.tobytes(), x.nbytes)
 
 
-@_either(_plain_put)
-def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
-    """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
-
+def _put(typingctx: Any, address: Any, column: Any, x: Any, past_cache: bool) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer = ir.IntType(64)
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (0, 1))
@@ -339,10 +346,25 @@ def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
         for index, (at, k) in enumerate(_pieces(x)):
             place = builder.add(address, builder.mul(builder.add(column, integer(at)), size))
             pointer = builder.inttoptr(place, ir.VectorType(_element(x.code), k).as_pointer())
-            builder.store(builder.extract_value(args[2], index), pointer).align = 1
+            stored = builder.store(builder.extract_value(args[2], index), pointer)
+            stored.align = k * int(x.code[1:]) if past_cache else 1
+            if past_cache:
+                stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
         return context.get_dummy_value()
 
     return types.none(address, column, x), codegen
+
+
+@_either(_plain_put)
+def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+    """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
+    return _put(typingctx, address, column, x, False)
+
+
+@_either(_plain_put)
+def put_past_cache(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+    """As `put`, straight to memory; what is written must start at a multiple of its vectors' size."""
+    return _put(typingctx, address, column, x, True)
 
 
 @_either(lambda lanes, address, column: None)
@@ -351,14 +373,11 @@ def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
+        integer = ir.IntType(64)
         start = builder.add(address, builder.lshr(builder.mul(column, integer(bits)), integer(3)))
-        kind = ir.FunctionType(ir.VoidType(), [pointer, *[ir.IntType(32)] * 3])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        for line in range(0, max(1, lanes.n * bits // 8), 64):
-            place = builder.inttoptr(builder.add(start, integer(line)), pointer)
-            builder.call(function, [place, *map(ir.IntType(32), (0, 3, 1))])
+        for line in range(0, max(1, lanes.n * bits // 8), LINE):
+            ask_for(builder, builder.add(start, integer(line)), to_write=False)
         return context.get_dummy_value()
 
     return types.none(lanes, address, column), codegen
