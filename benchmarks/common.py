@@ -1,0 +1,116 @@
+"""The ways that are ours, and the plain loop, for any function of one example."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import autobatch as ab
+from benchmarks.declare import Case, Runner
+
+__all__ = ["BATCH", "Data", "lock_step", "loop", "on_the_fly", "sizes", "total", "training", "weights"]
+
+BATCH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Examples and parameters, as NumPy arrays and Python objects.
+
+    Attributes:
+        columns: one list of examples for each argument of the user's function.
+        params: arrays by name; those named in `tables` are looked up, and get a sparse gradient.
+    """
+
+    columns: tuple[Sequence[Any], ...]
+    params: dict[str, np.ndarray]
+    tables: tuple[str, ...] = ()
+
+    @property
+    def examples(self) -> list[tuple[Any, ...]]:
+        return list(zip(*self.columns, strict=True))
+
+    def with_tables(self) -> dict[str, Any]:
+        """The parameters as a user of this library holds them."""
+        return {name: ab.EmbeddingTable(x) if name in self.tables else x for name, x in self.params.items()}
+
+
+Function = Callable[..., Any]
+
+
+def on_the_fly(forward: Function, loss: Function, data: Data, train: bool) -> Runner:
+    """`ab.map` over the examples: the results, or the mean loss and its gradient."""
+    params = data.with_tables()
+    if not train:
+        return Runner(lambda: ab.map(forward, *data.columns, params=params), list)
+    step = ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(loss, *data.columns, params=p))))
+    return Runner(lambda: step(params), training)
+
+
+def lock_step(forward: Function, loss: Function, data: Data, train: bool) -> Runner:
+    """A call of the `ab.batch` functions on padded batches, which are made of the examples each time."""
+    params = data.with_tables()
+
+    def batches() -> list[ab.MaskedBatch]:
+        return [ab.MaskedBatch.from_examples(column) for column in data.columns]
+
+    if not train:
+        return Runner(lambda: forward(*batches(), params), ab.examples)
+    step = ab.value_and_grad(lambda p: loss(*batches(), p).data.mean())
+    return Runner(lambda: step(params), training)
+
+
+def loop(forward: Function, loss: Function, data: Data, train: bool) -> Runner:
+    """The user's function on one example at a time, and the sum of its gradients."""
+    plain, plain_loss = (getattr(f, "__wrapped__", f) for f in (forward, loss))
+    examples = data.examples
+    if not train:
+        return Runner(lambda: [plain(*example, data.params) for example in examples])
+    params = data.with_tables()
+    step = ab.value_and_grad(lambda p, example: plain_loss(*example, p))
+
+    def run() -> tuple[Any, dict[str, Any]]:
+        values, gradients = zip(*(step(params, example) for example in examples), strict=True)
+        return np.mean(values), {name: total([g[name] for g in gradients]) / len(examples) for name in params}
+
+    return Runner(run, training)
+
+
+def total(parts: Sequence[Any]) -> Any:
+    """The sum of dense or sparse gradients."""
+    if isinstance(parts[0], ab.SparseRows):
+        ids, rows = (np.concatenate([getattr(part, name) for part in parts]) for name in ("ids", "rows"))
+        return ab.SparseRows(ids, rows, parts[0].num_rows)
+    out = parts[0].copy()
+    for part in parts[1:]:
+        out += part
+    return out
+
+
+def training(out: tuple[Any, dict[str, Any]]) -> dict[str, Any]:
+    """(loss, gradients) in the form that all ways share; tables' gradients dense."""
+    loss, gradients = out
+    dense = {name: g.to_dense() if isinstance(g, ab.SparseRows) else g for name, g in gradients.items()}
+    return {"loss": np.asarray(loss), "gradients": dense}
+
+
+def weights(rng: np.random.Generator, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Random float32 parameters, scaled by the length of what they multiply."""
+    return {name: (rng.normal(0, 1, shape) * shape[0] ** -0.5).astype(np.float32) for name, shape in shapes.items()}
+
+
+def sizes(small: Sequence[int], full: Sequence[int], **options: Any) -> Callable[[str], list[Case]]:
+    """Forward and training cases at states of these sizes; small ones are of a few examples."""
+
+    def cases(size: str) -> list[Case]:
+        return [
+            Case(
+                f"H={hidden} {'training' if train else 'forward'}",
+                {"hidden": hidden, "train": train, "batch": BATCH if size == "full" else 5, **options},
+            )
+            for train in (False, True)
+            for hidden in (full if size == "full" else small)
+        ]
+
+    return cases
