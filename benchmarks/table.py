@@ -75,7 +75,7 @@ def _verdict(verdict: Verdict) -> Text:
 
 def print_accounts(console: Console, rows: Sequence[Row]) -> None:
     """What our own runs launched, and where their time went, on one core."""
-    rows = [row for row in rows if row.account]
+    rows = [row for row in rows if row.account.get("launches")]  # what ran no batch has nothing to tell
     if not rows:
         return
     table = Table(title="autobatch: launches of one run, and shares of its time", title_justify="left")
