@@ -190,7 +190,6 @@ def phase(frame: FrameType | None) -> str:
             computing = computing or module == "autobatch.lazy.execute" or function in _COMPUTING
         elif module.startswith("benchmarks.workloads"):
             innermost = innermost or "tracing"  # the user's own code
-            computing = computing or function.startswith("ours")  # it calls ops on plain arrays
         frame = frame.f_back
     return "tracing" if innermost in _OF_OPS and not computing else innermost or "other"
 

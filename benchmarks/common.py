@@ -9,7 +9,7 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import Case, Runner
 
-__all__ = ["BATCH", "Data", "lock_step", "loop", "on_the_fly", "sizes", "total", "training", "weights"]
+__all__ = ["BATCH", "Data", "Model", "sizes", "training", "weights"]
 
 BATCH = 64
 
@@ -36,45 +36,56 @@ class Data:
         return {name: ab.EmbeddingTable(x) if name in self.tables else x for name, x in self.params.items()}
 
 
-Function = Callable[..., Any]
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A user's functions of one example, and the ways that need nothing more.
 
+    Attributes:
+        forward: `forward(*example, params)`, its result; `loss`: `loss(*example, params)`, a number.
+        data: what a case is of.
+    """
 
-def on_the_fly(forward: Function, loss: Function, data: Data, train: bool) -> Runner:
-    """`ab.map` over the examples: the results, or the mean loss and its gradient."""
-    params = data.with_tables()
-    if not train:
-        return Runner(lambda: ab.map(forward, *data.columns, params=params), list)
-    step = ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(loss, *data.columns, params=p))))
-    return Runner(lambda: step(params), training)
+    forward: Callable[..., Any]
+    loss: Callable[..., Any]
+    data: Callable[[Case], Data]
 
+    def on_the_fly(self, case: Case) -> Runner:
+        """`ab.map` over the examples: the results, or the mean loss and its gradient."""
+        data = self.data(case)
+        params = data.with_tables()
+        if not case.train:
+            return Runner(lambda: ab.map(self.forward, *data.columns, params=params), list)
+        step = ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(self.loss, *data.columns, params=p))))
+        return Runner(lambda: step(params), training)
 
-def lock_step(forward: Function, loss: Function, data: Data, train: bool) -> Runner:
-    """A call of the `ab.batch` functions on padded batches, which are made of the examples each time."""
-    params = data.with_tables()
+    def lock_step(self, case: Case) -> Runner:
+        """A call of the `ab.batch` functions on padded batches, which are made of the examples each time."""
+        data = self.data(case)
+        params = data.with_tables()
 
-    def batches() -> list[ab.MaskedBatch]:
-        return [ab.MaskedBatch.from_examples(column) for column in data.columns]
+        def batches() -> list[ab.MaskedBatch]:
+            return [ab.MaskedBatch.from_examples(column) for column in data.columns]
 
-    if not train:
-        return Runner(lambda: forward(*batches(), params), ab.examples)
-    step = ab.value_and_grad(lambda p: loss(*batches(), p).data.mean())
-    return Runner(lambda: step(params), training)
+        if not case.train:
+            return Runner(lambda: self.forward(*batches(), params), ab.examples)
+        step = ab.value_and_grad(lambda p: self.loss(*batches(), p).data.mean())
+        return Runner(lambda: step(params), training)
 
+    def loop(self, case: Case) -> Runner:
+        """The user's function on one example at a time, and the sum of its gradients."""
+        data = self.data(case)
+        forward, loss = (getattr(f, "__wrapped__", f) for f in (self.forward, self.loss))
+        examples = data.examples
+        if not case.train:
+            return Runner(lambda: [forward(*example, data.params) for example in examples])
+        params = data.with_tables()
+        step = ab.value_and_grad(lambda p, example: loss(*example, p))
 
-def loop(forward: Function, loss: Function, data: Data, train: bool) -> Runner:
-    """The user's function on one example at a time, and the sum of its gradients."""
-    plain, plain_loss = (getattr(f, "__wrapped__", f) for f in (forward, loss))
-    examples = data.examples
-    if not train:
-        return Runner(lambda: [plain(*example, data.params) for example in examples])
-    params = data.with_tables()
-    step = ab.value_and_grad(lambda p, example: plain_loss(*example, p))
+        def run() -> tuple[Any, dict[str, Any]]:
+            values, gradients = zip(*(step(params, example) for example in examples), strict=True)
+            return np.mean(values), {name: total([g[name] for g in gradients]) / len(examples) for name in params}
 
-    def run() -> tuple[Any, dict[str, Any]]:
-        values, gradients = zip(*(step(params, example) for example in examples), strict=True)
-        return np.mean(values), {name: total([g[name] for g in gradients]) / len(examples) for name in params}
-
-    return Runner(run, training)
+        return Runner(run, training)
 
 
 def total(parts: Sequence[Any]) -> Any:

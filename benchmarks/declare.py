@@ -8,6 +8,7 @@ is imported only in the process that times it.
 import dataclasses
 import importlib
 import importlib.util
+import operator
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -54,7 +55,7 @@ class Way:
 
     Attributes:
         name: the column of the table: "torch packed".
-        where: "module:function" of its `prepare(case)`.
+        where: "module:name" of its `prepare(case)`, a function or a method of what the module holds.
         needs: the package that has to be installed for it.
         settings: options of the library that hold for a whole process, given to the module's `configure`.
         serves: the cases that it can do.
@@ -72,10 +73,10 @@ class Way:
 
     def prepare(self) -> Callable[[Case], Runner]:
         """Import what the way needs, and its function."""
-        module, function = self.where.split(":")
+        module, name = self.where.split(":")
         if self.settings:
             importlib.import_module(f"benchmarks.peers.{self.needs}_settings").set_options(**self.settings)
-        return getattr(importlib.import_module(module), function)
+        return operator.attrgetter(name)(importlib.import_module(module))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,9 +4,9 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 
-__all__ = ["ENOUGH", "WORKLOAD", "data", "forward", "loss"]
+__all__ = ["ENOUGH", "MODEL", "WORKLOAD", "data", "forward", "loss"]
 
 ENOUGH = 1e-2
 
@@ -33,26 +33,15 @@ def data(case: Case) -> common.Data:
     return common.Data((list(starts.astype(np.float32)),), params)
 
 
-def ours(case: Case) -> Runner:
-    return common.lock_step(forward, loss, data(case), case.train)
-
-
-def ours_on_the_fly(case: Case) -> Runner:
-    return common.on_the_fly(forward, loss, data(case), case.train)
-
-
-def plain(case: Case) -> Runner:
-    return common.loop(forward, loss, data(case), case.train)
-
-
+MODEL = common.Model(forward, loss, data)
 WORKLOAD = Workload(
     "halting",
     "a loop until a state is small, 0-45 steps, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.halting:ours"),
-        Way(LOOP, "benchmarks.workloads.halting:plain"),
-        Way("ab.map", "benchmarks.workloads.halting:ours_on_the_fly"),
+        Way(OURS, "benchmarks.workloads.halting:MODEL.lock_step"),
+        Way(LOOP, "benchmarks.workloads.halting:MODEL.loop"),
+        Way("ab.map", "benchmarks.workloads.halting:MODEL.on_the_fly"),
         Way("torch loop", "benchmarks.peers.halting_torch:loop", needs="torch"),
         Way("torch masked", "benchmarks.peers.halting_torch:masked", needs="torch"),
         Way("DyNet agenda", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 1}),

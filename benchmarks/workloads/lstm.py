@@ -6,9 +6,9 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 
-__all__ = ["WORKLOAD", "data", "forward", "lstm", "loss", "sentences"]
+__all__ = ["MODEL", "WORKLOAD", "data", "forward", "lstm", "loss", "sentences"]
 
 
 def lstm(xs: np.ndarray, p: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -51,26 +51,15 @@ def data(case: Case) -> common.Data:
     return common.Data((xs, labels) if case.train else (xs,), params)
 
 
-def ours(case: Case) -> Runner:
-    return common.lock_step(forward, loss, data(case), case.train)
-
-
-def ours_on_the_fly(case: Case) -> Runner:
-    return common.on_the_fly(forward, loss, data(case), case.train)
-
-
-def plain(case: Case) -> Runner:
-    return common.loop(forward, loss, data(case), case.train)
-
-
+MODEL = common.Model(forward, loss, data)
 WORKLOAD = Workload(
     "lstm",
     "LSTM over sentences of 5-50 vectors, batch 64",
     common.sizes(small=(8,), full=(64, 128, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.lstm:ours"),
-        Way(LOOP, "benchmarks.workloads.lstm:plain"),
-        Way("ab.map", "benchmarks.workloads.lstm:ours_on_the_fly"),
+        Way(OURS, "benchmarks.workloads.lstm:MODEL.lock_step"),
+        Way(LOOP, "benchmarks.workloads.lstm:MODEL.loop"),
+        Way("ab.map", "benchmarks.workloads.lstm:MODEL.on_the_fly"),
         Way("NumPy sorted", "benchmarks.peers.lstm_numpy:prepare", serves=lambda case: not case.train),
         Way("torch packed", "benchmarks.peers.lstm_torch:packed", needs="torch"),
         Way("torch loop", "benchmarks.peers.lstm_torch:loop", needs="torch"),

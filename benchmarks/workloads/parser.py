@@ -6,10 +6,10 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 from benchmarks.trees import VOCABULARY
 
-__all__ = ["WORKLOAD", "data", "forward", "loss"]
+__all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss"]
 
 
 @ab.batch
@@ -50,21 +50,14 @@ def data(case: Case) -> common.Data:
     return common.Data((sentences,), params, tables=("emb",))
 
 
-def ours(case: Case) -> Runner:
-    return common.on_the_fly(forward, loss, data(case), case.train)
-
-
-def plain(case: Case) -> Runner:
-    return common.loop(forward, loss, data(case), case.train)
-
-
+MODEL = common.Model(forward, loss, data)
 WORKLOAD = Workload(
     "parser",
     "shift-reduce parser over 5-30 words, moves from the model, batch 64",
     common.sizes(small=(8,), full=(64, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.parser:ours"),
-        Way(LOOP, "benchmarks.workloads.parser:plain"),
+        Way(OURS, "benchmarks.workloads.parser:MODEL.on_the_fly"),
+        Way(LOOP, "benchmarks.workloads.parser:MODEL.loop"),
         Way("torch loop", "benchmarks.peers.parser_torch:loop", needs="torch"),
         Way("DyNet agenda", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 2}),

@@ -4,9 +4,9 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 
-__all__ = ["HEADS", "LAYERS", "WORKLOAD", "data", "forward", "loss"]
+__all__ = ["HEADS", "LAYERS", "MODEL", "WORKLOAD", "data", "forward", "loss"]
 
 LAYERS, HEADS = 2, 4
 
@@ -48,26 +48,15 @@ def data(case: Case) -> common.Data:
     return common.Data((xs, labels) if case.train else (xs,), params)
 
 
-def ours(case: Case) -> Runner:
-    return common.lock_step(forward, loss, data(case), case.train)
-
-
-def ours_on_the_fly(case: Case) -> Runner:
-    return common.on_the_fly(forward, loss, data(case), case.train)
-
-
-def plain(case: Case) -> Runner:
-    return common.loop(forward, loss, data(case), case.train)
-
-
+MODEL = common.Model(forward, loss, data)
 WORKLOAD = Workload(
     "transformer",
     "transformer encoder, two layers, over sentences of 5-50 vectors, batch 64",
     common.sizes(small=(8,), full=(64, 128, 256)),
     ways=[
-        Way(OURS, "benchmarks.workloads.transformer:ours"),
-        Way(LOOP, "benchmarks.workloads.transformer:plain"),
-        Way("ab.map", "benchmarks.workloads.transformer:ours_on_the_fly"),
+        Way(OURS, "benchmarks.workloads.transformer:MODEL.lock_step"),
+        Way(LOOP, "benchmarks.workloads.transformer:MODEL.loop"),
+        Way("ab.map", "benchmarks.workloads.transformer:MODEL.on_the_fly"),
         Way("torch padded", "benchmarks.peers.transformer_torch:padded", needs="torch"),
         Way("torch loop", "benchmarks.peers.transformer_torch:loop", needs="torch"),
         Way("JAX padded", "benchmarks.peers.transformer_jax:prepare", needs="jax"),

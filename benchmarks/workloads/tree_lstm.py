@@ -6,10 +6,10 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 from benchmarks.trees import VOCABULARY, binary_trees
 
-__all__ = ["WORKLOAD", "data", "encode", "forward", "loss"]
+__all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
 
 
 @ab.batch
@@ -56,14 +56,7 @@ def data(case: Case) -> common.Data:
     return common.Data((trees, labels) if case.train else (trees,), params, tables=("emb",))
 
 
-def ours(case: Case) -> Runner:
-    return common.on_the_fly(forward, loss, data(case), case.train)
-
-
-def plain(case: Case) -> Runner:
-    return common.loop(forward, loss, data(case), case.train)
-
-
+MODEL = common.Model(forward, loss, data)
 _BARS = {64: 2.0, 128: 1.5, 256: 1.2}
 
 WORKLOAD = Workload(
@@ -71,8 +64,8 @@ WORKLOAD = Workload(
     "binary Tree-LSTM over trees of 20-40 leaves, batch 64",
     common.sizes(small=(8,), full=tuple(_BARS)),
     ways=[
-        Way(OURS, "benchmarks.workloads.tree_lstm:ours"),
-        Way(LOOP, "benchmarks.workloads.tree_lstm:plain"),
+        Way(OURS, "benchmarks.workloads.tree_lstm:MODEL.on_the_fly"),
+        Way(LOOP, "benchmarks.workloads.tree_lstm:MODEL.loop"),
         Way("NumPy by level", "benchmarks.peers.tree_lstm_numpy:prepare", serves=lambda case: not case.train),
         Way("torch by level", "benchmarks.peers.tree_lstm_torch:by_level", needs="torch"),
         Way("torch loop", "benchmarks.peers.tree_lstm_torch:loop", needs="torch"),
