@@ -12,9 +12,9 @@ from benchmarks.workloads import lstm
 __all__ = ["prepare", "states"]
 
 
-def states(inputs: list[Any], p: dynet_common.Parameters, size: int, prefix: str = "") -> list[Any]:
+def states(inputs: list[Any], p: dynet_common.Parameters, size: int) -> list[Any]:
     """The state after each input."""
-    w, u, b = (p[prefix + name] for name in ("w", "u", "b"))
+    w, u, b = (p[name] for name in ("w", "u", "b"))
     h = c = dy.zeros(size)
     out = []
     for x in inputs:

@@ -24,10 +24,10 @@ def module(w: torch.Tensor, u: torch.Tensor, b: torch.Tensor, train: bool) -> to
     return built.requires_grad_(train)
 
 
-def gradients_of(built: torch.nn.LSTM, prefix: str = "") -> dict[str, Any]:
+def gradients_of(built: torch.nn.LSTM) -> dict[str, Any]:
     """Those of the weights of `module`, by our names."""
     found = {"w": built.weight_ih_l0.grad.T, "u": built.weight_hh_l0.grad.T, "b": built.bias_ih_l0.grad}
-    return {prefix + name: g.numpy() for name, g in found.items()}
+    return {name: g.numpy() for name, g in found.items()}
 
 
 def packed(case: Case) -> Runner:
