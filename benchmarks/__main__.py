@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     about = machine.describe()
     console.print(f"{about['processor']}, {about['cores']} cores, {about['system']}, Python {about['python']}")
     console.print(", ".join(f"{name} {version}" for name, version in about["versions"].items()))
-    console.print("a run: median ± half the quartiles' distance; × how many times longer than autobatch", style="dim")
+    console.print("a run: median ± half the quartiles' distance; x: how many times longer than autobatch", style="dim")
     console.print("1 core: processor time; more: the clock's", style="dim")
     start = time.perf_counter()
     rows: list[harness.Row] = []

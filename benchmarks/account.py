@@ -135,7 +135,7 @@ def counting() -> Iterator[Counts]:
         for op, rule, vjp in ops:
             op.rule = rule and wrapped_rule(rule)
             op.vjp = vjp and wrapped_vjp(vjp)
-        Stats.launched = counted_launch  # type: ignore[method-assign]
+        Stats.launched = counted_launch  # type: ignore[method-assign,assignment]
         yield counts
     finally:
         Stats.launched = launched  # type: ignore[method-assign]

@@ -116,6 +116,11 @@ class Workload:
     bars: Sequence[Bar] = ()
     tolerance: float = 2e-4
 
+    @property
+    def reference(self) -> Way:
+        """What all other ways are compared with."""
+        return self.ways[1]
+
     def way(self, name: str) -> Way:
         return next(way for way in self.ways if way.name == name)
 

@@ -1,5 +1,6 @@
 """Running a workload: a process for each way, results compared first, then turns in which the ways alternate."""
 
+import contextlib
 import dataclasses
 import math
 import pickle
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from benchmarks.compare import difference
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import OURS, Bar, Case, Way, Workload
 from benchmarks.machine import environment, pinned
 from benchmarks.timing import Sample, spread
 
@@ -65,6 +66,9 @@ class Timing:
     turns: list[float] = dataclasses.field(default_factory=list)
     ratio: float | None = None
 
+    def fail(self, status: str) -> None:
+        self.status, self.failed = status, True
+
 
 @dataclasses.dataclass
 class Verdict:
@@ -101,28 +105,32 @@ class _Worker:
 
     def __init__(self, workload: Workload, way: Way, cores: int) -> None:
         self.name = way.name
-        self.errors = tempfile.TemporaryFile()
-        command = [sys.executable, "-m", "benchmarks.worker", workload.name, way.name]
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         with pinned(cores):
             self.process = subprocess.Popen(
-                command,
+                [sys.executable, "-m", "benchmarks.worker", workload.name, way.name],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
                 env=environment(cores),
             )
-        self.ask("start")
+        try:
+            self.ask("start")
+        except WorkerError:
+            self.end()
+            raise
 
     def ask(self, name: str, *args: Any) -> Any:
         """The answer to one request."""
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         try:
             pickle.dump((name, *args), self.process.stdin)
             self.process.stdin.flush()
             kind, answer = pickle.load(self.process.stdout)
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError):
-            self.process.wait()
-            raise WorkerError(f"ended with status {self.process.returncode}: {self._last_words()}") from None
+        except (EOFError, OSError, pickle.UnpicklingError):
+            status = self.process.wait()
+            raise WorkerError(f"its process ended with status {status}: {self._last_words()}") from None
         if kind == "error":
             raise WorkerError(answer)
         return answer
@@ -130,12 +138,13 @@ class _Worker:
     def _last_words(self) -> str:
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "nothing was printed"
+        return lines[-1] if lines else "it printed nothing"
 
     def end(self) -> None:
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(OSError):
+                    pipe.close()
         try:
             self.process.wait(timeout=10)
         except subprocess.TimeoutExpired:
@@ -144,104 +153,119 @@ class _Worker:
         self.errors.close()
 
 
+class _Team:
+    """The processes of one workload on a number of cores, each started when it is first needed."""
+
+    def __init__(self, workload: Workload, cores: int) -> None:
+        self.workload = workload
+        self.cores = cores
+        self.workers: dict[str, _Worker] = {}
+        self.broken: dict[str, str] = {}
+
+    def worker(self, way: Way) -> _Worker:
+        if way.name in self.broken:
+            raise WorkerError(self.broken[way.name])
+        if way.name not in self.workers:
+            try:
+                self.workers[way.name] = _Worker(self.workload, way, self.cores)
+            except WorkerError as error:
+                self.broken[way.name] = str(error)
+                raise
+        return self.workers[way.name]
+
+    def drop(self, name: str) -> None:
+        """End a process that failed; the next case gets a new one."""
+        if name in self.workers:
+            self.workers.pop(name).end()
+
+    def end(self) -> None:
+        for name in list(self.workers):
+            self.drop(name)
+
+
 def run(workload: Workload, plan: Plan, report: Callable[[str], None] = lambda text: None) -> Iterator[Row]:
     """One row for each case and number of cores. `report` is told what is being done."""
     cases = [case for case in workload.cases(plan.size) if plan.picked(case.name)]
-    ways = [way for way in workload.ways if way.name in (OURS, LOOP) or plan.ways(way.name)]
+    fixed = (workload.ways[0], workload.reference)
+    ways = [way for way in workload.ways if way in fixed or plan.ways(way.name)]
     for cores in plan.cores:
-        workers: dict[str, _Worker | str] = {}
+        team = _Team(workload, cores)
         try:
             for case in cases:
-                serving = [way for way in ways if way.serves(case)]
-                yield _row(workload, case, serving, cores, workers, plan, report)
+                yield _row(team, case, [way for way in ways if way.serves(case)], plan, report)
         finally:
-            for worker in workers.values():
-                if isinstance(worker, _Worker):
-                    worker.end()
+            team.end()
 
 
-def _row(
-    workload: Workload,
-    case: Case,
-    ways: Sequence[Way],
-    cores: int,
-    workers: dict[str, _Worker | str],
-    plan: Plan,
-    report: Callable[[str], None],
-) -> Row:
-    row = Row(workload.name, case.name, cores, {})
+def _row(team: _Team, case: Case, ways: Sequence[Way], plan: Plan, report: Callable[[str], None]) -> Row:
+    workload, cores = team.workload, team.cores
+    row = Row(workload.name, case.name, cores, {way.name: Timing() for way in ways})
     where = f"{workload.name} · {case.name} · {cores} core{'s' if cores > 1 else ''}"
+    reference = workload.reference
     expected: Any = None
     ready: list[_Worker] = []
-    reference = next((way for way in ways if way.name != OURS), ways[0])
-    for way in sorted(ways, key=lambda way: way is not reference):  # what all are compared with comes first
+    for way in sorted(ways, key=lambda way: way != reference):  # what all are compared with comes first
         report(f"{where}: {way.name}")
-        timing = row.timings[way.name] = Timing()
+        timing = row.timings[way.name]
         if not way.installed:
             timing.status = f"{way.needs} is not installed"
             continue
         try:
-            worker = _worker(workload, way, cores, workers)
+            worker = team.worker(way)
             answer = worker.ask("prepare", case.name, plan.size)
         except WorkerError as error:
-            workers.pop(way.name, None)
-            timing.status, timing.failed = str(error), True
+            team.drop(way.name)
+            timing.fail(str(error))
             continue
         timing.first = answer["first"]
-        if way is reference:
+        if way == reference:
             expected = answer["result"]
         elif expected is not None and (text := difference(expected, answer["result"], workload.tolerance)):
-            timing.status, timing.failed = f"not equal to {reference.name}: {text}", True
+            timing.fail(f"not equal to {reference.name}: {text}")
             continue
         ready.append(worker)
-    row.timings = {way.name: row.timings[way.name] for way in ways}
-    if row.timings[reference.name].failed or row.timings[ways[0].name].failed:  # nothing to measure against
+    if row.timings[reference.name].failed or row.timings[OURS].failed:  # nothing to measure against
         for worker in ready:
-            row.timings[worker.name].status = "not timed: what it is measured against failed"
+            row.timings[worker.name].status = f"not timed: {OURS} or {reference.name} failed"
         return row
     report(f"{where}: timing")
-    _alternate(row, ready, plan.seconds, cores)
-    ours = next((worker for worker in ready if worker.name == OURS), None)
-    if ours is not None and cores == 1:
-        row.account = ours.ask("account", plan.seconds)
-    row.verdicts = [verdict for bar in workload.bars if cores == 1 and (verdict := _verdict(bar, case, row))]
+    _alternate(row, ready, plan.seconds, team)
+    if cores == 1 and OURS in team.workers:
+        row.account = team.workers[OURS].ask("account", plan.seconds)
+        row.verdicts = [verdict for bar in workload.bars if (verdict := _verdict(bar, case, row))]
     return row
 
 
-def _worker(workload: Workload, way: Way, cores: int, workers: dict[str, "_Worker | str"]) -> _Worker:
-    """The process of a way, started when it is first needed."""
-    found = workers.get(way.name)
-    if isinstance(found, str):
-        raise WorkerError(found)
-    if found is None:
-        try:
-            found = workers[way.name] = _Worker(workload, way, cores)
-        except WorkerError as error:
-            workers[way.name] = str(error)
-            raise
-    return found
-
-
-def _alternate(row: Row, ready: Sequence[_Worker], seconds: float, cores: int) -> None:
+def _alternate(row: Row, ready: Sequence[_Worker], seconds: float, team: _Team) -> None:
     """Turns of all ways, one after the other, until each was measured for `seconds` or often enough.
 
     On one core the time is the processor's, which other processes on the machine do not add to; on several it is the
     clock's.
     """
-    kind = 1 if cores == 1 else 0
-    each = {worker.name: worker.ask("estimate") for worker in ready}
-    taken: dict[str, list[Sample]] = {worker.name: [] for worker in ready}
-    turns = max(_FEWEST, math.ceil(seconds / _TURN))
-    for index in range(turns):
+    kind = 1 if team.cores == 1 else 0
+    taken: dict[str, list[Sample]] = {}
+    each: dict[str, float] = {}
+    for index in range(max(_FEWEST, math.ceil(seconds / _TURN))):
         for worker in ready:
-            if index >= _FEWEST and index * max(each[worker.name], _TURN) > seconds:
+            name = worker.name
+            timing = row.timings[name]
+            if timing.failed or (index >= _FEWEST and index * max(each[name], _TURN) > seconds):
                 continue
-            samples = worker.ask("turn", _TURN)
-            taken[worker.name] += samples
-            row.timings[worker.name].turns.append(statistics.median(sample[kind] for sample in samples))
-    ours = row.timings[OURS].turns if OURS in taken else []
+            try:
+                if not index:
+                    each[name] = worker.ask("estimate")
+                samples = worker.ask("turn", _TURN)
+            except WorkerError as error:
+                team.drop(name)
+                timing.fail(str(error))
+                continue
+            taken.setdefault(name, []).extend(samples)
+            timing.turns.append(statistics.median(sample[kind] for sample in samples))
+    ours = row.timings[OURS].turns
     for name, samples in taken.items():
         timing = row.timings[name]
+        if timing.failed:
+            continue
         timing.median, timing.low, timing.high = spread([sample[kind] for sample in samples])
         timing.samples = len(samples)
         pairs = list(zip(timing.turns, ours, strict=False))

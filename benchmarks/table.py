@@ -43,11 +43,12 @@ def _cell(timing: Timing | None, way: str) -> Text:
         return Text("")
     if timing.median is None:
         return Text("FAILED" if timing.failed else timing.status, style="red" if timing.failed else "dim")
-    assert timing.low is not None and timing.high is not None
+    assert timing.low is not None
+    assert timing.high is not None
     half = (timing.high - timing.low) / 2
     text = Text(f"{_time(timing.median)} ±{half / timing.median:.0%}" if timing.median else "0")
     if way != OURS and timing.ratio is not None:
-        text.append(f"\n{timing.ratio:.2f}×", style="green" if timing.ratio >= 1 else "yellow")
+        text.append(f"\n{timing.ratio:.2f}x", style="green" if timing.ratio >= 1 else "yellow")
     return text
 
 
@@ -57,9 +58,8 @@ def _time(seconds: float) -> str:
     >>> _time(0.0123456)
     '12.3 ms'
     """
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * factor >= 1:
-            break
+    units = (("s", 1.0), ("ms", 1e3), ("µs", 1e6))
+    unit, factor = next((one for one in units if seconds * one[1] >= 1), units[-1])
     return f"{seconds * factor:.3g} {unit}"
 
 

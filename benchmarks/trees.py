@@ -33,7 +33,7 @@ def binary_trees(rng: np.random.Generator, count: int) -> list[Any]:
 
 def tree_of_words(rng: np.random.Generator, size: int) -> Node:
     """A tree of so many nodes with up to four children each."""
-    children = []
+    children: list[Node] = []
     left = size - 1
     while left:
         part = left if len(children) == 3 else int(rng.integers(1, left + 1))

@@ -27,7 +27,7 @@ def lattice(case: Case) -> Runner:
 
     def encode(one: lattice_workload.Lattice, p: dynet_common.Parameters) -> Any:
         h = c = dy.zeros(size)
-        states = []
+        states: list[tuple[Any, Any]] = []
         for character, words in zip(one.characters, one.words, strict=True):
             x = p["emb"][character]
             i, o, new = parts(dy.affine_transform([p["b"], p["w"], dy.concatenate([x, h])]))

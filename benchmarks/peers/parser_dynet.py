@@ -12,7 +12,8 @@ __all__ = ["prepare"]
 
 
 def parse(words: list[int], p: dynet_common.Parameters) -> Any:
-    left, stack = 0, []
+    left = 0
+    stack: list[Any] = []
     while left < len(words) or len(stack) > 1:
         if len(stack) < 2:
             shift = True

@@ -10,7 +10,8 @@ __all__ = ["loop"]
 
 
 def parse(words: list[int], p: dict[str, torch.Tensor]) -> torch.Tensor:
-    left, stack = 0, []
+    left = 0
+    stack: list[torch.Tensor] = []
     rows = p["emb"][torch.tensor(words)]
     while left < len(words) or len(stack) > 1:
         if len(stack) < 2:

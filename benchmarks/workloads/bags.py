@@ -7,7 +7,7 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
 
-__all__ = ["WORKLOAD", "Bags", "coalesced", "data", "draw"]
+__all__ = ["WORKLOAD", "Bags", "coalesced", "draw"]
 
 _TABLE_BYTES = {"cache": 1 << 20, "memory": 1 << 29}
 
@@ -58,7 +58,8 @@ def cases(size: str) -> list[Case]:
     full = size == "full"
     dims = (8, 16, 32, 64, 100, 128, 256) if full else (8,)
     rows = [(dim, table, ids, "sum", False) for table, ids in _TABLES for dim in dims]
-    rows += [(dims[-1] if not full else 64, "cache", "uniform", mode, False) for mode in ("mean", "max", "weighted sum")]
+    one = 64 if full else 8
+    rows += [(one, "cache", "uniform", mode, False) for mode in ("mean", "max", "weighted sum")]
     rows += [(dim, table, ids, "sum", True) for table, ids in _TABLES for dim in ((16, 64, 128) if full else (8,))]
     return [
         Case(
@@ -105,7 +106,7 @@ def ours_of_one(case: Case) -> Runner:
 def plain(case: Case) -> Runner:
     """One bag after the other; an empty one is 0."""
     b = Bags(case)
-    reduce = {"sum": np.sum, "mean": np.mean, "max": np.max}[b.mode]
+    reduce: Any = {"sum": np.sum, "mean": np.mean, "max": np.max}[b.mode]
     parts = [slice(start, end) for start, end in zip(b.bounds[:-1], b.bounds[1:], strict=True)]
 
     def forward() -> np.ndarray:
@@ -118,7 +119,8 @@ def plain(case: Case) -> Runner:
 
     def backward() -> tuple[np.ndarray, np.ndarray]:
         forward()
-        return b.ids, np.concatenate([np.repeat(ct[None], p.stop - p.start, 0) for ct, p in zip(b.ct, parts, strict=True)])
+        rows = [np.repeat(ct[None], part.stop - part.start, 0) for ct, part in zip(b.ct, parts, strict=True)]
+        return b.ids, np.concatenate(rows)
 
     return Runner(backward, lambda out: coalesced(*out)) if case.train else Runner(forward)
 
@@ -133,7 +135,12 @@ WORKLOAD = Workload(
         Way("one bag's code", "benchmarks.workloads.bags:ours_of_one", serves=lambda case: case["mode"] == "sum"),
         Way("NumPy reduceat", "benchmarks.peers.bags_numpy:prepare", serves=lambda case: not case.train),
         Way("torch bag", "benchmarks.peers.bags_torch:prepare", needs="torch"),
-        Way("JAX", "benchmarks.peers.bags_jax:prepare", needs="jax", serves=lambda c: not c.train and c["mode"] == "sum"),
+        Way(
+            "JAX",
+            "benchmarks.peers.bags_jax:prepare",
+            needs="jax",
+            serves=lambda case: case["mode"] == "sum" and not case.train,
+        ),
     ],
     bars=[Bar(("torch bag",), 0.9, holds=lambda case: case["batch"] > 8, mean=1.2)],
 )

@@ -59,9 +59,7 @@ def data(case: Case) -> common.Data:
     graphs = [random_graph(rng, int(n)) for n in rng.integers(10, 51 if case["batch"] > 8 else 13, case["batch"])]
     labels = [int(label) for label in rng.integers(0, 5, len(graphs))]
     kinds = {f"u_{kind}": (size, size) for kind in range(KINDS)}
-    params = common.weights(
-        rng, emb=(VOCABULARY, size), w=(size, size), u_gate=(size, size), out=(size, 5), **kinds
-    )
+    params = common.weights(rng, emb=(VOCABULARY, size), w=(size, size), u_gate=(size, size), out=(size, 5), **kinds)
     params["emb"] *= np.float32(VOCABULARY**0.5)
     return common.Data((graphs, labels) if case.train else (graphs,), params, tables=("emb",))
 

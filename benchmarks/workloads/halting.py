@@ -1,4 +1,4 @@
-"""A loop whose end depends on what it computes: a state shrinks until it is small, after a number of steps of its own."""
+"""A loop whose end depends on what it computes: a state shrinks until it is small, each after its own steps."""
 
 import numpy as np
 

@@ -27,7 +27,7 @@ def forward(lattice: Lattice, params: dict[str, Any]) -> np.ndarray:
     p = params
     size = p["out"].shape[0]
     h = c = np.zeros(size, np.float32)
-    states = []
+    states: list[tuple[np.ndarray, np.ndarray]] = []
     for character, words in zip(lattice.characters, lattice.words, strict=True):
         x = p["emb"][character]
         z = np.concatenate([x, h]) @ p["w"] + p["b"]

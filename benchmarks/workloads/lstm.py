@@ -1,14 +1,12 @@
 """An LSTM over sentences of different lengths: its last state, and a score of it."""
 
-from typing import Any
-
 import numpy as np
 
 import autobatch as ab
 from benchmarks import common
 from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
 
-__all__ = ["MODEL", "WORKLOAD", "data", "forward", "lstm", "loss", "sentences"]
+__all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss", "lstm", "sentences"]
 
 
 def lstm(xs: np.ndarray, p: dict[str, np.ndarray]) -> list[np.ndarray]:

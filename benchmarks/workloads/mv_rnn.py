@@ -1,4 +1,4 @@
-"""A matrix-vector recursive network (Socher et al. 2012): every node has a vector and a matrix, which meet crosswise."""
+"""A matrix-vector recursive network (Socher et al. 2012): every node has a vector and a matrix, which cross."""
 
 from typing import Any
 

@@ -15,7 +15,8 @@ __all__ = ["MODEL", "WORKLOAD", "data", "forward", "loss"]
 @ab.batch
 def forward(words: list[int], params: dict[str, Any]) -> np.ndarray:
     """The state of the tree that the model builds over a sentence."""
-    left, stack = 0, []
+    left = 0
+    stack: list[np.ndarray] = []
     while left < len(words) or len(stack) > 1:
         if len(stack) < 2:
             shift = True

@@ -33,7 +33,7 @@ def cases(size: str) -> list[Case]:
     rows += [(name, 64, repeats) for name in ("SGD", "Adam") for repeats in (1, 100)]
     return [
         Case(
-            f"{name} {dim}, each id {repeats}×",
+            f"{name} {dim}, each id {repeats} times",
             {
                 "optimizer": name,
                 "dim": dim if full else 4,
