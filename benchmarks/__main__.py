@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import declare, harness, machine, results, table
+from benchmarks import declare, harness, machine, results, startup, table
 
 __all__ = ["main"]
 
@@ -51,6 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
         table.print_workload(console, workload, own)
         if options.json:
             results.write(options.json, results.as_json(plan, rows, means))
+    if not options.names and plan.size == "full":
+        started = startup.measure()
+        table.print_startup(console, started)
+        if options.json:
+            results.write(options.json, results.as_json(plan, rows, means, started))
     table.print_accounts(console, rows)
     table.print_bars(console, rows, means)
     console.print(f"{time.perf_counter() - start:.0f} s in all", style="dim")

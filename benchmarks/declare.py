@@ -138,4 +138,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Workload:
+    """The workload of a module of `benchmarks.workloads`, or of any module by its full name."""
+    if "." in name:
+        return importlib.import_module(name).WORKLOAD
     return importlib.import_module(f"{workloads.__name__}.{name}").WORKLOAD

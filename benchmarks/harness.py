@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import difference
@@ -20,6 +21,7 @@ __all__ = ["Plan", "Row", "Timing", "Verdict", "WorkerError", "judge", "run"]
 
 _TURN = 0.1  # seconds
 _FEWEST = 3  # turns
+_ROOT = Path(__file__).resolve().parent.parent
 
 
 class WorkerError(Exception):
@@ -113,6 +115,7 @@ class _Worker:
                 stdout=subprocess.PIPE,
                 stderr=self.errors,
                 env=environment(cores),
+                cwd=_ROOT,
             )
         try:
             self.ask("start")

@@ -12,7 +12,9 @@ from benchmarks.machine import describe
 __all__ = ["as_json", "write"]
 
 
-def as_json(plan: Plan, rows: Sequence[Row], means: dict[str, list[Verdict]]) -> dict[str, Any]:
+def as_json(
+    plan: Plan, rows: Sequence[Row], means: dict[str, list[Verdict]], startup: dict[str, Any] | None = None
+) -> dict[str, Any]:
     """The machine, the settings, and every row with its times in seconds."""
     return {
         "machine": describe(),
@@ -25,6 +27,7 @@ def as_json(plan: Plan, rows: Sequence[Row], means: dict[str, list[Verdict]]) ->
             for row in rows
         ],
         "means": {name: [_verdict(verdict) for verdict in verdicts] for name, verdicts in means.items()},
+        "startup": startup,
     }
 
 

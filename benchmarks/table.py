@@ -1,6 +1,7 @@
 """The report for a person: a table per workload, the times of each way beside how many times slower than ours it is."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -10,7 +11,7 @@ from benchmarks.account import PHASES
 from benchmarks.declare import OURS, Workload
 from benchmarks.harness import Row, Timing, Verdict
 
-__all__ = ["print_accounts", "print_bars", "print_workload"]
+__all__ = ["print_accounts", "print_bars", "print_startup", "print_workload"]
 
 
 def print_workload(console: Console, workload: Workload, rows: Sequence[Row]) -> None:
@@ -97,6 +98,17 @@ def print_accounts(console: Console, rows: Sequence[Row]) -> None:
             *(f"{account['shares'].get(name, 0):.0%}" for name in PHASES),
         )
     console.print(table)
+
+
+def print_startup(console: Console, found: dict[str, Any]) -> None:
+    """How soon a second process is at full speed."""
+    text = Text(
+        f"a second process: import {_time(found['import'])}, first run {_time(found['first_run'])}, "
+        f"at full speed {_time(found['full_speed'])} after the import: "
+    )
+    reached = found["reached"]
+    style = "green" if reached else "red"
+    console.print(text.append(f"{'' if reached else 'not '}reached (at most {found['wanted']:g} s)", style=style))
 
 
 def print_bars(console: Console, rows: Sequence[Row], means: dict[str, list[Verdict]]) -> None:

@@ -15,7 +15,9 @@ class Update:
     """A table and the gradient of some of its rows.
 
     Attributes:
-        table: (rows, dim); ids: (N,), each so often as the case says, in any order; rows: (N, dim), their gradients.
+        table: (rows, dim); ids: (N,), each so often as the case says, in any order.
+        rows: (N, dim), their gradients. No sum of them is so small that it matters where an Adam adds its epsilon.
+        touched: the ids, ascending, each once.
     """
 
     def __init__(self, case: Case) -> None:
@@ -23,8 +25,9 @@ class Update:
         self.table = rng.random((case["rows"], case["dim"]), np.float32)
         unique = rng.choice(case["rows"], max(1, case["ids"] // case["repeats"]), replace=False)
         self.ids = rng.permutation(np.repeat(unique, case["repeats"]))
-        self.rows = rng.random((len(self.ids), case["dim"]), np.float32) - np.float32(0.5)
-        self.touched = np.unique(self.ids)
+        self.touched, inverse = np.unique(self.ids, return_inverse=True)
+        signs = rng.choice(np.array([-1, 1], np.float32), (len(unique), case["dim"]))[inverse]
+        self.rows = (rng.random(signs.shape, np.float32) + np.float32(0.1)) * signs
 
 
 def cases(size: str) -> list[Case]:
