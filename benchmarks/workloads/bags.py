@@ -36,7 +36,7 @@ class Bags:
 
 
 def draw(rng: np.random.Generator, rows: int, count: int, how: str) -> np.ndarray:
-    """Ids that are all as frequent; or Zipf's, the k-th most frequent 1/k as often as the first, anywhere in the table."""
+    """Ids that are all as frequent; or Zipf's, the k-th 1/k as often as the first, anywhere in the table."""
     if how == "uniform":
         return rng.integers(0, rows, count)
     ranks = np.exp(rng.random(count) * np.log(rows)).astype(np.int64) - 1

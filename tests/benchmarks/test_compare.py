@@ -90,9 +90,8 @@ def test_a_stack_outside_the_library_is_of_no_phase():
 def test_a_turn_is_filled():
     calls = []
     samples = timing.turn(lambda: calls.append(1), 1e-6, 0.005)
-    assert len(samples) >= 2
-    assert len(calls) > 1000
-    assert all(wall > 0 for wall, _ in samples)
+    assert len(calls) == 1 + 1000 * len(samples)  # one to warm up; a sample takes a millisecond or more
+    assert 1000 * sum(wall for wall, _ in samples) >= 0.005
 
 
 def test_spread():
