@@ -126,9 +126,9 @@ def counting() -> Iterator[Counts]:
 
     launched = Stats.launched
 
-    def counted_launch(stats: Stats, name: str, signature: str, calls: int, seconds: float) -> None:
+    def counted_launch(stats: Stats, name: str, signature: str, calls: int, *rest: Any) -> None:
         counts.lazy_groups.append(calls)
-        launched(stats, name, signature, calls, seconds)
+        launched(stats, name, signature, calls, *rest)
 
     ops = [(op, op.rule, op.vjp) for op in gc.get_objects() if isinstance(op, Op)]
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import workloads
 
-__all__ = ["LOOP", "OURS", "Bar", "Case", "Runner", "Way", "Workload", "load", "names"]
+__all__ = ["LOOP", "OURS", "Bar", "Case", "Runner", "ShareBar", "Way", "Workload", "load", "names"]
 
 OURS = "autobatch"
 LOOP = "loop"
@@ -99,6 +99,15 @@ class Bar:
 
 
 @dataclasses.dataclass(frozen=True)
+class ShareBar:
+    """How much of our own time some phases may take together, on one core."""
+
+    phases: tuple[str, ...]
+    most: float
+    holds: Callable[[Case], bool] = lambda case: True
+
+
+@dataclasses.dataclass(frozen=True)
 class Workload:
     """A kind of work.
 
@@ -114,6 +123,7 @@ class Workload:
     cases: Callable[[str], Sequence[Case]]
     ways: Sequence[Way]
     bars: Sequence[Bar] = ()
+    share_bars: Sequence[ShareBar] = ()
     tolerance: float = 2e-4
 
     @property

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.compare import difference
-from benchmarks.declare import OURS, Bar, Case, Way, Workload
+from benchmarks.declare import OURS, Case, Way, Workload
 from benchmarks.machine import environment, pinned
 from benchmarks.timing import Sample, spread
 
@@ -74,16 +74,19 @@ class Timing:
 
 @dataclasses.dataclass
 class Verdict:
-    """Whether one row reached a bar."""
+    """Whether one row reached a bar: a ratio of at least `wanted`, or a share of at most that."""
 
     over: str
     wanted: float
     got: float | None
     mean: bool = False
+    share: bool = False
 
     @property
     def reached(self) -> bool | None:
-        return None if self.got is None else self.got >= self.wanted
+        if self.got is None:
+            return None
+        return self.got <= self.wanted if self.share else self.got >= self.wanted
 
 
 @dataclasses.dataclass
@@ -235,7 +238,7 @@ def _row(team: _Team, case: Case, ways: Sequence[Way], plan: Plan, report: Calla
     _alternate(row, ready, plan.seconds, team)
     if cores == 1 and OURS in team.workers:
         row.account = team.workers[OURS].ask("account", plan.seconds)
-        row.verdicts = [verdict for bar in workload.bars if (verdict := _verdict(bar, case, row))]
+        row.verdicts = _verdicts(workload, case, row)
     return row
 
 
@@ -275,12 +278,20 @@ def _alternate(row: Row, ready: Sequence[_Worker], seconds: float, team: _Team) 
         timing.ratio = statistics.median(theirs / own for theirs, own in pairs) if pairs else None
 
 
-def _verdict(bar: Bar, case: Case, row: Row) -> Verdict | None:
-    if not bar.holds(case):
-        return None
-    ratios = {name: timing.ratio for name, timing in row.timings.items() if bar.names(name)}
-    found = [ratio for ratio in ratios.values() if ratio is not None]
-    return Verdict(" / ".join(bar.over), bar.ratio, min(found) if found else None)
+def _verdicts(workload: Workload, case: Case, row: Row) -> list[Verdict]:
+    """The bars that hold for this case."""
+    out = []
+    for bar in workload.bars:
+        if bar.holds(case):
+            found = [timing.ratio for name, timing in row.timings.items() if bar.names(name)]
+            ratios = [ratio for ratio in found if ratio is not None]
+            out.append(Verdict(" / ".join(bar.over), bar.ratio, min(ratios, default=None)))
+    for limit in workload.share_bars:
+        if limit.holds(case):
+            shares = row.account["shares"]
+            got = sum(shares.get(phase, 0.0) for phase in limit.phases) if shares else None
+            out.append(Verdict(" + ".join(limit.phases), limit.most, got, share=True))
+    return out
 
 
 def judge(workload: Workload, rows: Sequence[Row]) -> list[Verdict]:

@@ -65,7 +65,7 @@ def _time(seconds: float) -> str:
 
 
 def _verdict(verdict: Verdict) -> Text:
-    name = f"{verdict.over} ≥{verdict.wanted:g}"
+    name = f"{verdict.over} {'≤' if verdict.share else '≥'}{verdict.wanted:g}"
     if verdict.reached is None:
         return Text(f"{name}: no figure", style="dim")
     return Text(

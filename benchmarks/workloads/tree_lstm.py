@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks import common
-from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, ShareBar, Way, Workload
 from benchmarks.trees import VOCABULARY, binary_trees
 
 __all__ = ["MODEL", "WORKLOAD", "data", "encode", "forward", "loss"]
@@ -75,5 +75,8 @@ WORKLOAD = Workload(
         Bar(("DyNet",), 1.5, holds=lambda case: case["hidden"] == 128),
         Bar(("DyNet",), 1.2, holds=lambda case: case["hidden"] == 256),
         Bar((LOOP,), 15, holds=lambda case: case["hidden"] == 64 and not case.train),
+    ],
+    share_bars=[
+        ShareBar(("tracing", "scheduling"), 0.35, holds=lambda case: case["hidden"] == 64 and not case.train),
     ],
 )

@@ -5,7 +5,7 @@ import signal
 
 import numpy as np
 
-from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
+from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, ShareBar, Way, Workload
 
 __all__ = ["WORKLOAD"]
 
@@ -76,4 +76,5 @@ WORKLOAD = Workload(
         Bar((LOOP,), 1e6, holds=only_four),
         Bar(("missing",), 1.0),
     ],
+    share_bars=[ShareBar(("backward", "products"), 0.1)],
 )

@@ -60,10 +60,12 @@ def test_nothing_is_timed_when_ours_is_wrong(rows):
 
 
 def test_bars(rows):
-    low, high, missing = rows["four"].verdicts
-    assert (low.reached, high.reached, missing.reached) == (True, False, None)
+    low, *_, share = rows["four"].verdicts
+    assert [verdict.reached for verdict in rows["four"].verdicts] == [True, False, None, True]
+    assert (share.over, share.got) == ("backward + products", 0.0)
+    assert harness.Verdict("tracing", 0.3, 0.4, share=True).reached is False
     assert low.got == rows["four"].timings[LOOP].ratio
-    assert len(rows["three"].verdicts) == 2
+    assert len(rows["three"].verdicts) == 3
     (mean,) = harness.judge(WORKLOAD, list(rows.values()))
     assert mean.mean
     assert mean.reached is False
@@ -79,7 +81,7 @@ def test_json(rows, tmp_path):
     assert read["machine"]["versions"]["numpy"]
     assert [row["case"] for row in read["rows"]] == ["four", "three", "ours is off"]
     assert read["rows"][0]["timings"]["missing"]["status"] == "no_such_package is not installed"
-    assert [verdict["reached"] for verdict in read["rows"][0]["verdicts"]] == [True, False, None]
+    assert [verdict["reached"] for verdict in read["rows"][0]["verdicts"]] == [True, False, None, True]
 
 
 def test_the_command(tmp_path, capsys):
