@@ -11,6 +11,8 @@ from benchmarks import declare, harness, machine, results, startup, table
 
 __all__ = ["main"]
 
+_BUSY = 0.3  # load on each core above which other work disturbs a measurement that needs all of them
+
 
 def main(arguments: list[str] | None = None) -> int:
     """0 where every way that could run gave equal results, else 1. A bar that is not reached is no failure."""
@@ -37,6 +39,11 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(", ".join(f"{name} {version}" for name, version in about["versions"].items()))
     console.print("a run: median ± half the quartiles' distance; x: how many times longer than autobatch", style="dim")
     console.print("1 core: processor time; more: the clock's", style="dim")
+    if (about["load"] or 0) > _BUSY * about["cores"]:
+        console.print(
+            f"the load average is {about['load']}: figures for several cores are those of a busy machine",
+            style="bold red",
+        )
     start = time.perf_counter()
     rows: list[harness.Row] = []
     means: dict[str, list[harness.Verdict]] = {}
@@ -46,6 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
         with console.status(name) as status:
             for row in harness.run(workload, plan, status.update):
                 own.append(row)
+        if not own:
+            continue
         rows += own
         means[name] = harness.judge(workload, own)
         table.print_workload(console, workload, own)
@@ -56,6 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
         table.print_startup(console, started)
         if options.json:
             results.write(options.json, results.as_json(plan, rows, means, started))
+    if not rows:
+        console.print(f"no case has {options.case!r} in its name", style="red")
+        return 2
     table.print_accounts(console, rows)
     table.print_bars(console, rows, means)
     console.print(f"{time.perf_counter() - start:.0f} s in all", style="dim")
@@ -71,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--case", default="", metavar="TEXT", help="only cases whose name contains this")
     out.add_argument("--peers", nargs="*", metavar="PREFIX", help="only peers whose names begin so")
     out.add_argument("--cores", type=int, nargs="+", help="numbers of cores; by default 1 and all")
-    out.add_argument("--seconds", type=float, default=1.0, help="how long each way is measured in each case")
+    out.add_argument("--seconds", type=float, default=0.5, help="how long each way is measured in each case")
     out.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     return out
 

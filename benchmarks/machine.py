@@ -13,10 +13,11 @@ _PACKAGES = ("numpy", "numba", "scipy", "torch", "dyNET38", "jax", "greenlet")
 
 
 def describe() -> dict[str, Any]:
-    """The processor, its cores, the system, and the versions of what was compared."""
+    """The processor, its cores and how busy they are, the system, and the versions of what was compared."""
     return {
         "processor": _processor(),
         "cores": available_cores(),
+        "load": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "system": platform.platform(),
         "python": platform.python_version(),
         "versions": {name: version for name in _PACKAGES if (version := _version(name))},

@@ -6,5 +6,5 @@ __all__ = ["set_options"]
 
 
 def set_options(autobatch: int) -> None:
-    """How it groups operations: 1 by agenda, 2 by depth."""
+    """How it groups operations: 1 by agenda, 2 by depth, 0 not at all."""
     dynet_config.set(mem="2048", autobatch=autobatch, random_seed=1)

@@ -46,7 +46,8 @@ WORKLOAD = Workload(
         Way("torch masked", "benchmarks.peers.halting_torch:masked", needs="torch"),
         Way("DyNet agenda", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 2}),
+        Way("DyNet unbatched", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 0}),
         Way("JAX", "benchmarks.peers.halting_jax:prepare", needs="jax", serves=lambda case: not case.train),
     ],
-    bars=[Bar(("DyNet",), 5.0, holds=lambda case: case["hidden"] >= 64)],
+    bars=[Bar(("DyNet agenda", "DyNet depth"), 5.0, holds=lambda case: case["hidden"] >= 64)],
 )

@@ -62,6 +62,7 @@ WORKLOAD = Workload(
         Way("torch loop", "benchmarks.peers.parser_torch:loop", needs="torch"),
         Way("DyNet agenda", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
         Way("DyNet depth", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 2}),
+        Way("DyNet unbatched", "benchmarks.peers.parser_dynet:prepare", needs="dynet", settings={"autobatch": 0}),
     ],
-    bars=[Bar(("DyNet",), 5.0, holds=lambda case: case["hidden"] >= 64)],
+    bars=[Bar(("DyNet agenda", "DyNet depth"), 5.0, holds=lambda case: case["hidden"] >= 64)],
 )

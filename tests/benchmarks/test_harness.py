@@ -98,3 +98,5 @@ def test_the_command(tmp_path, capsys):
 def test_an_unknown_workload_is_refused(capsys):
     assert main(["no_such_workload"]) == 2
     assert "no_such_workload" in capsys.readouterr().out
+    assert main(["attention", "--quick", "--case", "no such case"]) == 2
+    assert "no such case" in capsys.readouterr().out
