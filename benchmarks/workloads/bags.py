@@ -1,4 +1,8 @@
-"""Embedding bags: many look-ups of different lengths, each reduced to one row; and their gradient."""
+"""Embedding bags: many look-ups of different lengths, each reduced to one row; and their gradient.
+
+The gradient is what an optimiser takes: torch's has a row for each id, ours one for each bag and where it belongs.
+`updates` times the optimisers on rows that are there already.
+"""
 
 from typing import Any
 
