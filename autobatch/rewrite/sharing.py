@@ -10,7 +10,7 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters, with_methods
+from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters
 
 __all__ = ["Sharing"]
 
@@ -71,9 +71,13 @@ class Sharing(ast.NodeTransformer):
         return False
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        self._function(node)
+        return self._also(node, node.name)
+
+    def _function(self, node: ast.FunctionDef) -> None:
+        node.decorator_list = [self.visit(each) for each in node.decorator_list]
         node.args = self.visit(node.args)
         node.body = self.body_of(node)
-        return self._also(node, node.name)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         node.args = self.visit(node.args)
@@ -89,7 +93,9 @@ class Sharing(ast.NodeTransformer):
         outside = [each for each in node.body if not isinstance(each, ast.FunctionDef)]
         if any(isinstance(part, ast.Name) and self._is_cell(part.id) for each in outside for part in ast.walk(each)):
             raise NeedsLoop(f"a class body that uses a variable which other scopes bind (line {node.lineno})")
-        with_methods(self, node)
+        for each in node.body:
+            if isinstance(each, ast.FunctionDef):
+                self._function(each)
         return self._also(node, node.name)
 
     def _also(self, node: ast.stmt, identifier: str) -> Any:
