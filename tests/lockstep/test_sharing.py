@@ -174,7 +174,8 @@ def deleted(n):
 @pytest.mark.parametrize(
     "f",
     [
-        counts_where_it_is_even, visits, two_levels, counters_of_a_factory, a_method_of_the_same_name, every_target, caught_and_counted,
+        counts_where_it_is_even, visits, two_levels, counters_of_a_factory,
+        a_method_of_the_same_name, every_target, caught_and_counted,
         walrus_everywhere, deleted,
     ],
 )  # fmt: skip
