@@ -30,6 +30,7 @@ class Sharing(ast.NodeTransformer):
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.scopes: list[tuple[set[str], set[str]]] = []
+        self.written: set[str] = set()
 
     @staticmethod
     def remains(node: ast.AST) -> bool:
@@ -46,6 +47,8 @@ class Sharing(ast.NodeTransformer):
             bound_apart |= captured(function) & _rebound(function)
         shared = own & bound_apart
         self.scopes.append((own, shared))
+        functions = [function, *(node for node in ast.walk(function) if isinstance(node, ast.FunctionDef))]
+        self.written = self.written.union(*(each.ownership.written for each in functions))  # type: ignore[attr-defined]
         first = function.body[0]
         body = self._block(function.body)
         self.scopes.pop()
@@ -156,6 +159,8 @@ class Sharing(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(target, ast.Name) and self._is_cell(target.id):
             if isinstance(node.value, ast.Call):
                 node.value.owned = True  # type: ignore[attr-defined]
+            elif target.id in self.written and isinstance(node.value, ast.BinOp | ast.UnaryOp):
+                node.value = expression("_ab_own(VALUE)", node.value, VALUE=node.value)
             return self._set(target.id, node.value, node)
         after: list[ast.stmt] = []
         node.targets = [self._replaced(each, after) for each in node.targets]
