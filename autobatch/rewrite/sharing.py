@@ -10,7 +10,7 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters, with_methods
+from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters
 
 __all__ = ["Sharing"]
 
@@ -30,6 +30,7 @@ class Sharing(ast.NodeTransformer):
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.scopes: list[tuple[set[str], set[str]]] = []
+        self.written: set[str] = set()
 
     @staticmethod
     def remains(node: ast.AST) -> bool:
@@ -46,6 +47,8 @@ class Sharing(ast.NodeTransformer):
             bound_apart |= captured(function) & _rebound(function)
         shared = own & bound_apart
         self.scopes.append((own, shared))
+        functions = [function, *(node for node in ast.walk(function) if isinstance(node, ast.FunctionDef))]
+        self.written = self.written.union(*(each.ownership.written for each in functions))  # type: ignore[attr-defined]
         first = function.body[0]
         body = self._block(function.body)
         self.scopes.pop()
@@ -71,9 +74,13 @@ class Sharing(ast.NodeTransformer):
         return False
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        self._function(node)
+        return self._also(node, node.name)
+
+    def _function(self, node: ast.FunctionDef) -> None:
+        node.decorator_list = [self.visit(each) for each in node.decorator_list]
         node.args = self.visit(node.args)
         node.body = self.body_of(node)
-        return self._also(node, node.name)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         node.args = self.visit(node.args)
@@ -89,7 +96,9 @@ class Sharing(ast.NodeTransformer):
         outside = [each for each in node.body if not isinstance(each, ast.FunctionDef)]
         if any(isinstance(part, ast.Name) and self._is_cell(part.id) for each in outside for part in ast.walk(each)):
             raise NeedsLoop(f"a class body that uses a variable which other scopes bind (line {node.lineno})")
-        with_methods(self, node)
+        for each in node.body:
+            if isinstance(each, ast.FunctionDef):
+                self._function(each)
         return self._also(node, node.name)
 
     def _also(self, node: ast.stmt, identifier: str) -> Any:
@@ -150,6 +159,8 @@ class Sharing(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(target, ast.Name) and self._is_cell(target.id):
             if isinstance(node.value, ast.Call):
                 node.value.owned = True  # type: ignore[attr-defined]
+            elif target.id in self.written and isinstance(node.value, ast.BinOp | ast.UnaryOp):
+                node.value = expression("_ab_own(VALUE)", node.value, VALUE=node.value)
             return self._set(target.id, node.value, node)
         after: list[ast.stmt] = []
         node.targets = [self._replaced(each, after) for each in node.targets]

@@ -2,6 +2,10 @@
 
 A soak run compares as many as wanted with the plain interpreter, one example at a time:
     python -m tests.lockstep.fuzz 2000
+
+To see that the suite can fail, break one thing by hand at a time: let `Journal.undo` restore nothing, or keep the
+prints or the random calls; drop the `on_undo` in `Returns.give`; let `Cell._put` drop the lanes that do not set it; let
+`Sharing` leave what generators capture as it is, or `LaneGenerator` change things for lanes that have left it.
 """
 
 import linecache

@@ -92,6 +92,35 @@ def counters_of_a_factory(n):
     return one(), two()
 
 
+def writes_into_an_array(n):
+    state = np.ones(3) * 2
+
+    def put(k):
+        nonlocal state
+        state[k % 3] = k
+        state = state * 0.5 + n
+
+    for i in range(4):
+        put(i)
+    return state
+
+
+def a_method_of_the_same_name(n):
+    total = 0
+
+    class Counter:
+        def total(self, k):
+            return k * 2 if k > 0 else k
+
+    def add(k):
+        nonlocal total
+        total += k
+
+    for i in range(n):
+        add(Counter().total(i))
+    return total
+
+
 def every_target(n):
     x = y = z = 0
 
@@ -158,8 +187,9 @@ def deleted(n):
 @pytest.mark.parametrize(
     "f",
     [
-        counts_where_it_is_even, visits, two_levels, counters_of_a_factory, every_target, caught_and_counted,
-        walrus_everywhere, deleted,
+        counts_where_it_is_even, visits, two_levels, counters_of_a_factory,
+        a_method_of_the_same_name, every_target, caught_and_counted,
+        writes_into_an_array, walrus_everywhere, deleted,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("chosen", CHOSEN)
