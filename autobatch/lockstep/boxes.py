@@ -180,7 +180,7 @@ class LaneBox(Held):
         return BoxView(self, "keys" if issubclass(self._kind, dict) else "iter", backwards)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_ab_") or name in LaneBox.__slots__ or not hasattr(self._kind, name):
+        if name.startswith(("_ab_", "__")) or name in LaneBox.__slots__ or not hasattr(self._kind, name):
             raise AttributeError(f"{self._kind.__name__!r} object has no attribute {name!r}")
         if not callable(getattr(self._kind, name)):
             return gathered([getattr(each, name) for each in self.here()])

@@ -79,10 +79,10 @@ class Held:
                 changing(each)
 
     def _parting(self) -> None:
-        """Note that containers of the lanes are made, which an attempt that fails cannot take back."""
+        """Note that the lanes are given containers of their own: an attempt that fails takes them away again."""
         root = current_root()
         if root is not None and root.journal is not None:
-            root.changes += 1
+            changing(self)
 
     def count_here(self) -> Any:
         """The number of its values: an int, or one per lane of the current region."""

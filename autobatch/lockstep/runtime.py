@@ -52,8 +52,8 @@ def is_same(a: Any, b: Any) -> Any:
 def _same_lanes(a: Any, b: Any) -> Any:
     for one, other in ((a, b), (b, a)):
         if type(one) is MaskedBatch and not isinstance(other, ObjectBatch):
-            if isinstance(other, bool) and one.scalar is bool:
-                return one == other
+            if isinstance(other, bool):
+                return one == other if one.scalar is bool else False
             if not (isinstance(other, np.ndarray | np.generic | int | float | complex) or is_boxed(other)):
                 return False
             raise NeedsLoop("whether two arrays or numbers are one object")  # a narrowed batch is another one

@@ -34,6 +34,7 @@ class Drawn(LaneSequence):
     """An iterator over the items of a list of ours: each lane's own place in its own list."""
 
     __slots__ = ("held", "inner", "places")
+    once = True
 
     def __init__(self, held: LaneList) -> None:
         super().__init__()

@@ -133,8 +133,6 @@ def objects_in_a_heap(xs):
 
 NEEDS_THE_LOOP = [
     (whether_two_arrays_are_one, SCALARS),
-    (an_exception_after_a_change, FLOATS),
-    (a_key_that_is_missing_after_a_change, SCALARS),
     (writes_into_an_array_of_a_list, SCALARS),
     (a_list_that_grows_while_it_is_read, FLOATS),
     (a_ragged_list_that_grows_while_it_is_read, FLOATS),
@@ -269,6 +267,8 @@ BATCHES = [
     (stored_before_it_changes, SCALARS),
     (lists_of_one_lane_in_others, SCALARS),
     (shared_rows, SCALARS),
+    (an_exception_after_a_change, FLOATS),
+    (a_key_that_is_missing_after_a_change, SCALARS),
     (a_closure_keeps_its_list, FLOATS),
     (recursion_with_an_accumulator, SCALARS),
     (an_object_of_two_names_in_a_ragged_loop, FLOATS),
