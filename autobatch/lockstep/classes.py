@@ -200,11 +200,30 @@ UNARY = {
 }
 
 
+@functools.lru_cache(maxsize=4096)
+def _is_field(kind: type, name: str) -> bool:
+    """Whether reading an attribute of an object of this class runs no Python code."""
+    if kind in (Choice, ObjectBatch, super) or name == "__dict__":
+        return False
+    if found(kind, "__getattribute__") not in _NATIVE or found(kind, "__getattr__") is not None:
+        return False
+    attribute = found(kind, name)
+    return type(attribute) is not property and not isinstance(found(type(attribute), "__get__"), FunctionType)
+
+
+_NATIVE = (object.__getattribute__, type.__getattribute__)
+
+
 def getattribute(x: Any, name: str) -> Any:
     """`x.name`."""
     kind = type(x)
     if kind in PLAIN or current_region() is None:
         return getattr(x, name)
+    if _is_field(kind, name):  # type: ignore[arg-type]
+        value = getattr(x, name)
+        if value is UNBOUND:
+            raise NeedsLoop(f"attribute {name!r} is set for other examples only")
+        return value
     if kind is Choice:
         return _of_choice(x, name)
     if kind is super:

@@ -54,7 +54,7 @@ class Choices(ast.NodeTransformer):
         both = isinstance(node.op, ast.And)
         values = node.values
         if hasattr(node, "tested"):  # operands of different kinds, of which only the truth matters
-            values = [expression("_ab_truth(A)", each, A=each) for each in values]
+            values = [each if _is_truth(each) else expression("_ab_truth(A)", each, A=each) for each in values]
         call: ast.Call = expression("_ab_and(A)" if both else "_ab_or(A)", node, A=values[0])
         call.args += [expression("lambda: B", each, B=each) for each in values[1:]]
         return call
@@ -86,6 +86,11 @@ def _asks(function: ast.expr) -> bool:
     if isinstance(function, ast.Attribute):
         return function.attr == "stops"
     return isinstance(function, ast.Name) and function.id in ("_ab_if", "_ab_check")
+
+
+def _is_truth(node: ast.expr) -> bool:
+    """Whether an operand is a bool, or an array of them, already."""
+    return isinstance(node, ast.Compare) or is_generated(node)
 
 
 def _mark_tested(node: ast.expr) -> None:

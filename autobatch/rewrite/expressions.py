@@ -171,8 +171,8 @@ class Operators(ast.NodeTransformer):
         base = node.value
         if not isinstance(node.ctx, ast.Load) or (isinstance(base, ast.Name) and _is_known(base.id)):
             return node
-        if isinstance(base, ast.Attribute):  # np.linalg.norm: what is left of the base is a module's
-            return node
+        if isinstance(base, ast.Attribute) or getattr(getattr(base, "func", None), "id", "") == "_ab_locals":
+            return node  # np.linalg.norm: what is left of the base is a module's
         return expression("_ab_getattr(X, NAME)", node, X=base, NAME=ast.Constant(node.attr))
 
 
