@@ -37,11 +37,12 @@ class Root:
         changes: how many changes in place and random numbers there were.
         journal: how to take the latest of them back; None outside of a `try`.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
+        apart: containers that this call made for single lanes, by identity.
         prints: what the lanes have printed; shown example by example when the call ends.
     """
 
     __slots__ = (
-        "batch_size", "call", "changes", "convert", "count", "frozen", "is_local", "journal", "made", "parent",
+        "apart", "batch_size", "call", "changes", "convert", "count", "frozen", "is_local", "journal", "made", "parent",
         "prints", "root",
     )  # fmt: skip
 
@@ -55,6 +56,7 @@ class Root:
         self.frozen: dict[int, Any] = {}
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
+        self.apart: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 

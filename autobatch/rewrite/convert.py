@@ -15,7 +15,7 @@ from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.exits import Exits
-from autobatch.rewrite.expressions import Calls, Displays, Guards, Properties, Reads, property_names
+from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
 from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.scopes import parameters
@@ -35,9 +35,9 @@ PASSES: list[Any] = [
     Choices,
     Guards,
     Stores,
+    Operators,
     Displays,
     Reads,
-    Properties,
     Calls,
 ]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
@@ -131,7 +131,6 @@ def _convert(function: FunctionType) -> _Converted:
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
-        tree.properties = property_names(function, tree)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
         compiled = _compile(tree, code)
