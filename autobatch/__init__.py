@@ -63,7 +63,7 @@ from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.embedding.tables import QuantizedTable, SplitTable
 from autobatch.lazy.context import lazy
-from autobatch.lazy.mapping import map
+from autobatch.api.mapping import map
 from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.rewrite.convert import source

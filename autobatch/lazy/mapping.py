@@ -1,4 +1,4 @@
-"""`ab.map`: one function, many examples, grouped as they go."""
+"""One function, many examples, grouped as they go."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,53 +14,31 @@ from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.values import finish, settled, wrap_example, wrap_shared
 
-__all__ = ["examples_in", "map", "map_with_stats"]
+__all__ = ["examples_in", "map_with_stats"]
 
 
-def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[Any]:
-    """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
-
-    The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
-    arrays of an example and on shared arrays are recorded; where a value is needed (`if`, `int()`, printing), that
-    example waits and the others run on.
+def map_with_stats(
+    function: Callable[..., Any], form: Callable[..., Any], example_sequences: Sequence[Any], shared: dict[str, Any]
+) -> tuple[list[Any], Stats]:
+    """`[function(x, **shared) for x in examples]`, and what was launched.
 
     Args:
-        f: a function of one example; a function decorated with `ab.batch` serves as the function it decorates.
-        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each.
-        shared: keyword arguments that are the same for all examples: parameters, tables.
-
-    Returns:
-        A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
-
-    Raises:
-        ShapeError: the sequences differ in length. UnsupportedError: no sequence, or one that is none, as a dict.
-        Exception: whatever `f` raises for the first example that fails, with a note that names its index.
-
-    >>> import numpy as np
-    >>> xs = [np.arange(2.0), np.arange(3.0), np.ones(2)]
-    >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
-    [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
+        form: what is called while examples are recorded: `function`, or its block form.
     """
-    return map_with_stats(f, *example_sequences, **shared)[0]
-
-
-def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
-    """As `map`, and what was launched."""
-    function = _undecorated(f)
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
     columns = [examples_in(sequence) for sequence in example_sequences]
     count = _common_length(columns)
     outer = active_trace()
     if outer is not None and outer.park is not None:
-        return _map_inside(function, columns, count, shared), outer.stats
+        return _map_inside(form, columns, count, shared), outer.stats
     if count == 0:
         return [], Stats()
     trace = Trace()
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
 
     def call(index: int) -> Any:
-        return settled(trace, function(*wrap_example(trace, [column[index] for column in columns]), **arguments))
+        return settled(trace, form(*wrap_example(trace, [column[index] for column in columns]), **arguments))
 
     def plain(index: int) -> Any:
         with example(Example(index)):
@@ -111,11 +89,6 @@ def _map_inside(
             except Exception as error:
                 raise note_example(error, index)  # noqa: B904 - the same error, with its note
     return results
-
-
-def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that `ab.batch` decorated; any other function as it is."""
-    return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
 
 def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:

@@ -5,6 +5,8 @@ an external value (~i is entry i of the externals): a constant, an input, a shar
 """
 
 import copy
+import functools
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,11 +17,13 @@ from autobatch.core.config import config
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
+from autobatch.fusion.launch import launch
+from autobatch.fusion.program import Program
 from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import WEAK, aval_of, foresee, frozen, shared_aval, with_length, without_length
+from autobatch.lazy.aval import WEAK, Aval, aval_of, foresee, frozen, shared_aval, with_length, without_length
 from autobatch.lazy.constants import constant
-from autobatch.lazy.execute import Signature, Wave, launch_wave
+from autobatch.lazy.execute import BlockCall, Signature, Wave, launch_wave
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.surroundings import catches_warnings, handling
@@ -29,6 +33,14 @@ from autobatch.ops.table import no_rule
 __all__ = ["Trace"]
 
 _new = object.__new__
+
+
+@functools.lru_cache(maxsize=4096)
+def _block(where: tuple[str, int, int]) -> Op:
+    """What reports call a block."""
+    file, first, last = where
+    lines = str(first) if first == last else f"{first}-{last}"
+    return Op(f"block {os.path.basename(file)}:{lines}", launch, kind="block")
 
 
 class Trace:
@@ -170,6 +182,8 @@ class Trace:
         if found is None:
             found = self._sigs[key] = copy.copy(sig)
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
+            if sig.block is not None:
+                found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
             self.table.append(found)
         return found
 
@@ -237,6 +251,60 @@ class Trace:
         if sig is not None and not sig.shared and not params and not op.ragged:
             self.fast[key] = sig
         return sig
+
+    def block_signature(
+        self, program: Program, avals: Sequence[Any], shared: Sequence[LazyArray], where: tuple[str, int, int]
+    ) -> Signature:
+        """The signature of a call of a block: the same for all blocks that do the same with the same shared values."""
+        if self.park is not None and (why := catches_warnings(self._filters)) is not None:
+            self.failed = why
+            raise why
+        given = iter(shared)
+        handles = [next(given) if aval.shared and type(aval) is Aval else None for aval in avals]
+        key = (program, *avals)
+        sig = self._sigs.get(key)
+        if sig is None:
+            own = [aval for aval, handle in zip(avals, handles, strict=True) if handle is None]
+            sig = Signature(_block(where), {}, own, program.results[0], len(self.table), where[:2], self.errors)
+            sig.block = BlockCall(program, handles, sig.index)
+            sig.shared = not own
+            sig.nbytes = sum(out.nbytes for out in program.results)
+            sig.text = ", ".join([*map(repr, avals), *(step.op.name for step in program.steps)])
+            self.table.append(sig)
+            self._sigs[key] = sig
+        return sig
+
+    def append_block(self, sig: Signature, refs: Sequence[int]) -> Any:
+        """Record a call of a block; its outputs: one, or a tuple."""
+        if handling() is not self._handling:
+            sig = self._variant(sig)
+        wave = self.wave
+        call = sig.block
+        assert call is not None
+        ref = len(wave.sigs)
+        wave.refs.extend(refs)
+        wave.sigs.extend(call.tail)
+        outs = tuple([LazyArray(self, aval, wave, ref + i) for i, aval in enumerate(call.outs)])
+        self._room -= sig.nbytes
+        if self._room < 0:
+            self._overflow()
+        return outs if len(outs) > 1 else outs[0]
+
+    def run_shared_block(self, sig: Signature) -> Any:
+        """A call of a block whose inputs are all shared: run once for all examples."""
+        key = (sig, np.geterr() == sig.errors)
+        found: Any = self._memo.get(key)
+        if found is None:
+            call = sig.block
+            assert call is not None
+            found = self._memo[key] = [self.shared(out) if out.ndim else out for out in launch(call.program, call.inputs(()))]
+        outs = []
+        for out in found:
+            if type(out) is LazyArray:
+                out = copy.copy(out)  # the example may write into its own
+                out.row = -2
+            outs.append(out)
+        return tuple(outs) if len(outs) > 1 else outs[0]
 
     def enter(self, handle: LazyArray) -> bool:
         """Give a value that is there a reference in this wave; False for a look-up that was put off."""

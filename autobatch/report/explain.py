@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.errors import FallbackWarning
-from autobatch.lazy.mapping import map_with_stats
+from autobatch.api.mapping import map_with_stats
 from autobatch.lazy.stats import Stats
 
 __all__ = ["Forced", "Launch", "Report", "explain"]

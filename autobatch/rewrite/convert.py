@@ -5,6 +5,7 @@ rebinding any of them is seen.
 """
 
 import ast
+from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -23,7 +24,7 @@ from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import NoSourceError, find
 from autobatch.rewrite.stores import Ownership, Stores
 
-__all__ = ["PASSES", "convert", "source"]
+__all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "source"]
 
 PASSES: list[Any] = [
     Generators,
@@ -121,10 +122,10 @@ def _convert(function: FunctionType) -> _Converted:
         if code.co_flags & _ASYNCHRONOUS:
             raise NoSourceError(f"{function.__qualname__} is a coroutine")
         node, owner = find(function)
-        tree = _as_function(node, code.co_name)
+        tree = as_function(node, code.co_name)
         _check(tree)
         if owner is not None:
-            _Mangle(owner).visit(tree)
+            Mangle(owner).visit(tree)
         for part in ast.walk(tree):
             if isinstance(part, ast.ClassDef):
                 _Mangle(part.name).generic_visit(part)
@@ -133,18 +134,18 @@ def _convert(function: FunctionType) -> _Converted:
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
-        compiled = _compile(tree, code)
+        made = compiled(tree, code, NAMES)
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
         return _Converted(code, None, None, str(error))
-    codes = [compiled]
+    codes = [made]
     while codes:
         ours = codes.pop()
         _ours[id(ours)] = ours
         codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
-    return _Converted(code, compiled, tree, "")
+    return _Converted(code, made, tree, "")
 
 
-def _as_function(node: Any, name: str) -> ast.FunctionDef:
+def as_function(node: Any, name: str) -> ast.FunctionDef:
     """The definition without decorators; a lambda as a function that returns its body."""
     if isinstance(node, ast.Lambda):
         body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
@@ -178,7 +179,7 @@ def _check(tree: ast.FunctionDef) -> None:
             raise NeedsLoop(f"{reason} in {tree.name} (line {getattr(node, 'lineno', tree.lineno)})")
 
 
-class _Mangle(ast.NodeTransformer):
+class Mangle(ast.NodeTransformer):
     """Private names of a class, as the compiler writes them: `self.__x` becomes `self._Class__x`."""
 
     def __init__(self, owner: str) -> None:
@@ -228,9 +229,13 @@ def _in_functions(tree: ast.FunctionDef) -> Any:
             stack += list(ast.iter_child_nodes(node))
 
 
-def _compile(tree: ast.FunctionDef, code: CodeType) -> CodeType:
-    """Compile inside a function whose parameters are what the code captures, so that those become its free names."""
-    free = [*code.co_freevars, *NAMES]
+def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:
+    """Compile inside a function whose parameters are what the code captures, so that those become its free names.
+
+    Args:
+        given: names that the rewriter has added to what the user's code captures.
+    """
+    free = [*code.co_freevars, *given]
     taken = parameters(tree)
     names = [ast.arg(name) for name in dict.fromkeys(free) if name not in taken]
     factory = _definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)

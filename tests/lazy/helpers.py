@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autobatch.lazy.mapping import map_with_stats
+from autobatch.api.mapping import map_with_stats
 
 
 def assert_same(found, expected):

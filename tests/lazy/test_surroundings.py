@@ -10,7 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.core.fallback import noted_fallbacks
 from autobatch.lazy import trace as traces
-from autobatch.lazy.mapping import map_with_stats
+from autobatch.api.mapping import map_with_stats
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 
 

@@ -1,0 +1,300 @@
+"""Blocks: straight-line runs of array expressions that are recorded as one node.
+
+A `Block` knows how its inputs are read from the user's names, and holds the run as a function of those inputs. The
+first call of a kind goes the long way (`Block.record`): the run is traced, and a recorder for calls of that kind is
+generated (`lazy.recorder`). What cannot be one node gives None, and the user's own statements run instead.
+"""
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.foresee import WEAK, aval_of, freeze
+from autobatch.embedding.look_up import lookup_p
+from autobatch.fusion.tracing import trace
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.constants import constant
+from autobatch.lazy.recorder import recorder
+from autobatch.lazy.stored import is_stored
+from autobatch.ops.inplace import view
+
+__all__ = ["Block", "Guard", "Slot"]
+
+_LIMIT = 512  # kinds of calls that one block is traced for; one that meets more runs op by op
+_RECORDERS = 16  # kinds of calls that recorders are generated for
+_ID = aval_of((), np.dtype(np.int64), True)
+_STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
+_SEQUENCES = (list, tuple, LazyArray)
+_MISSING = object()
+Path = tuple[Any, tuple[tuple[str, Any], ...]]
+
+
+class Slot:
+    """One input of a block, and how it is read.
+
+    Attributes:
+        root: the argument that it is read from, by its number, or a name of the function's globals.
+        steps: what is read of that: ("key", constant) for an item, ("attr", name) for an attribute.
+        index: the path of an index that is applied last, (root, steps); None without one.
+        number: it is only an operand of operators, so that its value need not be known when the block is traced.
+    """
+
+    __slots__ = ("index", "number", "root", "steps")
+
+    def __init__(self, root: Any, steps: Sequence[Any], index: Path | None, number: bool) -> None:
+        self.root = root
+        self.steps = tuple(steps)
+        self.index = index
+        self.number = number
+
+
+class Guard:
+    """A global name that must still mean what it meant when the block was made: `np.tanh`, say.
+
+    Attributes:
+        name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
+    """
+
+    __slots__ = ("attributes", "name", "root", "value")
+
+    def __init__(self, name: str, attributes: Sequence[str], root: Any, value: Any) -> None:
+        self.name = name
+        self.attributes = tuple(attributes)
+        self.root = root
+        self.value = value
+
+
+class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
+    """An input cannot be read without running code of the user's."""
+
+
+class _Row:
+    """A row of a shared table, by its id: the two operands of a look-up that is part of the block."""
+
+    __slots__ = ("index", "table")
+
+    def __init__(self, table: LazyArray, index: int) -> None:
+        self.table = table
+        self.index = index
+
+
+class Block:
+    """A straight-line run of statements.
+
+    Attributes:
+        where: (file, first line, last line).
+        slots, guards: its inputs, and the global names that it relies on.
+        body: the run as a function of its inputs, which returns its outputs.
+        scope: the globals of the user's function.
+        cell: where the rewritten function finds the recorder; tag: what the signatures of its calls are found by.
+        fixed: the values of Python numbers are needed when it is traced, too.
+    """
+
+    __slots__ = ("_programs", "_recorders", "body", "cell", "fixed", "guards", "scope", "slots", "tag", "where")
+
+    id_kind = _ID
+
+    def __init__(
+        self,
+        where: tuple[str, int, int],
+        slots: Sequence[Slot],
+        guards: Sequence[Guard],
+        body: Callable[..., Any],
+        scope: dict[str, Any],
+    ) -> None:
+        self.where = where
+        self.slots = tuple(slots)
+        self.guards = tuple(guards)
+        self.body = body
+        self.scope = scope
+        self.fixed = False
+        self.tag = object()
+        self._programs: dict[Any, Any] = {}
+        self._recorders: dict[Any, Any] = {}
+        self.cell = types.CellType(self.record)
+
+    def record(self, *arguments: Any) -> Any:
+        """Record one call; the outputs (one, or a tuple), or None if the user's statements have to run."""
+        try:
+            values = self._read(arguments)
+        except (_CannotRead, LookupError):  # what cannot be read raises again where the user reads it
+            return None
+        first = next((x for x in values if type(x) is LazyArray and not x.aval.shared), None)
+        if first is None:
+            first = next((x.table if type(x) is _Row else x for x in values if type(x) in (LazyArray, _Row)), None)
+            if first is None:
+                return None
+        owner = first.trace
+        if any(type(x) is LazyArray and (x.trace is not owner or _is_put_off(x)) for x in values):
+            return None
+        call = self._call(owner, values)
+        if call is None:
+            return None
+        sig, refs, kinds = call
+        if sig.shared:
+            return owner.run_shared_block(sig)
+        self._quicken(arguments, values, kinds, len(sig.block.outs))
+        return owner.append_block(sig, refs)
+
+    def _quicken(self, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
+        """Let the next call of this kind go the quick way."""
+        kind = (self.tag, *kinds, *map(type, values), *map(type, arguments))
+        if kind not in self._recorders:
+            if len(self._recorders) >= _RECORDERS:
+                return
+            self._recorders[kind] = recorder(self, arguments, values, kinds, outs)
+        made = self._recorders[kind]
+        if made is not None:
+            self.cell.cell_contents = made
+
+    def _read(self, arguments: Sequence[Any]) -> list[Any]:
+        for guard in self.guards:
+            value = self.scope.get(guard.name, _MISSING)
+            if value is _MISSING:
+                value = _builtin(self.scope, guard.name)
+            for name in guard.attributes:
+                value = getattr(value, name, _MISSING) if type(value) is types.ModuleType else _MISSING
+            if value is not guard.value:  # `ab` may be another module now, with the same `nn`: harmless
+                raise _CannotRead
+        return [self._value(slot, arguments) for slot in self.slots]
+
+    def _value(self, slot: Slot, arguments: Sequence[Any]) -> Any:
+        value = self._follow(slot.root, slot.steps, arguments)
+        if slot.index is None:
+            return value
+        index = self._follow(*slot.index, arguments)
+        if type(value) in (list, tuple, dict):
+            if type(index) not in (int, str):
+                raise _CannotRead
+            return value[index]
+        if type(value) is not LazyArray:
+            raise _CannotRead
+        aval = value.aval
+        if not aval.shared:
+            if type(index) is not int or value.wave is value.source is None:
+                raise _CannotRead
+            return value[index]
+        if not (aval.ndim == 2 and type(index) in (int, np.int64) and 0 <= index < aval.shape[0]):
+            raise _CannotRead
+        return _Row(value, index)
+
+    def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], arguments: Sequence[Any]) -> Any:
+        if type(root) is int:
+            value = arguments[root]
+        else:
+            value = self.scope[root]
+        for how, name in steps:
+            if how == "key":
+                if type(value) is not dict and not (type(name) is int and type(value) in _SEQUENCES):
+                    raise _CannotRead
+                value = value[name]
+            elif type(value) is types.ModuleType:
+                value = value.__dict__[name]
+            elif is_stored(type(value), name):
+                try:
+                    value = getattr(value, name)
+                except AttributeError:
+                    raise _CannotRead from None
+            else:
+                raise _CannotRead
+        return value
+
+    def _call(self, owner: Any, values: Sequence[Any]) -> Any:
+        """The signature of a call, the references of its operands and the kind of each slot; None if it has none."""
+        key: list[Any] = []
+        refs: list[int] = []
+        kinds: list[str] = []
+        for slot, value in zip(self.slots, values, strict=True):
+            kind = type(value)
+            if kind is LazyArray:
+                key.append(value.aval)
+                if value.aval.shared:
+                    kinds.append("shared")
+                else:
+                    kinds.append("array")
+                    refs.append(value.ref if value.wave is owner.wave else owner.external(value))
+            elif kind is _Row:
+                if value.table.trace is not owner:
+                    return None
+                key += [value.table.aval, _ID]
+                kinds.append("row")
+                refs.append(owner.wave.external(value.index, -1))
+            elif kind in WEAK and slot.number and not self.fixed:
+                key.append(WEAK[kind])
+                kinds.append("number")
+                refs.append(owner.wave.external(value, -1))
+            elif kind in _STATIC or kind in WEAK or _is_static(value):
+                key.append((kind, freeze(value)))
+                kinds.append("static")
+            elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "_ab_rank"):
+                aval, ref = constant(owner, value)
+                if aval is None:
+                    return None
+                key.append(aval)
+                if aval.shared:
+                    kinds.append("shared")
+                else:
+                    kinds.append("constant")
+                    refs.append(ref)
+            else:
+                return None
+        known = (self.tag, *key)
+        sig = owner.fast.get(known)
+        if sig is None:
+            program = self._program(key, kinds, values)
+            if program is None:
+                if not self.fixed and "number" in kinds:
+                    self.fixed, self.tag = True, object()
+                    return self._call(owner, values)
+                return None
+            shared = [x.table if type(x) is _Row else x for x in values if type(x) in (LazyArray, _Row)]
+            sig = owner.fast[known] = owner.block_signature(
+                program, _operands(key), [x for x in shared if x.aval.shared], self.where
+            )
+        return sig, refs, kinds
+
+    def _program(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:
+        """What the body does with operands of these kinds; traced once."""
+        general = (self.fixed, *[getattr(part, "key", part) for part in key])
+        if general not in self._programs:
+            full = len(self._programs) >= _LIMIT
+            self._programs[general] = None if full else self._trace(key, kinds, values)
+        return self._programs[general]
+
+    def _trace(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:
+        def body(*operands: Any) -> Any:
+            given = iter(operands)
+            inputs = []
+            for kind, value in zip(kinds, values, strict=True):
+                if kind == "static":
+                    inputs.append(value)
+                elif kind == "row":
+                    table = next(given)
+                    # of an array it is a view: not to be written to
+                    inputs.append(view(lookup_p(table, next(given)), table, None, None, ()))
+                else:
+                    inputs.append(next(given))
+            return self.body(*inputs)
+
+        return trace(body, [part.key for part in _operands(key)])
+
+
+def _operands(key: Sequence[Any]) -> list[Any]:
+    return [part for part in key if type(part) is not tuple]
+
+
+def _is_put_off(x: LazyArray) -> bool:
+    """Whether it is a look-up that may still become a bag."""
+    return x.wave is None and x.source is None
+
+
+def _is_static(value: Any) -> bool:
+    return type(value) is tuple and all(type(part) in _STATIC for part in value)
+
+
+def _builtin(scope: dict[str, Any], name: str) -> Any:
+    builtins = scope.get("__builtins__")
+    space = builtins if type(builtins) is dict else getattr(builtins, "__dict__", {})
+    return space.get(name, _MISSING)

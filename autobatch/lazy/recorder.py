@@ -1,0 +1,203 @@
+"""The recorder of a block: straight Python, generated for the kinds of inputs that its first call had.
+
+It reads the inputs, looks the signature up, appends one node and makes the outputs. A call of another kind, or one of
+a kind that was not met before, goes the long way (`Block.record`).
+"""
+
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.core.foresee import WEAK, freeze
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.stored import stored_in
+from autobatch.lazy.surroundings import handling
+
+__all__ = ["recorder"]
+
+
+class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
+    """A kind of call for which the long way stays."""
+
+
+def recorder(
+    block: Any, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int
+) -> Callable[..., Any] | None:
+    """A function of the block's arguments that records a call like this one; None for a kind that is never quick.
+
+    Args:
+        arguments: those of this call; values: what each slot read; kinds: what each slot is.
+        outs: how many outputs the block has.
+    """
+    made = _Source(block, arguments)
+    try:
+        made.guards()
+        made.read(values, kinds)
+        made.append(kinds, outs)
+    except _Unsuited:
+        return None
+    return made.compiled()
+
+
+class _Source:
+    """The source that is being written, and the objects that it refers to."""
+
+    def __init__(self, block: Any, arguments: Sequence[Any]) -> None:
+        self.block = block
+        self.arguments = arguments
+        self.parameters = ", ".join(f"_a{i}" for i in range(len(arguments)))
+        self.slow = f"return _slow({self.parameters})"
+        self.reads: list[str] = []
+        self.rest: list[str] = []
+        self.objects: dict[str, Any] = {
+            "_slow": block.record,
+            "_lazy": LazyArray,
+            "_handling": handling,
+            "_new": object.__new__,
+            "_tag": block.tag,
+            "_type": type,
+            "_len": len,
+            "_freeze": freeze,
+            "_weak": WEAK,
+        }
+        self._known: dict[Any, str] = {}
+        self.slots: list[tuple[str, ...]] = []
+
+    def refer(self, value: Any) -> str:
+        """The name of an object in the recorder."""
+        key = ("object", id(value))
+        if key not in self._known:
+            self._known[key] = f"_o{len(self.objects)}"
+            self.objects[self._known[key]] = value
+        return self._known[key]
+
+    def check(self, test: str) -> None:
+        """Go the long way if this is true."""
+        line = f"if {test}: {self.slow}"
+        if line not in self.reads:
+            self.reads.append(line)
+
+    def guards(self) -> None:
+        """Global names must mean what they meant, each part of a dotted one."""
+        tests: dict[str, str] = {}
+        for guard in self.block.guards:
+            value, text = guard.root, guard.name
+            tests[text] = f"{text} is not {self.refer(value)}"
+            for name in guard.attributes:
+                value, text = getattr(value, name), f"{text}.{name}"
+                tests[text] = f"{text} is not {self.refer(value)}"
+        if tests:
+            self.check(" or ".join(tests.values()))
+
+    def follow(self, root: Any, steps: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
+        """The variable that holds what a path leads to, and what that is now."""
+        is_argument = type(root) is int
+        name = f"_a{root}" if is_argument else root
+        value = self.arguments[root] if is_argument else self.block.scope[root]
+        for i, (how, part) in enumerate(steps):
+            key = (root, tuple(steps[: i + 1]))
+            if key not in self._known:
+                kind = type(value)
+                test = f"_type({name}) is not {self.refer(kind)}"
+                if how == "attr" and kind is not types.ModuleType:
+                    test += f" and not {self.refer(stored_in(part))}.get(_type({name}))"
+                self.check(test)
+                self._known[key] = f"_r{len(self._known)}"
+                self.reads.append(f"{self._known[key]} = {name}[{part!r}]" if how == "key" else
+                                  f"{self._known[key]} = {name}.{part}")  # fmt: skip
+            name = self._known[key]
+            value = value[part] if how == "key" else getattr(value, part)
+        return name, value
+
+    def read(self, values: Sequence[Any], kinds: Sequence[str]) -> None:
+        """Bring each input into a variable, and see that it is of the type it was."""
+        for slot, value, kind in zip(self.block.slots, values, kinds, strict=True):
+            name, base = self.follow(slot.root, slot.steps)
+            if kind == "constant":
+                raise _Unsuited
+            if slot.index is not None:
+                index, at = self.follow(*slot.index)
+                self.check(f"_type({name}) is not {'_lazy' if kind == 'row' else self.refer(type(base))}")
+                self.check(f"_type({index}) is not {self.refer(type(at))}")
+                if kind == "row":
+                    if type(at) is not int:
+                        raise _Unsuited
+                    self.check(f"not 0 <= {index} < {name}.aval.shape[0]")
+                    self.slots.append((name, index))
+                    continue
+                if type(base) not in (list, tuple, dict):
+                    raise _Unsuited
+                self.reads.append(f"_i{len(self.slots)} = {name}[{index}]")
+                name = f"_i{len(self.slots)}"
+            self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
+            self.slots.append((name,))
+
+    def append(self, kinds: Sequence[str], outs: int) -> None:
+        """Look the signature up and record the node."""
+        key = ["_tag"]
+        refs: list[str] = []
+        arrays: list[str] = []
+        sources: list[str] = []
+        owner = ""
+        for (name, *index), kind in zip(self.slots, kinds, strict=True):
+            if kind == "number":
+                key.append(f"_weak[_type({name})]")
+            elif kind == "static":
+                key.append(f"(_type({name}), _freeze({name}))")
+            else:
+                key.append(f"{name}.aval")
+                owner = name if kind == "array" and not arrays else owner or name
+            if kind == "array":
+                arrays.append(name)
+                refs.append(f"{name}.ref")
+            elif kind in ("row", "number"):
+                if kind == "row":
+                    key.append(self.refer(self.block.id_kind))
+                sources.append(index[0] if index else name)
+                refs.append(f"_n - {len(sources) - 1}" if len(sources) > 1 else "_n")
+        if not refs:
+            raise _Unsuited
+        add = self.rest.append
+        add(f"_trace = {owner}.trace")
+        add(f"_sig = _trace.fast.get(({', '.join(key)},))")
+        add(f"if _sig is None or _handling() is not _trace._handling: {self.slow}")
+        add("_wave = _trace.wave")
+        for name in dict.fromkeys(arrays):
+            add(f"if {name}.wave is not _wave and not _trace.enter({name}): {self.slow}")
+        if sources:
+            add("_rows = _wave.rows")
+            add("_n = -1 - _len(_rows)")
+            add(f"_wave.sources += ({', '.join(sources)},)")
+            add(f"_rows += ({', '.join('-1' for _ in sources)},)")
+        add(f"_wave.refs += ({', '.join(refs)},)")
+        add("_sigs = _wave.sigs")
+        add("_ref = _len(_sigs)")
+        add("_call = _sig.block")
+        add("_sigs += _call.tail")
+        results = [f"_x{i}" for i in range(outs)]
+        add(f"({', '.join(f'_v{i}' for i in range(outs))},) = _call.outs")
+        for i, each in enumerate(results):
+            add(f"{each} = _new(_lazy)")
+            add(f"{each}.trace = _trace")
+            add(f"{each}.aval = _v{i}")
+            add(f"{each}.wave = _wave")
+            add(f"{each}.ref = _ref + {i}" if i else f"{each}.ref = _ref")
+            add(f"{each}.source = None")
+        add("_trace._room -= _sig.nbytes")
+        add("if _trace._room < 0: _trace._overflow()")
+        add(f"return {', '.join(results)}")
+
+    def compiled(self) -> Callable[..., Any]:
+        """The function; its globals are the user's."""
+        lines = [
+            f"def _make({', '.join(self.objects)}):",
+            f" def _record({self.parameters}):",
+            "  try:",
+            *[f"   {line}" for line in self.reads],
+            f"  except (LookupError, AttributeError, NameError): {self.slow}",
+            *[f"  {line}" for line in self.rest],
+            " return _record",
+        ]
+        space: dict[str, Any] = {}
+        exec("\n".join(lines), self.block.scope, space)
+        return space["_make"](**self.objects)

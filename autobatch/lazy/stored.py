@@ -1,0 +1,39 @@
+"""Attributes that can be read without running any of the user's code."""
+
+import types
+
+__all__ = ["is_stored", "stored_in"]
+
+_LIMIT = 1 << 10
+_known: dict[str, dict[type, bool]] = {}
+
+
+def stored_in(name: str) -> dict[type, bool]:
+    """What is known so far of classes: whether reading this attribute of their objects runs no code."""
+    return _known.setdefault(name, {})
+
+
+def is_stored(kind: type, name: str) -> bool:
+    """Whether this attribute of an object is in the object's dict, in its slots, or a plain value of its class.
+
+    >>> is_stored(types.SimpleNamespace, "word")
+    True
+    >>> is_stored(type("Node", (), {"word": property(print)}), "word")
+    False
+    """
+    known = stored_in(name)
+    if kind not in known:
+        if len(known) >= _LIMIT:
+            known.clear()
+        known[kind] = _find(kind, name)
+    return known[kind]
+
+
+def _find(kind: type, name: str) -> bool:
+    if hasattr(kind, "_ab_rank") or kind.__getattribute__ is not object.__getattribute__ or hasattr(kind, "__getattr__"):
+        return False
+    for each in kind.__mro__:
+        if name in vars(each):
+            found = vars(each)[name]
+            return isinstance(found, types.MemberDescriptorType) or not hasattr(type(found), "__get__")
+    return True

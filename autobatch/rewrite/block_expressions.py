@@ -1,0 +1,342 @@
+"""Which expressions can be part of a block, and the block's own form of them.
+
+A block is made of operators, declared NumPy and `nn` functions, array methods and indices. Its inputs are what those
+are applied to: names; what is read from containers and objects without running code (`params["w"]`, `node.word`); and
+anything else (a call of the user's), as long as it is evaluated before the block's first operation.
+"""
+
+import ast
+import builtins
+import math
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.lazy.blocks import Guard, Slot
+from autobatch.ops import nn
+from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS
+
+__all__ = ["BlockForm", "Refused", "Scope", "is_pure", "path_of"]
+
+_OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_METHODS = frozenset((
+    "all", "any", "argmax", "argmin", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten", "max",
+    "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace",
+    "transpose", "var",
+))  # fmt: skip
+_SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
+_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
+_CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
+_NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len}
+_LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
+_CONSTANTS = (type, np.dtype, type(None))
+_MISSING = object()
+
+
+class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks)
+    """This cannot be part of a block."""
+
+
+def is_pure(function: Any) -> bool:
+    """Whether calling this on arrays does nothing but give a result of them."""
+    try:
+        if isinstance(function, np.ufunc):
+            return function in UFUNCS
+        if function in _WRITERS or getattr(function, "__module__", None) == "numpy.random":
+            return False
+        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | _NUMBERS | _CREATION
+    except TypeError:  # cannot be hashed: an object of the user's
+        return False
+
+
+class Scope:
+    """What names mean where an expression stands.
+
+    Attributes:
+        globals: of the function; own: names that are the function's, or those around it.
+        sure: of those, the ones that are bound for sure; shifting: those that code elsewhere may bind again.
+    """
+
+    __slots__ = ("globals", "own", "shifting", "sure")
+
+    def __init__(self, globals_: dict[str, Any], own: frozenset[str], sure: frozenset[str], shifting: frozenset[str]):
+        self.globals = globals_
+        self.own = own
+        self.sure = sure
+        self.shifting = shifting
+
+    def binding(self, name: str) -> Any:
+        """What a global name is bound to now."""
+        found = self.globals.get(name, _MISSING)
+        return vars(builtins).get(name, _MISSING) if found is _MISSING else found
+
+
+class _Input:
+    """A slot in the making.
+
+    Attributes:
+        name: its name in the body; node: what is evaluated for it; places: where in the user's code it stands.
+        path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to if it does not.
+    """
+
+    __slots__ = ("name", "node", "number", "path", "places", "temporary")
+
+    def __init__(self, name: str, node: ast.expr, path: Any) -> None:
+        self.name = name
+        self.node = node
+        self.path = path
+        self.places: list[ast.expr] = []
+        self.number = True
+        self.temporary = ""
+
+
+class BlockForm:
+    """A block in the making: its body, its inputs, what it relies on.
+
+    Attributes:
+        count: operations so far; bound: names that the body has bound.
+        replaced: {id of a node of the user's: name} of what is evaluated before the block, whatever becomes of it.
+    """
+
+    def __init__(self, scope: Scope, fresh: Callable[[], str], inner: Callable[[ast.expr], ast.expr]) -> None:
+        self.scope = scope
+        self.fresh = fresh
+        self.inner = inner
+        self.count = 0
+        self.bound: set[str] = set()
+        self.replaced: dict[int, str] = {}
+        self.guards: dict[tuple[str, ...], Guard] = {}
+        self._inputs: list[_Input] = []
+        self._known: dict[Any, _Input] = {}
+
+    def slots(self) -> tuple[list[ast.expr], list[Slot], list[str]]:
+        """What the recorder is passed, how it reads each input from that, and the inputs' names in the body."""
+        arguments: list[ast.expr] = []
+        numbers: dict[str, int] = {}
+
+        def root_of(name: str) -> Any:
+            if name not in self.scope.own and not name.startswith("_ab_"):
+                return name
+            if name not in numbers:
+                numbers[name] = len(arguments)
+                arguments.append(ast.Name(name, ast.Load()))
+            return numbers[name]
+
+        slots = []
+        for each in self._inputs:
+            if each.temporary:
+                slots.append(Slot(len(arguments), (), None, each.number))
+                node = each.node if each.path is not None else self.inner(each.node)
+                arguments.append(ast.NamedExpr(ast.Name(each.temporary, ast.Store()), node))
+                continue
+            root, steps, index = each.path
+            at = None if index is None else (root_of(index[0]), index[1])
+            slots.append(Slot(root_of(root), steps, at, each.number))
+        return arguments, slots, [each.name for each in self._inputs]
+
+    def attempt(self, node: ast.expr) -> ast.expr | None:
+        """`build`, or nothing at all."""
+        inputs = [(each, each.number, each.temporary, list(each.places)) for each in self._inputs]
+        before = self.count, dict(self.replaced), dict(self.guards), dict(self._known)
+        try:
+            return self.build(node)
+        except Refused:
+            self.count, self.replaced, self.guards, self._known = before
+            self._inputs = [each for each, *_ in inputs]
+            for each, number, temporary, places in inputs:
+                each.number, each.temporary, each.places = number, temporary, places
+            return None
+
+    def build(self, node: ast.expr, static: bool = False, operand: bool = False) -> ast.expr:
+        """The block's form of an expression.
+
+        Args:
+            static: its value, if it is a number, decides about shapes.
+            operand: it is an operand of an operator, so that a number counts only by its type.
+        """
+        match node:
+            case ast.Constant():
+                return node
+            case ast.Name(id=name) if name in self.bound:
+                return ast.Name(name, ast.Load())
+            case ast.BinOp():
+                left = self.build(node.left, static, not static)
+                return self._op(ast.BinOp(left, node.op, self.build(node.right, static, not static)), static)
+            case ast.UnaryOp(operand=ast.Constant()):
+                return node
+            case ast.UnaryOp() if not isinstance(node.op, ast.Not):
+                return self._op(ast.UnaryOp(node.op, self.build(node.operand, static, not static)), static)
+            case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, _OPERATORS):
+                left = self.build(node.left, static, not static)
+                return self._op(ast.Compare(left, [op], [self.build(right, static, not static)]), static)
+            case ast.Tuple() | ast.List() if not any(isinstance(part, ast.Starred) for part in node.elts):
+                parts = [self.build(part, static) for part in node.elts]
+                return type(node)(parts, ast.Load())
+            case ast.Slice():
+                bounds = [None if part is None else self.build(part, True) for part in (node.lower, node.upper, node.step)]
+                return ast.Slice(*bounds)
+            case ast.Call():
+                return self._call(node, static)
+            case ast.Subscript(ctx=ast.Load()):
+                return self._subscript(node, static, operand)
+            case ast.Attribute(ctx=ast.Load()):
+                return self._attribute(node, static, operand)
+            case ast.Name():
+                return self._leaf(node, static, operand)
+        return self._opaque(node, static, operand)
+
+    def _op(self, made: ast.expr, static: bool) -> ast.expr:
+        self.count += not static
+        return made
+
+    def _leaf(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
+        """What is read without running code: a name, or a path from one."""
+        found = path_of(node)
+        if found is None:
+            return self._opaque(node, static, operand)
+        root, steps = found
+        if root not in self.scope.own:
+            base = self.scope.binding(root)
+            if isinstance(base, types.ModuleType) or not steps:
+                value = self._global(root, [name for _, name in steps]) if _dotted(steps) else None
+                if isinstance(value, _CONSTANTS):
+                    return node
+                if value is _MISSING or callable(value) or isinstance(value, types.ModuleType):
+                    return self._opaque(node, static, operand)
+        return self._input(node, (root, steps, None), static, operand)
+
+    def _global(self, root: str, attributes: list[str]) -> Any:
+        """What a dotted global name means now; the block then relies on it if it is a function or a type."""
+        value = base = self.scope.binding(root)
+        for name in attributes:
+            value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
+        if callable(value) or isinstance(value, _CONSTANTS):
+            self.guards[root, *attributes] = Guard(root, attributes, base, value)
+        return value
+
+    def _input(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
+        root, steps, index = path
+        names = {root} if index is None else {root, index[0]}
+        if any(name in self.bound or (name in self.scope.own and name not in self.scope.sure) for name in names):
+            raise Refused
+        key = (root, steps, index, static)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = _Input(f"_ab_s{len(self._inputs)}", node, (root, steps, index))
+            self._inputs.append(found)
+        found.places.append(node)
+        found.number = found.number and operand
+        return ast.Name(found.name, ast.Load())
+
+    def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
+        """Anything else: evaluated before the block, in its order among the other inputs."""
+        if self.count or self.bound or _binds(node):
+            raise Refused
+        for each in self._inputs:  # what is read before it has to be read before it
+            if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
+                self._evaluate(each)
+        self._known.clear()
+        made = _Input(f"_ab_s{len(self._inputs)}", node, None)
+        made.number = operand and not static
+        made.places.append(node)
+        self._inputs.append(made)
+        self._evaluate(made)
+        return ast.Name(made.name, ast.Load())
+
+    def _evaluate(self, each: _Input) -> None:
+        """Let the user's code evaluate an input, once."""
+        each.temporary = self.fresh()
+        for place in each.places:
+            self.replaced[id(place)] = each.temporary
+
+    def _may_shift(self, name: str) -> bool:
+        return name not in self.scope.own or name in self.scope.shifting
+
+    def _call(self, node: ast.Call, static: bool) -> ast.expr:
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
+            return self._opaque(node, static, False)
+        function = path_of(node.func)
+        if function is not None and function[0] not in self.scope.own and _dotted(function[1]):
+            guards = dict(self.guards)
+            value = self._global(function[0], [name for _, name in function[1]])
+            if is_pure(value) and (value is not len or self._is_made(node)):
+                if value in _NUMBERS and value not in (abs, len):
+                    static = True
+                args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
+                return self._op(ast.Call(node.func, args, self._keywords(node)), static)
+            self.guards = guards
+            return self._opaque(node, static, False)
+        method = node.func
+        if isinstance(method, ast.Attribute) and method.attr in _METHODS:
+            base = self.build(method.value, False, True)
+            args = [self.build(arg, True) for arg in node.args]
+            return self._op(
+                ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static
+            )
+        return self._opaque(node, static, False)
+
+    def _is_made(self, node: ast.Call) -> bool:
+        """Whether the argument of a call is an array that this block makes."""
+        return len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in self.bound
+
+    def _keywords(self, node: ast.Call) -> list[ast.keyword]:
+        return [ast.keyword(keyword.arg, self.build(keyword.value)) for keyword in node.keywords]
+
+    def _attribute(self, node: ast.Attribute, static: bool, operand: bool) -> ast.expr:
+        root = path_of(node)
+        is_array = root is None or root[0] in self.scope.own
+        if is_array and node.attr in _SHAPES:
+            return ast.Attribute(self.build(node.value, False, True), node.attr, ast.Load())
+        if is_array and node.attr == "T":
+            return self._op(ast.Attribute(self.build(node.value, False, True), "T", ast.Load()), static)
+        return self._leaf(node, static, operand)
+
+    def _subscript(self, node: ast.Subscript, static: bool, operand: bool) -> ast.expr:
+        base, index = path_of(node.value), node.slice
+        if base is None or base[0] in self.bound or _is_slicing(index):
+            return self._by_index(node, static)
+        if path_of(node) is not None:
+            return self._leaf(node, static, operand)
+        where = path_of(index)
+        if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.own:
+            return self._opaque(node, static, operand)
+        return self._input(node, (*base, where), static, operand)
+
+    def _by_index(self, node: ast.Subscript, static: bool) -> ast.expr:
+        base = self.build(node.value, False, True)
+        return self._op(ast.Subscript(base, self.build(node.slice, True), ast.Load()), static)
+
+
+def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    """A name followed by attributes and constant keys; None for anything else."""
+    steps: list[tuple[str, Any]] = []
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Attribute(value=base, attr=name):
+                steps.append(("attr", name))
+                node = base
+            case ast.Subscript(value=base, slice=ast.Constant(value=key)) if type(key) in (str, int):
+                steps.append(("key", key))
+                node = base
+            case _:
+                return None
+    return node.id, tuple(reversed(steps))
+
+
+def _dotted(steps: Any) -> bool:
+    return all(how == "attr" for how, _ in steps)
+
+
+def _is_slicing(index: ast.expr) -> bool:
+    """Whether an index can only be an array's: it has a slice, an ellipsis or a new axis."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(
+        isinstance(part, ast.Slice) or (isinstance(part, ast.Constant) and part.value in (None, ...)) for part in parts
+    )
+
+
+def _binds(node: ast.AST) -> bool:
+    """Whether an expression cannot be moved into a call's arguments: it binds names, or leaves the function."""
+    return any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for part in ast.walk(node))

@@ -1,0 +1,157 @@
+"""From a user's function to the form in which its straight-line runs are recorded as blocks.
+
+It is made from the live function, as the lock-step form is: globals, closure cells and defaults are the function's.
+What has no source, and what has nothing to gain, stays the function that it is.
+"""
+
+import ast
+import functools
+from collections.abc import Callable
+from types import CellType, CodeType, FunctionType, MethodType
+from typing import Any
+
+from autobatch.errors import NeedsLoop
+from autobatch.lazy.blocks import Block
+from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.run import has_batch
+from autobatch.rewrite.block_expressions import BlockForm, Scope
+from autobatch.rewrite.blocks import Blocks
+from autobatch.rewrite.callees import FORM, is_users
+from autobatch.rewrite.convert import Mangle, as_function, compiled
+from autobatch.rewrite.liveness import annotate
+from autobatch.rewrite.source import NoSourceError, find
+
+__all__ = ["block_form", "block_source", "forget_forms"]
+
+_LOOKS_AT_NAMES = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
+_LIMIT = 1 << 12
+_PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
+
+
+class _Made:
+    """The code of a block form; None where the function stays as it is."""
+
+    __slots__ = ("cells", "code", "globals", "origin", "tree")
+
+    def __init__(self, origin: CodeType, globals_: dict[str, Any]) -> None:
+        self.origin = origin  # these two keep the key alive
+        self.globals = globals_
+        self.code: CodeType | None = None
+        self.tree: ast.FunctionDef | None = None
+        self.cells: dict[str, CellType] = {FORM: CellType(block_form)}
+
+
+_made: dict[tuple[int, int], _Made] = {}
+_ours: dict[int, CodeType] = {}
+_forms: dict[Any, Any] = {}
+
+
+def block_form(function: Any) -> Any:
+    """What to call instead of `function` while examples are recorded; itself if it is not the user's own code."""
+    kind = type(function)
+    if kind is FunctionType:
+        found = _forms.get(function)
+        if found is None:
+            if len(_forms) >= _LIMIT:
+                _forms.clear()
+            found = _forms[function] = _form(function)
+        return found
+    if kind is MethodType:
+        inner = block_form(function.__func__)
+        return function if inner is function.__func__ else MethodType(inner, function.__self__)
+    if hasattr(kind, "_ab_batch"):
+        inner = block_form(function.__wrapped__)
+        return functools.partial(_call_decorated, function, inner) if type(inner) is FunctionType else function
+    call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+    if type(call) is FunctionType and not isinstance(function, type) and is_users(call):
+        return MethodType(block_form(call), function)
+    return function
+
+
+def forget_forms() -> None:
+    """Let go of the functions that were called; their code stays rewritten."""
+    _forms.clear()
+
+
+def block_source(function: Any) -> str | None:
+    """The rewritten source of a function, for reading; None if it stays as it is."""
+    made = _made.get((id(function.__code__), id(function.__globals__)))
+    return None if made is None or made.tree is None else ast.unparse(made.tree)
+
+
+def _call_decorated(function: Any, inner: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs) if has_batch(args, kwargs) else inner(*args, **kwargs)
+
+
+def _form(function: FunctionType) -> FunctionType:
+    code = function.__code__
+    if id(code) in _ours:
+        return function
+    key = id(code), id(function.__globals__)
+    made = _made.get(key)
+    if made is None:
+        if is_library(code.co_filename):
+            return function
+        made = _make(function)
+        _made[key] = made
+    if made.code is None:
+        return function
+    cells = {**dict(zip(code.co_freevars, function.__closure__ or (), strict=True)), **made.cells}
+    closure = tuple([cells[name] for name in made.code.co_freevars])
+    out = FunctionType(made.code, function.__globals__, function.__name__, function.__defaults__, closure)
+    out.__kwdefaults__ = function.__kwdefaults__
+    out.__dict__.update(function.__dict__)
+    out.__qualname__, out.__module__, out.__doc__ = function.__qualname__, function.__module__, function.__doc__
+    return out
+
+
+def _make(function: FunctionType) -> _Made:
+    code = function.__code__
+    made = _Made(code, function.__globals__)
+    if code.co_flags & _PLAIN_CODE or _LOOKS_AT_NAMES & set(code.co_names):
+        return made
+    try:
+        node, owner = find(function)
+        tree = as_function(node, code.co_name)
+        if owner is not None:
+            Mangle(owner).visit(tree)
+        for part in ast.walk(tree):
+            if isinstance(part, ast.FunctionDef):
+                annotate(part)
+        before = ast.dump(tree)
+        around = frozenset(code.co_freevars)
+        scope = Scope(function.__globals__, around, around, around)
+        Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
+        if ast.dump(tree) == before:
+            return made
+        new = compiled(ast.fix_missing_locations(tree), code, made.cells)
+    except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
+        return made
+    codes = [new]
+    while codes:
+        ours = codes.pop()
+        _ours[id(ours)] = ours
+        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
+    made.code, made.tree = new, tree
+    return made
+
+
+def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], outputs: list[str], at: ast.AST) -> str:
+    """Make a block, and give the name of the cell that its recorder is in."""
+    _arguments, slots, names = form.slots()
+    if outputs:
+        values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in outputs]
+        body = [*body, ast.Return(values[0] if len(values) == 1 else ast.Tuple(values, ast.Load()))]
+    (function,) = ast.parse("def _ab_body(): pass").body
+    assert isinstance(function, ast.FunctionDef)
+    function.args.args = [ast.arg(name) for name in names]
+    function.body = body
+    ast.copy_location(function, at)
+    module = ast.fix_missing_locations(ast.Module([function], []))
+    space: dict[str, Any] = {}
+    exec(compile(module, filename, "exec", dont_inherit=True), made.globals, space)
+    lines = getattr(at, "lineno", 0), getattr(at, "end_lineno", 0)
+    block = Block((filename, *lines), slots, list(form.guards.values()), space["_ab_body"], made.globals)
+    name = f"_ab_record{len(made.cells)}"
+    made.cells[name] = block.cell
+    return name

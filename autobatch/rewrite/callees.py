@@ -1,0 +1,49 @@
+"""Which calls may be of the user's own functions."""
+
+import ast
+import functools
+import types
+from typing import Any
+
+from autobatch.lockstep.calls import is_library
+from autobatch.rewrite.block_expressions import Scope, path_of
+
+__all__ = ["FORM", "is_users", "through_form"]
+
+FORM = "_ab_form"
+_OF_CONTAINERS = frozenset(
+    name for kind in (list, dict, set, str, tuple) for name in dir(kind) if not name.startswith("_")
+)
+_MISSING = object()
+
+
+def through_form(function: ast.expr, scope: Scope) -> ast.expr:
+    """What is called instead: the block form of what may be a function of the user's."""
+    found = path_of(function)
+    if found is not None and found[0] not in scope.own:
+        value = scope.binding(found[0])
+        for how, name in found[1]:
+            value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
+        if value is not None and not is_users(value):
+            return function
+    elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
+        return function
+    call = ast.Call(ast.Name(FORM, ast.Load()), [function], [])
+    ast.copy_location(call, function)
+    ast.copy_location(call.func, function)
+    return call
+
+
+def is_users(value: Any) -> bool:
+    """Whether calling this runs Python code that belongs to no library."""
+    kind = type(value)
+    if kind is types.FunctionType:
+        return not is_library(value.__code__.co_filename)
+    if kind is types.MethodType:
+        return is_users(value.__func__)
+    if hasattr(kind, "_ab_batch"):
+        return is_users(value.__wrapped__)
+    if kind is functools.partial or isinstance(value, type):
+        return False
+    call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+    return type(call) is types.FunctionType and is_users(call)
