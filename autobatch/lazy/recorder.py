@@ -8,8 +8,11 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from autobatch.core.foresee import WEAK, freeze
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.constants import constant
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.surroundings import handling
 
@@ -52,6 +55,7 @@ class _Source:
         self.objects: dict[str, Any] = {
             "_slow": block.record,
             "_lazy": LazyArray,
+            "_constant": constant,
             "_handling": handling,
             "_new": object.__new__,
             "_tag": block.tag,
@@ -113,7 +117,7 @@ class _Source:
         """Bring each input into a variable, and see that it is of the type it was."""
         for slot, value, kind in zip(self.block.slots, values, kinds, strict=True):
             name, base = self.follow(slot.root, slot.steps)
-            if kind == "constant":
+            if kind == "constant" and type(value) is not np.ndarray:
                 raise _Unsuited
             if slot.index is not None:
                 index, at = self.follow(*slot.index)
@@ -138,12 +142,17 @@ class _Source:
         refs: list[str] = []
         arrays: list[str] = []
         sources: list[str] = []
+        constants: list[str] = []
         owner = ""
         for (name, *index), kind in zip(self.slots, kinds, strict=True):
             if kind == "number":
                 key.append(f"_weak[_type({name})]")
             elif kind == "static":
                 key.append(f"(_type({name}), _freeze({name}))")
+            elif kind == "constant":
+                key.append(f"_c{len(constants)}")
+                refs.append(f"_d{len(constants)}")
+                constants.append(name)
             else:
                 key.append(f"{name}.aval")
                 owner = name if kind == "array" and not arrays else owner or name
@@ -155,10 +164,12 @@ class _Source:
                     key.append(self.refer(self.block.id_kind))
                 sources.append(index[0] if index else name)
                 refs.append(f"_n - {len(sources) - 1}" if len(sources) > 1 else "_n")
-        if not refs:
+        if not refs or not owner:
             raise _Unsuited
         add = self.rest.append
         add(f"_trace = {owner}.trace")
+        for i, name in enumerate(constants):
+            add(f"_c{i}, _d{i} = _constant(_trace, {name})")
         add(f"_sig = _trace.fast.get(({', '.join(key)},))")
         add(f"if _sig is None or _handling() is not _trace._handling: {self.slow}")
         add("_wave = _trace.wave")

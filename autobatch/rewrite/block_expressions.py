@@ -302,6 +302,7 @@ class BlockForm:
         where = path_of(index)
         if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.own:
             return self._opaque(node, static, operand)
+        self.count += 1
         return self._input(node, (*base, where), static, operand)
 
     def _by_index(self, node: ast.Subscript, static: bool) -> ast.expr:

@@ -187,6 +187,7 @@ class _Run:
         self.body: list[ast.stmt] = []
         self.returned: ast.expr | None = None
         self.results: list[str] = []
+        self.copied: set[str] = set()  # names of what may be an array from outside
         try:
             for statement in statements:
                 self._add(statement)
@@ -202,7 +203,7 @@ class _Run:
 
     @property
     def is_worthwhile(self) -> bool:
-        return self.form.count >= _LEAST and bool(self.outputs)
+        return self.form.count >= _LEAST and bool(self.outputs) and not self.copied.intersection(self.outputs)
 
     def _add(self, node: ast.stmt) -> None:
         form = self.form
@@ -229,6 +230,10 @@ class _Run:
         names = target_names(target)
         if form.count == before or not names <= self.blocks.assignable:
             raise Refused
+        if isinstance(value, ast.Name):
+            self.copied |= names
+        else:
+            self.copied -= names
         self.body.append(_placed(ast.Assign([target], value), node))
         form.bound |= names
 
