@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.foresee import WEAK, aval_of, freeze
+from autobatch.core.op import rank_of
 from autobatch.embedding.look_up import lookup_p
 from autobatch.fusion.tracing import trace
 from autobatch.lazy.array import LazyArray
@@ -228,7 +229,7 @@ class Block:
             elif kind in _STATIC or kind in WEAK or _is_static(value):
                 key.append((kind, freeze(value)))
                 kinds.append("static")
-            elif isinstance(value, np.ndarray | np.generic) or hasattr(value, "_ab_rank"):
+            elif kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level:
                 aval, ref = constant(owner, value)
                 if aval is None:
                     return None

@@ -29,7 +29,7 @@ class BlockCall:
 
     Attributes:
         program: what runs; outs: the `Aval` of each output.
-        shared: for each input of the program the handle of the shared value, None for one of each example's own.
+        shared: for each input of the program the value that all examples share; None for one of each example's own.
         tail: what a call adds to `Wave.sigs`: the signature's number, and -1 for each further output.
     """
 
@@ -44,7 +44,7 @@ class BlockCall:
     def inputs(self, own: Sequence[Any]) -> list[Any]:
         """The program's inputs, from those that are each example's own."""
         given = iter(own)
-        return [next(given) if handle is None else handle.source for handle in self.shared]
+        return [next(given) if value is None else value for value in self.shared]
 
 
 class Signature:

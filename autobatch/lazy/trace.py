@@ -260,13 +260,13 @@ class Trace:
             self.failed = why
             raise why
         given = iter(shared)
-        handles = [next(given) if aval.shared and type(aval) is Aval else None for aval in avals]
+        values = [next(given).source if aval.shared and type(aval) is Aval else None for aval in avals]
         key = (program, *avals)
         sig = self._sigs.get(key)
         if sig is None:
-            own = [aval for aval, handle in zip(avals, handles, strict=True) if handle is None]
+            own = [aval for aval, value in zip(avals, values, strict=True) if value is None]
             sig = Signature(_block(where), {}, own, program.results[0], len(self.table), where[:2], self.errors)
-            sig.block = BlockCall(program, handles, sig.index)
+            sig.block = BlockCall(program, values, sig.index)
             sig.shared = not own
             sig.nbytes = sum(out.nbytes for out in program.results)
             sig.text = ", ".join([*map(repr, avals), *(step.op.name for step in program.steps)])

@@ -19,6 +19,7 @@ from autobatch.rewrite.blocks import Blocks
 from autobatch.rewrite.callees import FORM, is_users
 from autobatch.rewrite.convert import Mangle, as_function, compiled
 from autobatch.rewrite.liveness import annotate
+from autobatch.rewrite.quote import located
 from autobatch.rewrite.source import NoSourceError, find
 
 __all__ = ["block_form", "block_source", "forget_forms"]
@@ -118,13 +119,12 @@ def _make(function: FunctionType) -> _Made:
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 annotate(part)
-        before = ast.dump(tree)
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
-        if ast.dump(tree) == before:
+        if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return made
-        new = compiled(ast.fix_missing_locations(tree), code, made.cells)
+        new = compiled(tree, code, made.cells)
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return made
     codes = [new]
@@ -147,7 +147,7 @@ def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], ou
     function.args.args = [ast.arg(name) for name in names]
     function.body = body
     ast.copy_location(function, at)
-    module = ast.fix_missing_locations(ast.Module([function], []))
+    module = located(ast.Module([function], []))
     space: dict[str, Any] = {}
     exec(compile(module, filename, "exec", dont_inherit=True), made.globals, space)
     lines = getattr(at, "lineno", 0), getattr(at, "end_lineno", 0)

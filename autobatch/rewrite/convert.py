@@ -19,6 +19,7 @@ from autobatch.rewrite.exits import Exits
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
 from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.patterns import Patterns
+from autobatch.rewrite.quote import located
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import NoSourceError, find
@@ -128,7 +129,7 @@ def _convert(function: FunctionType) -> _Converted:
             Mangle(owner).visit(tree)
         for part in ast.walk(tree):
             if isinstance(part, ast.ClassDef):
-                _Mangle(part.name).generic_visit(part)
+                Mangle(part.name).generic_visit(part)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
@@ -243,7 +244,7 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     tree.name = "_ab_function"  # its own name must stay a global or captured one
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
-    module = ast.fix_missing_locations(ast.Module([factory], []))
+    module = located(ast.Module([factory], []))
     outer = compile(module, code.co_filename, "exec", dont_inherit=True)
     (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]

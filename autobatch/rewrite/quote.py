@@ -5,7 +5,7 @@ import copy
 import functools
 from typing import Any, TypeVar
 
-__all__ = ["expression", "is_generated", "name", "statements"]
+__all__ = ["expression", "is_generated", "located", "name", "statements"]
 
 PREFIX = "_ab_"
 Node = TypeVar("Node", bound=ast.AST)
@@ -68,3 +68,18 @@ def name(identifier: str, at: Node, ctx: ast.expr_context | None = None) -> ast.
 def is_generated(node: ast.AST) -> bool:
     """Whether a call was written by a pass, or a name is one of ours."""
     return getattr(node, "generated", False) or (isinstance(node, ast.Name) and node.id.startswith(PREFIX))
+
+
+def located(tree: Node, line: int = 1, column: int = 0) -> Node:
+    """The tree, in which whatever has no place yet is where the syntax around it is."""
+    stack: list[tuple[ast.AST, int, int]] = [(tree, line, column)]
+    while stack:
+        node, line, column = stack.pop()
+        if "lineno" in node._attributes:
+            line = node.lineno = getattr(node, "lineno", line)  # type: ignore[attr-defined]
+            column = node.col_offset = getattr(node, "col_offset", column)  # type: ignore[attr-defined]
+            for name, value in (("end_lineno", line), ("end_col_offset", column)):
+                if getattr(node, name, None) is None:
+                    setattr(node, name, value)
+        stack += [(child, line, column) for child in ast.iter_child_nodes(node)]
+    return tree

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import autobatch as ab
 from autobatch.api.mapping import map_with_stats
 
 
@@ -32,9 +33,12 @@ def loop(f, *columns, **shared):
 
 
 def check(f, *columns, **shared):
-    """`ab.map` equals the loop; returns what was launched."""
-    results, stats = map_with_stats(f, *columns, **shared)
-    assert_same(results, loop(f, *columns, **shared))
+    """`ab.map` equals the loop, with blocks and op by op; returns what was launched op by op."""
+    expected = loop(f, *columns, **shared)
+    assert_same(map_with_stats(f, *columns, **shared)[0], expected)
+    with ab.options(blocks=False):
+        results, stats = map_with_stats(f, *columns, **shared)
+    assert_same(results, expected)
     return stats
 
 
