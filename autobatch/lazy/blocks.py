@@ -93,7 +93,7 @@ class Block:
         fixed: the values of Python numbers are needed when it is traced, too.
     """
 
-    __slots__ = ("_programs", "_recorders", "body", "cell", "fixed", "guards", "scope", "slots", "tag", "where")
+    __slots__ = ("_by_types", "_programs", "_recorders", "body", "cell", "fixed", "guards", "scope", "slots", "tag", "where")
 
     id_kind = _ID
 
@@ -114,6 +114,7 @@ class Block:
         self.tag = object()
         self._programs: dict[Any, Any] = {}
         self._recorders: dict[Any, Any] = {}
+        self._by_types: dict[Any, Any] = {}
         self.cell = types.CellType(self.record)
 
     def record(self, *arguments: Any) -> Any:
@@ -147,8 +148,17 @@ class Block:
                 return
             self._recorders[kind] = recorder(self, arguments, values, kinds, outs)
         made = self._recorders[kind]
-        if made is not None:
+        if made is None:
+            return
+        self._by_types[tuple(map(type, arguments))] = made
+        if len(self._by_types) == 1:
             self.cell.cell_contents = made
+        else:
+            self.cell.cell_contents = self._choose
+
+    def _choose(self, *arguments: Any) -> Any:
+        """Record one call by the recorder for arguments of these types."""
+        return self._by_types.get(tuple(map(type, arguments)), self.record)(*arguments)
 
     def _read(self, arguments: Sequence[Any]) -> list[Any]:
         for guard in self.guards:

@@ -1,7 +1,7 @@
 """Arrays that were not made in the trace but are operands there: constants, closures, values of other interpreters.
 
-The user may write into one before the launch. A small one is copied, and compared when it is met again; of a large one
-the launch finds out; of a value of another interpreter the state at the call is kept.
+The user may write into one before the launch. A small one is copied, and known by its content; of a large one the
+launch finds out; of a value of another interpreter the state at the call is kept.
 """
 
 import copy
@@ -22,17 +22,12 @@ def constant(trace: Any, arg: Any) -> tuple[Aval | None, int]:
     wave, consts = trace.wave, trace.consts
     known = consts.get(id(arg))
     if known is not None:
-        ref, check = known
-        if check is None:
-            large = wave.large[ref]
-            if type(arg) is np.ndarray or _same(arg, large[0]):
-                if large[1] != trace.example or trace.example < 0:
-                    large[2] = True
-                return large[3], ref
-        else:
-            aval, content = check
-            if content is None or arg.tobytes() == content:
-                return aval, ref
+        ref = known
+        large = wave.large[ref]
+        if type(arg) is np.ndarray or _same(arg, large[0]):
+            if large[1] != trace.example or trace.example < 0:
+                large[2] = True
+            return large[3], ref
     if type(arg) is np.ndarray:
         return _array(trace, arg)
     if hasattr(arg, "_ab_rank"):
@@ -43,7 +38,7 @@ def constant(trace: Any, arg: Any) -> tuple[Aval | None, int]:
             ref = wave.external(held, -1)
             wave.large[ref] = [held, trace.example, False, aval, None]
             wave.keep.append(arg)
-            consts[id(arg)] = ref, None
+            consts[id(arg)] = ref
             return aval, ref
     elif isinstance(arg, np.generic):
         return aval_of((), arg.dtype, True), wave.external(arg, -1)
@@ -59,12 +54,13 @@ def _array(trace: Any, arg: np.ndarray) -> tuple[Aval | None, int]:
     wave = trace.wave
     aval = aval_of(arg.shape, arg.dtype)
     if arg.nbytes < _SMALL:
-        ref = wave.external(arg.copy(), -1)
-        trace.consts[id(arg)] = ref, (aval, arg.tobytes())
-    else:
-        ref = wave.external(arg, -1)
-        wave.large[ref] = [arg, trace.example, False, aval, arg.copy() if arg.flags.writeable else None]
-        trace.consts[id(arg)] = ref, None
+        key = (aval, arg.tobytes())
+        ref = trace.consts.get(key)
+        if ref is None:
+            ref = trace.consts[key] = wave.external(arg.copy(), -1)
+        return aval, ref
+    ref = trace.consts[id(arg)] = wave.external(arg, -1)
+    wave.large[ref] = [arg, trace.example, False, aval, arg.copy() if arg.flags.writeable else None]
     wave.keep.append(arg)
     return aval, ref
 

@@ -22,6 +22,7 @@ from autobatch.ops.indexing_spec import shown
 __all__ = ["BlockCall", "Signature", "Wave", "launch_wave"]
 
 _LARGE = 8192  # bytes
+_NUMBERS = frozenset((int, np.int64, np.int32))
 
 
 class BlockCall:
@@ -299,6 +300,10 @@ class _Run:
             return _weak([sources[-ref - 1] for ref in refs.tolist()], token.kind)
         if token.shared:
             return sources[-refs[0] - 1]
+        if not token.ndim and (refs < 0).all():
+            values = [sources[-ref - 1] for ref in refs.tolist()]
+            if _NUMBERS.issuperset(map(type, values)):  # ids, say: not worth a pool
+                return Batched(np.array(values, token.dtype), ())
         at = np.where(refs >= 0, refs, self.count - 1 - refs)
         if ragged:
             values = [self._value(i) for i in at.tolist()]
@@ -323,7 +328,7 @@ class _Run:
     def _pool(self, places: np.ndarray, aval: Aval) -> None:
         """Put whole external values of one kind into one buffer."""
         values = [self.wave.sources[place - self.count] for place in places.tolist()]
-        if any(hasattr(value, "_ab_rank") for value in values):
+        if set(map(type, values)) != {np.ndarray} and any(hasattr(value, "_ab_rank") for value in values):
             pool = np.stack(values)
         elif aval.ndim:
             pool = np.concatenate(values).reshape((len(values), *aval.shape))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.lazy.aval import WEAK
+from autobatch.lazy.constants import constant
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.indexing import _derive, _restore
@@ -137,6 +138,13 @@ class FastOperators(ArrayFace):
                 sig = trace.fast.get((UFUNCS.get(ufunc), self.aval))
                 if sig is not None:
                     return trace.append(wave, sig, self.ref)
+        elif len(inputs) == 2 and type(inputs[0]) is np.ndarray and not kwargs and method == "__call__":
+            trace = self.trace  # `array + x` begins with NumPy
+            if self.wave is trace.wave or trace.enter(self):
+                known, ref = constant(trace, inputs[0])
+                sig = trace.fast.get((UFUNCS.get(ufunc), known, self.aval))
+                if sig is not None:
+                    return trace.append_two(trace.wave, sig, ref, self.ref)
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
     def sum(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -102,7 +102,7 @@ class Trace:
     def _start_wave(self) -> None:
         self.wave = Wave()
         self._room = self._budget
-        self.consts: dict[int, tuple[int, Any]] = {}
+        self.consts: dict[Any, int] = {}
 
     def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Record one call; the result's shape and dtype are known at once."""
