@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.foresee import WEAK, aval_of, freeze
+from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
 from autobatch.embedding.look_up import lookup_p
 from autobatch.fusion.tracing import trace
@@ -55,12 +55,13 @@ class Guard:
     """A global name that must still mean what it meant when the block was made: `np.tanh`, say.
 
     Attributes:
-        name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
+        scope: the globals; name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
     """
 
-    __slots__ = ("attributes", "name", "root", "value")
+    __slots__ = ("attributes", "name", "root", "scope", "value")
 
-    def __init__(self, name: str, attributes: Sequence[str], root: Any, value: Any) -> None:
+    def __init__(self, scope: dict[str, Any], name: str, attributes: Sequence[str], root: Any, value: Any) -> None:
+        self.scope = scope
         self.name = name
         self.attributes = tuple(attributes)
         self.root = root
@@ -162,9 +163,9 @@ class Block:
 
     def _read(self, arguments: Sequence[Any]) -> list[Any]:
         for guard in self.guards:
-            value = self.scope.get(guard.name, _MISSING)
+            value = guard.scope.get(guard.name, _MISSING)
             if value is _MISSING:
-                value = _builtin(self.scope, guard.name)
+                value = _builtin(guard.scope, guard.name)
             for name in guard.attributes:
                 value = getattr(value, name, _MISSING) if type(value) is types.ModuleType else _MISSING
             if value is not guard.value:  # `ab` may be another module now, with the same `nn`: harmless
@@ -237,7 +238,7 @@ class Block:
                 kinds.append("number")
                 refs.append(owner.wave.external(value, -1))
             elif kind in _STATIC or kind in WEAK or _is_static(value):
-                key.append((kind, freeze(value)))
+                key.append(value if kind is int else (kind, freeze(value)))
                 kinds.append("static")
             elif kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level:
                 aval, ref = constant(owner, value)
@@ -293,7 +294,7 @@ class Block:
 
 
 def _operands(key: Sequence[Any]) -> list[Any]:
-    return [part for part in key if type(part) is not tuple]
+    return [part for part in key if type(part) is Aval or type(part) is Weak]
 
 
 def _is_put_off(x: LazyArray) -> bool:

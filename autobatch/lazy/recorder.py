@@ -36,7 +36,7 @@ def recorder(
     try:
         made.guards()
         made.read(values, kinds)
-        made.append(kinds, outs)
+        made.append(values, kinds, outs)
     except _Unsuited:
         return None
     return made.compiled()
@@ -85,7 +85,8 @@ class _Source:
         """Global names must mean what they meant, each part of a dotted one."""
         tests: dict[str, str] = {}
         for guard in self.block.guards:
-            value, text = guard.root, guard.name
+            value = guard.root
+            text = guard.name if guard.scope is self.block.scope else f"{self.refer(guard.scope)}[{guard.name!r}]"
             tests[text] = f"{text} is not {self.refer(value)}"
             for name in guard.attributes:
                 value, text = getattr(value, name), f"{text}.{name}"
@@ -136,7 +137,7 @@ class _Source:
             self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
             self.slots.append((name,))
 
-    def append(self, kinds: Sequence[str], outs: int) -> None:
+    def append(self, values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Look the signature up and record the node."""
         key = ["_tag"]
         refs: list[str] = []
@@ -144,11 +145,11 @@ class _Source:
         sources: list[str] = []
         constants: list[str] = []
         owner = ""
-        for (name, *index), kind in zip(self.slots, kinds, strict=True):
+        for (name, *index), kind, value in zip(self.slots, kinds, values, strict=True):
             if kind == "number":
                 key.append(f"_weak[_type({name})]")
             elif kind == "static":
-                key.append(f"(_type({name}), _freeze({name}))")
+                key.append(name if type(value) is int else f"(_type({name}), _freeze({name}))")
             elif kind == "constant":
                 key.append(f"_c{len(constants)}")
                 refs.append(f"_d{len(constants)}")

@@ -31,8 +31,10 @@ _WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_al
 _CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
 _NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len}
 _LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
+_LEAST = 2
 _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
+Names = frozenset[str]
 
 
 class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks)
@@ -57,15 +59,28 @@ class Scope:
     Attributes:
         globals: of the function; own: names that are the function's, or those around it.
         sure: of those, the ones that are bound for sure; shifting: those that code elsewhere may bind again.
+        helper: what a function of the user's relies on that a block may call; None if a block may not.
     """
 
-    __slots__ = ("globals", "own", "shifting", "sure")
+    __slots__ = ("globals", "helper", "own", "shifting", "sure")
 
-    def __init__(self, globals_: dict[str, Any], own: frozenset[str], sure: frozenset[str], shifting: frozenset[str]):
+    def __init__(
+        self,
+        globals_: dict[str, Any],
+        own: Names,
+        sure: Names,
+        shifting: Names,
+        helper: Callable[[Any], list[Guard] | None],
+    ) -> None:
         self.globals = globals_
+        self.helper = helper
         self.own = own
         self.sure = sure
         self.shifting = shifting
+
+    def with_names(self, own: Names, sure: Names, shifting: Names) -> "Scope":
+        """The same globals, and other names."""
+        return Scope(self.globals, own, sure, shifting, self.helper)
 
     def binding(self, name: str) -> Any:
         """What a global name is bound to now."""
@@ -135,6 +150,12 @@ class BlockForm:
             at = None if index is None else (root_of(index[0]), index[1])
             slots.append(Slot(root_of(root), steps, at, each.number))
         return arguments, slots, [each.name for each in self._inputs]
+
+    def names(self) -> list[str | None]:
+        """For each input the name that it is; None for any other input."""
+        return [
+            None if each.temporary or each.path[1] or each.path[2] else each.path[0] for each in self._inputs
+        ]
 
     def attempt(self, node: ast.expr) -> ast.expr | None:
         """`build`, or nothing at all."""
@@ -213,7 +234,7 @@ class BlockForm:
         for name in attributes:
             value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
         if callable(value) or isinstance(value, _CONSTANTS):
-            self.guards[root, *attributes] = Guard(root, attributes, base, value)
+            self.guards[root, *attributes] = Guard(self.scope.globals, root, attributes, base, value)
         return value
 
     def _input(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
@@ -266,6 +287,12 @@ class BlockForm:
                     static = True
                 args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
                 return self._op(ast.Call(node.func, args, self._keywords(node)), static)
+            relied = self.scope.helper(value)
+            if relied is not None:
+                args = [self.build(arg, static, True) for arg in node.args]
+                self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in relied})
+                self.count += _LEAST
+                return ast.Call(node.func, args, self._keywords(node))
             self.guards = guards
             return self._opaque(node, static, False)
         method = node.func

@@ -11,7 +11,7 @@ from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.errors import NeedsLoop
-from autobatch.lazy.blocks import Block
+from autobatch.lazy.blocks import Block, Guard
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_expressions import BlockForm, Scope
@@ -45,6 +45,7 @@ class _Made:
 _made: dict[tuple[int, int], _Made] = {}
 _ours: dict[int, CodeType] = {}
 _forms: dict[Any, Any] = {}
+_helpers: dict[tuple[int, int], tuple[CodeType, dict[str, Any], list[Guard] | None]] = {}
 
 
 def block_form(function: Any) -> Any:
@@ -120,7 +121,7 @@ def _make(function: FunctionType) -> _Made:
             if isinstance(part, ast.FunctionDef):
                 annotate(part)
         around = frozenset(code.co_freevars)
-        scope = Scope(function.__globals__, around, around, around)
+        scope = Scope(function.__globals__, around, around, around, _helper)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return made
@@ -134,6 +135,40 @@ def _make(function: FunctionType) -> _Made:
         codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
     made.code, made.tree = new, tree
     return made
+
+
+def _helper(function: Any) -> list[Guard] | None:
+    """What a function relies on that a block may call as if it were an operation; None if it may not."""
+    if hasattr(type(function), "_ab_batch"):
+        function = function.__wrapped__
+    if type(function) is not FunctionType or is_library(function.__code__.co_filename):
+        return None
+    code = function.__code__
+    key = id(code), id(function.__globals__)
+    if key not in _helpers:
+        _helpers[key] = code, function.__globals__, None  # for one that calls itself
+        _helpers[key] = code, function.__globals__, _relied_on(function)
+    return _helpers[key][2]
+
+
+def _relied_on(function: FunctionType) -> list[Guard] | None:
+    code = function.__code__
+    if code.co_freevars or code.co_flags & (_PLAIN_CODE | 0x20):
+        return None
+    try:
+        node, owner = find(function)
+        if owner is not None:
+            return None
+        tree = as_function(node, code.co_name)
+    except NoSourceError:
+        return None
+    annotate(tree)
+    none: frozenset[str] = frozenset()
+    return Blocks(Scope(function.__globals__, none, none, none, _helper), _no_block).relies_on(tree)
+
+
+def _no_block(*_: Any) -> str:
+    raise AssertionError("a helper is only looked at")
 
 
 def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], outputs: list[str], at: ast.AST) -> str:

@@ -18,8 +18,9 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.rewrite.callees import through_form
+from autobatch.lazy.blocks import Guard
 from autobatch.rewrite.block_expressions import BlockForm, Refused, Scope
+from autobatch.rewrite.callees import through_form
 from autobatch.rewrite.scopes import bound_names, captured, parameters, target_names
 
 __all__ = ["Blocks"]
@@ -50,18 +51,42 @@ class Blocks:
 
     def _scope(self, sure: frozenset[str]) -> Scope:
         old = self.scope
-        return Scope(old.globals, old.own | self.temporaries, old.sure | sure | self.temporaries, old.shifting)
+        return old.with_names(old.own | self.temporaries, old.sure | sure | self.temporaries, old.shifting)
 
     def function(self, tree: ast.FunctionDef) -> None:
         """Rewrite the body of a function."""
+        outer = self.scope
+        self._enter(tree)
+        tree.body = self.body(tree.body)
+        self.scope = outer
+
+    def _enter(self, tree: ast.FunctionDef) -> None:
         own = parameters(tree) | bound_names(tree.body)
         declared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
         outer, elsewhere = self.scope, _rebound(tree)
         self.assignable = own - declared - elsewhere
         around = outer.own - self.assignable
-        self.scope = Scope(outer.globals, (outer.own | own) - declared, around, around | captured(tree) | elsewhere)
-        tree.body = self.body(tree.body)
-        self.scope = outer
+        self.scope = outer.with_names((outer.own | own) - declared, around, around | captured(tree) | elsewhere)
+
+    def relies_on(self, tree: ast.FunctionDef) -> list[Guard] | None:
+        """What a function relies on that does nothing but compute with its parameters; None for any other function."""
+        args, names = tree.args, parameters(tree)
+        if args.vararg or args.kwarg or not tree.body or not isinstance(tree.body[-1], ast.Return):
+            return None
+        self._enter(tree)
+        first = tree.body[0]
+        documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        run = _Run(self, tree.body[1:] if documented else tree.body)
+        if not run.is_possible or run.is_partial or not run.outputs:
+            return None
+        guards = list(run.form.guards.values())
+        for name in run.form.names():
+            value = None if name is None or name in names else self.scope.binding(name)
+            if name not in names:
+                if type(value) not in (int, float, bool):
+                    return None
+                guards.append(Guard(self.scope.globals, name, (), value, value))
+        return guards
 
     def body(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
@@ -141,7 +166,7 @@ class Blocks:
         if isinstance(node, ast.Lambda):
             inner = Blocks(self.scope, self.make, self.numbers)
             names = parameters(node)
-            inner.scope = Scope(self.scope.globals, self.scope.own | names, self.scope.own | names, self.scope.own)
+            inner.scope = self.scope.with_names(self.scope.own | names, self.scope.own | names, self.scope.own)
             node.body = inner.expression(node.body, frozenset(names))
             return node
         if isinstance(node, _COMPREHENSIONS):
@@ -166,7 +191,7 @@ class Blocks:
         """The element only: what it runs over may hold no `:=`."""
         names = frozenset(name for each in node.generators for name in target_names(each.target))
         outer = self.scope
-        self.scope = Scope(outer.globals, outer.own | names, outer.sure | names, outer.shifting)
+        self.scope = outer.with_names(outer.own | names, outer.sure | names, outer.shifting)
         for field in ("elt", "key", "value"):
             if hasattr(node, field):
                 setattr(node, field, self.expression(getattr(node, field), sure))
@@ -187,6 +212,7 @@ class _Run:
         self.body: list[ast.stmt] = []
         self.returned: ast.expr | None = None
         self.results: list[str] = []
+        self.is_partial = False  # something is evaluated beside it
         self.copied: set[str] = set()  # names of what may be an array from outside
         try:
             for statement in statements:
@@ -268,7 +294,7 @@ class _Run:
                     continue
                 if form.count == 0:
                     raise Refused
-            over = True
+            over = self.is_partial = True
             out.append(part)
         self.returned = _placed(ast.Tuple(out, ast.Load()) if isinstance(node, ast.Tuple) else out[0], node)
         if over and any(isinstance(n, ast.NamedExpr | ast.Yield | ast.Await) for n in ast.walk(node)):
