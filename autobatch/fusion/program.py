@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from autobatch.core.foresee import Aval, Weak
+from autobatch.core.foresee import Aval, Weak, frozen
 from autobatch.core.op import Op
 
-__all__ = ["Program", "Step"]
+__all__ = ["Program", "Step", "interned"]
 
 
 class Step:
@@ -74,3 +74,18 @@ class Program:
         lines += [f"{len(self.inputs) + i} = {value!r}" for i, value in enumerate(self.constants)]
         lines += [repr(step) for step in self.steps]
         return "\n".join([*lines, f"return {', '.join(map(str, self.outputs))}"])
+
+
+_LIMIT = 1 << 12
+_interned: dict[Any, Program] = {}
+
+
+def interned(program: Program) -> Program:
+    """The program that stands for all that do the same, so that calls from several places go together."""
+    constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
+        program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
+    steps = tuple([(step.op, step.args, step.out, frozen(step.params)) for step in program.steps])
+    key = (program.inputs, constants, steps, program.outputs)
+    if len(_interned) >= _LIMIT:
+        _interned.clear()
+    return _interned.setdefault(key, program)

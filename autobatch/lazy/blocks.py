@@ -14,7 +14,9 @@ import numpy as np
 from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
 from autobatch.embedding.look_up import lookup_p
+from autobatch.fusion.program import interned
 from autobatch.fusion.tracing import trace
+from autobatch.lazy import block_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
 from autobatch.lazy.recorder import recorder
@@ -94,7 +96,19 @@ class Block:
         fixed: the values of Python numbers are needed when it is traced, too.
     """
 
-    __slots__ = ("_by_types", "_programs", "_recorders", "body", "cell", "fixed", "guards", "scope", "slots", "tag", "where")
+    __slots__ = (
+        "_by_types",
+        "_programs",
+        "_recorders",
+        "body",
+        "cell",
+        "fixed",
+        "guards",
+        "scope",
+        "slots",
+        "tag",
+        "where",
+    )
 
     id_kind = _ID
 
@@ -137,9 +151,9 @@ class Block:
             return None
         sig, refs, kinds = call
         if sig.shared:
-            return owner.run_shared_block(sig)
+            return block_calls.run_shared(owner, sig)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
-        return owner.append_block(sig, refs)
+        return block_calls.append(owner, sig, refs)
 
     def _quicken(self, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Let the next call of this kind go the quick way."""
@@ -193,10 +207,7 @@ class Block:
         return _Row(value, index)
 
     def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], arguments: Sequence[Any]) -> Any:
-        if type(root) is int:
-            value = arguments[root]
-        else:
-            value = self.scope[root]
+        value = arguments[root] if type(root) is int else self.scope[root]
         for how, name in steps:
             if how == "key":
                 if type(value) is not dict and not (type(name) is int and type(value) in _SEQUENCES):
@@ -262,8 +273,8 @@ class Block:
                     return self._call(owner, values)
                 return None
             shared = [x.table if type(x) is _Row else x for x in values if type(x) in (LazyArray, _Row)]
-            sig = owner.fast[known] = owner.block_signature(
-                program, _operands(key), [x for x in shared if x.aval.shared], self.where
+            sig = owner.fast[known] = block_calls.signature(
+                owner, program, _operands(key), [x for x in shared if x.aval.shared], self.where
             )
         return sig, refs, kinds
 
@@ -285,12 +296,17 @@ class Block:
                 elif kind == "row":
                     table = next(given)
                     # of an array it is a view: not to be written to
-                    inputs.append(view(lookup_p(table, next(given)), table, None, None, ()))
+                    inputs.append(view(lookup_p(table, next(given)), table, _no_view, None, ()))
                 else:
                     inputs.append(next(given))
             return self.body(*inputs)
 
-        return trace(body, [part.key for part in _operands(key)])
+        program = trace(body, [part.key for part in _operands(key)])
+        return None if program is None else interned(program)
+
+
+def _no_view(*_: Any) -> Any:
+    raise AssertionError("a block with a look-up among its outputs was not refused")
 
 
 def _operands(key: Sequence[Any]) -> list[Any]:

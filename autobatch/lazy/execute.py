@@ -60,7 +60,20 @@ class Signature:
         block: what there is more to say of a block.
     """
 
-    __slots__ = ("avals", "base", "block", "errors", "index", "nbytes", "op", "out", "params", "shared", "text", "where")
+    __slots__ = (
+        "avals",
+        "base",
+        "block",
+        "errors",
+        "index",
+        "nbytes",
+        "op",
+        "out",
+        "params",
+        "shared",
+        "text",
+        "where",
+    )
 
     def __init__(
         self,
@@ -194,7 +207,9 @@ def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
         marks = np.zeros(len(wave.rows), np.int64)
         marks[np.array(shared) * -1 - 1] = np.arange(1, len(shared) + 1)
         kinds, kind_of = refine(sigs, offsets, operands, marks)
-    order, starts = schedule(kinds, offsets, operands, len(table) if kind_of is None else len(kind_of), config.scheduler)
+    order, starts = schedule(
+        kinds, offsets, operands, len(table) if kind_of is None else len(kind_of), config.scheduler
+    )
     run = _Run(wave, refs, offsets, places)
     bounds = starts.tolist()
     errors = np.geterr()
@@ -288,7 +303,9 @@ class _Run:
         alike = not any(isinstance(x, Batched) for x in own)
         for position, out in enumerate(outs):
             if alike:  # the same for all examples: no batch axis
-                out = out.reshape((1, *call.outs[position].shape)) if hasattr(out, "_ab_rank") else np.asarray(out)[None]
+                out = (
+                    out.reshape((1, *call.outs[position].shape)) if hasattr(out, "_ab_rank") else np.asarray(out)[None]
+                )
             self.row_of[nodes + position] = 0 if alike else np.arange(len(nodes))
             self.buffer_of[nodes + position] = len(self.buffers)
             self.buffers.append(out)

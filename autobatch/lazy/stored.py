@@ -30,7 +30,11 @@ def is_stored(kind: type, name: str) -> bool:
 
 
 def _find(kind: type, name: str) -> bool:
-    if hasattr(kind, "_ab_rank") or kind.__getattribute__ is not object.__getattribute__ or hasattr(kind, "__getattr__"):
+    if (
+        hasattr(kind, "_ab_rank")
+        or kind.__getattribute__ is not object.__getattribute__
+        or hasattr(kind, "__getattr__")
+    ):
         return False
     for each in kind.__mro__:
         if name in vars(each):

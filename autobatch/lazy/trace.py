@@ -5,8 +5,6 @@ an external value (~i is entry i of the externals): a constant, an input, a shar
 """
 
 import copy
-import functools
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,11 +15,9 @@ from autobatch.core.config import config
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
-from autobatch.fusion.launch import launch
-from autobatch.fusion.program import Program
 from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import WEAK, Aval, aval_of, foresee, frozen, shared_aval, with_length, without_length
+from autobatch.lazy.aval import WEAK, aval_of, foresee, frozen, shared_aval, with_length, without_length
 from autobatch.lazy.constants import constant
 from autobatch.lazy.execute import BlockCall, Signature, Wave, launch_wave
 from autobatch.lazy.gather import row_p
@@ -35,21 +31,14 @@ __all__ = ["Trace"]
 _new = object.__new__
 
 
-@functools.lru_cache(maxsize=4096)
-def _block(where: tuple[str, int, int]) -> Op:
-    """What reports call a block."""
-    file, first, last = where
-    lines = str(first) if first == last else f"{first}-{last}"
-    return Op(f"block {os.path.basename(file)}:{lines}", launch, kind="block")
-
-
 class Trace:
     """What is being recorded, and how it gets launched.
 
     Attributes:
         level: its rank among interpreters.
         wave: what was recorded since the last launch.
-        table: the signatures, by their number.
+        table: the signatures, by their number; signatures: by what calls of them share.
+        memo: results of calls of shared operands.
         example: the index of the running example, -1 outside `ab.map`.
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
         failed: why the whole run must be repeated as a loop, if it must.
@@ -62,10 +51,8 @@ class Trace:
         "_budget",
         "_filters",
         "_handling",
-        "_memo",
         "_room",
         "_shared",
-        "_sigs",
         "consts",
         "errors",
         "example",
@@ -73,7 +60,9 @@ class Trace:
         "fast",
         "inputs",
         "level",
+        "memo",
         "park",
+        "signatures",
         "stats",
         "table",
         "views",
@@ -90,11 +79,11 @@ class Trace:
         self.inputs = Inputs()
         self._handling = handling()
         self._filters = warnings.filters
-        self._sigs: dict[tuple[Any, ...], Signature | None] = {}
+        self.signatures: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
         self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self._memo: dict[Any, LazyArray] = {}
+        self.memo: dict[Any, LazyArray] = {}
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
         self._start_wave()
@@ -174,13 +163,29 @@ class Trace:
         sig = self.table[self.wave.sigs[handle.ref]]
         return sig.base or sig
 
+    def in_force(self, sig: Signature) -> Signature:
+        """The signature under the handling of floating-point errors that is in force."""
+        return sig if handling() is self._handling else self._variant(sig)
+
+    def spend(self, nbytes: int) -> None:
+        """Count what a recorded call will take of the memory budget."""
+        self._room -= nbytes
+        if self._room < 0:
+            self._overflow()
+
+    def refuse_caught_warnings(self) -> None:
+        """Let the examples run as a loop if one catches the warnings of what it records."""
+        if self.park is not None and (why := catches_warnings(self._filters)) is not None:
+            self.failed = why
+            raise why
+
     def _variant(self, sig: Signature) -> Signature:
         """The signature under the handling of floating-point errors that is in force."""
         errors = np.geterr()
         key = (sig.index, *errors.values())
-        found = sig if errors == sig.errors else self._sigs.get(key)
+        found = sig if errors == sig.errors else self.signatures.get(key)
         if found is None:
-            found = self._sigs[key] = copy.copy(sig)
+            found = self.signatures[key] = copy.copy(sig)
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
@@ -223,8 +228,8 @@ class Trace:
                     key.append(frozen(params))
             except TypeError:  # an attribute that cannot be compared
                 return self.run_now(op, args, params)
-        interned = tuple(key)
-        sig = self._sigs[interned] if interned in self._sigs else self._new_signature(interned, op, args, params)
+        interned, known = tuple(key), self.signatures
+        sig = known[interned] if interned in known else self._new_signature(interned, op, args, params)
         if sig is None:
             return self.run_now(op, args, params)
         if sig.shared:
@@ -237,9 +242,7 @@ class Trace:
     ) -> Signature | None:
         avals = key[1 : len(args) + 1]
         out = None
-        if self.park is not None and (why := catches_warnings(self._filters)) is not None:
-            self.failed = why
-            raise why
+        self.refuse_caught_warnings()
         if not op.data_dependent:
             actual = [with_length(aval, arg) for aval, arg in zip(avals, args, strict=True)] if op.ragged else avals
             out = foresee(op, params, key[len(args) + 1 :], actual)
@@ -247,64 +250,10 @@ class Trace:
         if out is not None:
             sig = Signature(op, dict(params), avals, out, len(self.table), user_line(), self.errors)
             self.table.append(sig)
-        self._sigs[key] = sig
+        self.signatures[key] = sig
         if sig is not None and not sig.shared and not params and not op.ragged:
             self.fast[key] = sig
         return sig
-
-    def block_signature(
-        self, program: Program, avals: Sequence[Any], shared: Sequence[LazyArray], where: tuple[str, int, int]
-    ) -> Signature:
-        """The signature of a call of a block: the same for all blocks that do the same with the same shared values."""
-        if self.park is not None and (why := catches_warnings(self._filters)) is not None:
-            self.failed = why
-            raise why
-        given = iter(shared)
-        values = [next(given).source if aval.shared and type(aval) is Aval else None for aval in avals]
-        key = (program, *avals)
-        sig = self._sigs.get(key)
-        if sig is None:
-            own = [aval for aval, value in zip(avals, values, strict=True) if value is None]
-            sig = Signature(_block(where), {}, own, program.results[0], len(self.table), where[:2], self.errors)
-            sig.block = BlockCall(program, values, sig.index)
-            sig.shared = not own
-            sig.nbytes = sum(out.nbytes for out in program.results)
-            sig.text = ", ".join([*map(repr, avals), *(step.op.name for step in program.steps)])
-            self.table.append(sig)
-            self._sigs[key] = sig
-        return sig
-
-    def append_block(self, sig: Signature, refs: Sequence[int]) -> Any:
-        """Record a call of a block; its outputs: one, or a tuple."""
-        if handling() is not self._handling:
-            sig = self._variant(sig)
-        wave = self.wave
-        call = sig.block
-        assert call is not None
-        ref = len(wave.sigs)
-        wave.refs.extend(refs)
-        wave.sigs.extend(call.tail)
-        outs = tuple([LazyArray(self, aval, wave, ref + i) for i, aval in enumerate(call.outs)])
-        self._room -= sig.nbytes
-        if self._room < 0:
-            self._overflow()
-        return outs if len(outs) > 1 else outs[0]
-
-    def run_shared_block(self, sig: Signature) -> Any:
-        """A call of a block whose inputs are all shared: run once for all examples."""
-        key = (sig, np.geterr() == sig.errors)
-        found: Any = self._memo.get(key)
-        if found is None:
-            call = sig.block
-            assert call is not None
-            found = self._memo[key] = [self.shared(out) if out.ndim else out for out in launch(call.program, call.inputs(()))]
-        outs = []
-        for out in found:
-            if type(out) is LazyArray:
-                out = copy.copy(out)  # the example may write into its own
-                out.row = -2
-            outs.append(out)
-        return tuple(outs) if len(outs) > 1 else outs[0]
 
     def enter(self, handle: LazyArray) -> bool:
         """Give a value that is there a reference in this wave; False for a look-up that was put off."""
@@ -353,14 +302,14 @@ class Trace:
     def _run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
         """An op of shared operands only: run once for all examples."""
         weak = tuple(repr(arg) for arg in args if type(arg) in WEAK)
-        found = self._memo.get((key, weak))
+        found = self.memo.get((key, weak))
         if found is None:
             values = [arg.source if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
             found = sig.op(*values, **sig.params)
             if type(found) is np.ndarray or hasattr(found, "_ab_rank"):
                 found = self.shared(found)
                 found.row = -2
-            self._memo[key, weak] = found
+            self.memo[key, weak] = found
         return copy.copy(found) if type(found) is LazyArray else found  # the example may write into its own
 
     def run_now(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -434,8 +383,8 @@ class Trace:
         for handle in self._shared.values():
             handle.wave = None
         self._shared.clear()
-        self._memo.clear()
-        self._sigs.clear()
+        self.memo.clear()
+        self.signatures.clear()
         self.fast.clear()
         self.views.clear()
 

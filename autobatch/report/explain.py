@@ -5,8 +5,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.errors import FallbackWarning
 from autobatch.api.mapping import map_with_stats
+from autobatch.errors import FallbackWarning
 from autobatch.lazy.stats import Stats
 
 __all__ = ["Forced", "Launch", "Report", "explain"]

@@ -22,9 +22,9 @@ __all__ = ["BlockForm", "Refused", "Scope", "is_pure", "path_of"]
 
 _OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _METHODS = frozenset((
-    "all", "any", "argmax", "argmin", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten", "max",
-    "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take", "trace",
-    "transpose", "var",
+    "all", "any", "argmax", "argmin", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten",
+    "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take",
+    "trace", "transpose", "var",
 ))  # fmt: skip
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 _WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
@@ -153,9 +153,7 @@ class BlockForm:
 
     def names(self) -> list[str | None]:
         """For each input the name that it is; None for any other input."""
-        return [
-            None if each.temporary or each.path[1] or each.path[2] else each.path[0] for each in self._inputs
-        ]
+        return [None if each.temporary or each.path[1] or each.path[2] else each.path[0] for each in self._inputs]
 
     def attempt(self, node: ast.expr) -> ast.expr | None:
         """`build`, or nothing at all."""
@@ -196,7 +194,9 @@ class BlockForm:
                 parts = [self.build(part, static) for part in node.elts]
                 return type(node)(parts, ast.Load())
             case ast.Slice():
-                bounds = [None if part is None else self.build(part, True) for part in (node.lower, node.upper, node.step)]
+                bounds = [
+                    None if part is None else self.build(part, True) for part in (node.lower, node.upper, node.step)
+                ]
                 return ast.Slice(*bounds)
             case ast.Call():
                 return self._call(node, static)
@@ -299,9 +299,7 @@ class BlockForm:
         if isinstance(method, ast.Attribute) and method.attr in _METHODS:
             base = self.build(method.value, False, True)
             args = [self.build(arg, True) for arg in node.args]
-            return self._op(
-                ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static
-            )
+            return self._op(ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static)
         return self._opaque(node, static, False)
 
     def _is_made(self, node: ast.Call) -> bool:

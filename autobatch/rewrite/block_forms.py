@@ -6,10 +6,10 @@ What has no source, and what has nothing to gain, stays the function that it is.
 
 import ast
 import functools
-from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
+from autobatch.batches.forms import Batch
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lockstep.calls import is_library
@@ -45,6 +45,8 @@ class _Made:
 _made: dict[tuple[int, int], _Made] = {}
 _ours: dict[int, CodeType] = {}
 _forms: dict[Any, Any] = {}
+_checked: dict[int, Any] = {}  # containers without batches, by id
+_harmless: set[type] = set()
 _helpers: dict[tuple[int, int], tuple[CodeType, dict[str, Any], list[Guard] | None]] = {}
 
 
@@ -62,8 +64,10 @@ def block_form(function: Any) -> Any:
         inner = block_form(function.__func__)
         return function if inner is function.__func__ else MethodType(inner, function.__self__)
     if hasattr(kind, "_ab_batch"):
-        inner = block_form(function.__wrapped__)
-        return functools.partial(_call_decorated, function, inner) if type(inner) is FunctionType else function
+        found = _forms.get(function)
+        if found is None:
+            found = _forms[function] = _decorated(function)
+        return found
     call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
     if type(call) is FunctionType and not isinstance(function, type) and is_users(call):
         return MethodType(block_form(call), function)
@@ -73,6 +77,8 @@ def block_form(function: Any) -> Any:
 def forget_forms() -> None:
     """Let go of the functions that were called; their code stays rewritten."""
     _forms.clear()
+    _checked.clear()
+    _harmless.clear()
 
 
 def block_source(function: Any) -> str | None:
@@ -81,8 +87,36 @@ def block_source(function: Any) -> str | None:
     return None if made is None or made.tree is None else ast.unparse(made.tree)
 
 
-def _call_decorated(function: Any, inner: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs) if has_batch(args, kwargs) else inner(*args, **kwargs)
+def _decorated(function: Any) -> Any:
+    """A function with the decorator: its block form, but for batches, which run in lock-step."""
+    inner = block_form(function.__wrapped__)
+    if type(inner) is not FunctionType:
+        return function
+    harmless, checked = _harmless, _checked
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for arg in args:
+            if type(arg) not in harmless and id(arg) not in checked and _may_hold_batch(arg):
+                return function(*args, **kwargs)
+        if kwargs and any(map(_may_hold_batch, kwargs.values())):
+            return function(*args, **kwargs)
+        return inner(*args, **kwargs)
+
+    return call
+
+
+def _may_hold_batch(arg: Any) -> bool:
+    """Whether the decorator has to look for batches in an argument, at the cost of walking through all of it."""
+    if isinstance(arg, Batch):
+        return True
+    if type(arg) not in (dict, list, tuple):  # a tree of objects that holds batches was made for lock-step
+        _harmless.add(type(arg))
+        return False
+    parts = arg.values() if type(arg) is dict else arg
+    if any(isinstance(part, Batch | dict | list | tuple) and has_batch((part,), {}) for part in parts):
+        return True
+    _checked[id(arg)] = arg
+    return False
 
 
 def _form(function: FunctionType) -> FunctionType:

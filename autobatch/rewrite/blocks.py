@@ -27,6 +27,7 @@ __all__ = ["Blocks"]
 
 _LEAST = 2  # operations; fewer are as quick on their own, and group with their like anywhere
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute)
 _BODIES = ("body", "orelse", "finalbody")
 Made = Callable[[BlockForm, list[ast.stmt], list[str], ast.AST], str]
 
@@ -81,8 +82,10 @@ class Blocks:
             return None
         guards = list(run.form.guards.values())
         for name in run.form.names():
-            value = None if name is None or name in names else self.scope.binding(name)
+            if name is None:
+                return None
             if name not in names:
+                value = self.scope.binding(name)
                 if type(value) not in (int, float, bool):
                     return None
                 guards.append(Guard(self.scope.globals, name, (), value, value))
@@ -146,7 +149,7 @@ class Blocks:
 
     def _block(self, node: ast.expr, sure: frozenset[str]) -> ast.expr | None:
         form = BlockForm(self._scope(sure), self.fresh, lambda inner: self.expression(inner, sure))
-        if not isinstance(node, ast.BinOp | ast.UnaryOp | ast.Compare | ast.Call | ast.Subscript | ast.Attribute):
+        if not isinstance(node, _COMPUTED):
             return None
         try:
             body: list[ast.stmt] = [ast.Return(form.build(node))]
@@ -221,7 +224,7 @@ class _Run:
             self.is_possible = False
             return
         self.is_possible = True
-        live = getattr(statements[-1], "live_after", frozenset())
+        live: frozenset[str] = getattr(statements[-1], "live_after", frozenset())
         names = list(dict.fromkeys(name for each in statements for name in _targets(each)))
         if self.returned is not None:
             live |= {part.id for part in ast.walk(self.returned) if isinstance(part, ast.Name)}
@@ -266,8 +269,7 @@ class _Run:
     def _value(self, node: ast.expr) -> ast.expr:
         """What is assigned; a part that is only a name would be a second name of one array."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
-        if any(not isinstance(part, ast.BinOp | ast.UnaryOp | ast.Compare | ast.Call | ast.Subscript | ast.Attribute) for
-               part in parts):  # fmt: skip
+        if not all(isinstance(part, _COMPUTED) for part in parts):
             raise Refused
         return self.form.build(node)
 
@@ -304,7 +306,7 @@ class _Run:
         blocks, form, first = self.blocks, self.form, self.statements[0]
         last = self.statements[-1]
         where = ast.copy_location(ast.Pass(), first)
-        where.end_lineno = last.end_lineno  # type: ignore[attr-defined]
+        where.end_lineno = last.end_lineno
         name = blocks.make(form, self.body, self.outputs, where)
         result = blocks.fresh()
         record = ast.Assign([ast.Name(result, ast.Store())], _call(name, form))
@@ -313,7 +315,7 @@ class _Run:
         otherwise = [line for each in again for line in self._smaller(each)]
         blocks.temporaries = outer
         taken: Any = ast.Name(result, ast.Load())
-        names = [ast.Name(each, ast.Store()) for each in self.outputs]
+        names: list[ast.expr] = [ast.Name(each, ast.Store()) for each in self.outputs]
         then: list[ast.stmt] = [ast.Assign([names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())], taken)]
         if self.returned is not None:
             sure = frozenset(getattr(last, "bound_before", frozenset()))

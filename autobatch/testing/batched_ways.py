@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
+from autobatch.api.mapping import map as map_examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import batch_size_of, lanes_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import flatten, unflatten
-from autobatch.api.mapping import map as map_examples
 from autobatch.testing.ways import Packed, Unfit, Way
 
 __all__ = ["LockStep", "OnTheFly", "default_ways"]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.api.mapping import map_with_stats
 from autobatch.core.fallback import noted_fallbacks
 from autobatch.lazy import trace as traces
-from autobatch.api.mapping import map_with_stats
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 
 

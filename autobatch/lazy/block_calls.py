@@ -1,0 +1,87 @@
+"""Calls of blocks: their signatures, their nodes, and those that all examples share."""
+
+import copy
+import functools
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.foresee import Aval
+from autobatch.core.op import Op
+from autobatch.fusion.launch import launch
+from autobatch.fusion.program import Program
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.execute import BlockCall, Signature
+
+__all__ = ["append", "run_shared", "signature"]
+
+Where = tuple[str, int, int]
+
+
+def signature(
+    trace: Any, program: Program, avals: Sequence[Any], shared: Sequence[LazyArray], where: Where
+) -> Signature:
+    """The signature of a call: the same for all blocks that do the same with the same shared values.
+
+    Args:
+        avals: the kind of each input of the program; shared: the handles of those that are shared, in order.
+        where: (file, first line, last line).
+    """
+    trace.refuse_caught_warnings()
+    given = iter(shared)
+    values = [next(given).source if aval.shared and type(aval) is Aval else None for aval in avals]
+    key = (program, *avals)
+    found = trace.signatures.get(key)
+    if found is None:
+        own = [aval for aval, value in zip(avals, values, strict=True) if value is None]
+        found = Signature(_op(where), {}, own, program.results[0], len(trace.table), where[:2], trace.errors)
+        found.block = BlockCall(program, values, found.index)
+        found.shared = not own
+        found.nbytes = sum(out.nbytes for out in program.results)
+        found.text = f"{', '.join(map(repr, avals))}: {', '.join(step.op.name for step in program.steps)}"
+        trace.table.append(found)
+        trace.signatures[key] = found
+    return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _op(where: Where) -> Op:
+    """What reports call a block."""
+    file, first, last = where
+    lines = str(first) if first == last else f"{first}-{last}"
+    return Op(f"block {os.path.basename(file)}:{lines}", launch, kind="block")
+
+
+def append(trace: Any, sig: Signature, refs: Sequence[int]) -> Any:
+    """Record a call; its outputs: one, or a tuple."""
+    sig = trace.in_force(sig)
+    wave, call = trace.wave, sig.block
+    assert call is not None
+    ref = len(wave.sigs)
+    wave.refs.extend(refs)
+    wave.sigs.extend(call.tail)
+    outs = tuple([LazyArray(trace, aval, wave, ref + i) for i, aval in enumerate(call.outs)])
+    trace.spend(sig.nbytes)
+    return outs if len(outs) > 1 else outs[0]
+
+
+def run_shared(trace: Any, sig: Signature) -> Any:
+    """A call whose inputs are all shared: run once for all examples."""
+    key = (sig, *np.geterr().values())
+    found = trace.memo.get(key)
+    if found is None:
+        call = sig.block
+        assert call is not None
+        outs = launch(call.program, call.inputs(()))
+        found = trace.memo[key] = [trace.shared(out) if np.ndim(out) else out for out in outs]
+    results = [_own_name(out) if type(out) is LazyArray else out for out in found]
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+def _own_name(handle: LazyArray) -> LazyArray:
+    """Another handle of the same value: the example may write into its own."""
+    out = copy.copy(handle)
+    out.row = -2
+    return out
