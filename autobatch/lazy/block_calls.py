@@ -1,12 +1,9 @@
-"""Calls of blocks: their signatures, their nodes, and those that all examples share."""
+"""Calls of blocks: their signatures and their nodes."""
 
-import copy
 import functools
 import os
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from autobatch.core.foresee import Aval
 from autobatch.core.op import Op
@@ -15,7 +12,7 @@ from autobatch.fusion.program import Program
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.execute import BlockCall, Signature
 
-__all__ = ["append", "run_shared", "signature"]
+__all__ = ["append", "signature"]
 
 Where = tuple[str, int, int]
 
@@ -65,23 +62,3 @@ def append(trace: Any, sig: Signature, refs: Sequence[int]) -> Any:
     outs = tuple([LazyArray(trace, aval, wave, ref + i) for i, aval in enumerate(call.outs)])
     trace.spend(sig.nbytes)
     return outs if len(outs) > 1 else outs[0]
-
-
-def run_shared(trace: Any, sig: Signature) -> Any:
-    """A call whose inputs are all shared: run once for all examples."""
-    key = (sig, *np.geterr().values())
-    found = trace.memo.get(key)
-    if found is None:
-        call = sig.block
-        assert call is not None
-        outs = launch(call.program, call.inputs(()))
-        found = trace.memo[key] = [trace.shared(out) if np.ndim(out) else out for out in outs]
-    results = [_own_name(out) if type(out) is LazyArray else out for out in found]
-    return tuple(results) if len(results) > 1 else results[0]
-
-
-def _own_name(handle: LazyArray) -> LazyArray:
-    """Another handle of the same value: the example may write into its own."""
-    out = copy.copy(handle)
-    out.row = -2
-    return out

@@ -16,7 +16,7 @@ from autobatch.core.op import rank_of
 from autobatch.embedding.look_up import lookup_p
 from autobatch.fusion.program import interned
 from autobatch.fusion.tracing import trace
-from autobatch.lazy import block_calls
+from autobatch.lazy import block_calls, shared_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
 from autobatch.lazy.recorder import recorder
@@ -92,7 +92,7 @@ class Block:
         slots, guards: its inputs, and the global names that it relies on.
         body: the run as a function of its inputs, which returns its outputs.
         scope: the globals of the user's function.
-        cell: where the rewritten function finds the recorder; tag: what the signatures of its calls are found by.
+        cell: where the rewritten function finds the recorder.
         fixed: the values of Python numbers are needed when it is traced, too.
     """
 
@@ -100,13 +100,13 @@ class Block:
         "_by_types",
         "_programs",
         "_recorders",
+        "_tags",
         "body",
         "cell",
         "fixed",
         "guards",
         "scope",
         "slots",
-        "tag",
         "where",
     )
 
@@ -126,7 +126,7 @@ class Block:
         self.body = body
         self.scope = scope
         self.fixed = False
-        self.tag = object()
+        self._tags: dict[tuple[str, ...], object] = {}
         self._programs: dict[Any, Any] = {}
         self._recorders: dict[Any, Any] = {}
         self._by_types: dict[Any, Any] = {}
@@ -151,13 +151,13 @@ class Block:
             return None
         sig, refs, kinds = call
         if sig.shared:
-            return block_calls.run_shared(owner, sig)
+            return shared_calls.run_block(owner, sig)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
         return block_calls.append(owner, sig, refs)
 
     def _quicken(self, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Let the next call of this kind go the quick way."""
-        kind = (self.tag, *kinds, *map(type, values), *map(type, arguments))
+        kind = (self.tag_of(kinds), *map(type, values), *map(type, arguments))
         if kind not in self._recorders:
             if len(self._recorders) >= _RECORDERS:
                 return
@@ -170,6 +170,10 @@ class Block:
             self.cell.cell_contents = made
         else:
             self.cell.cell_contents = self._choose
+
+    def tag_of(self, kinds: Sequence[str]) -> object:
+        """What the signatures of calls with these kinds of inputs are found by: they differ in which are operands."""
+        return self._tags.setdefault(tuple(kinds), object())
 
     def _choose(self, *arguments: Any) -> Any:
         """Record one call by the recorder for arguments of these types."""
@@ -263,13 +267,14 @@ class Block:
                     refs.append(ref)
             else:
                 return None
-        known = (self.tag, *key)
+        known = (self.tag_of(kinds), *key)
         sig = owner.fast.get(known)
         if sig is None:
             program = self._program(key, kinds, values)
             if program is None:
                 if not self.fixed and "number" in kinds:
-                    self.fixed, self.tag = True, object()
+                    self.fixed = True
+                    self._tags.clear()
                     return self._call(owner, values)
                 return None
             shared = [x.table if type(x) is _Row else x for x in values if type(x) in (LazyArray, _Row)]

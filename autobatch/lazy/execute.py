@@ -197,7 +197,7 @@ def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
         places = np.flatnonzero(sigs >= 0)
         node = np.cumsum(sigs >= 0) - 1
         sigs = sigs[places]
-        operands = np.where(refs >= 0, node[refs], refs)
+        operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
     arity = np.array([len(sig.avals) for sig in table], np.int64)
     offsets = np.zeros(len(sigs) + 1, np.int64)
     np.cumsum(arity[sigs], out=offsets[1:])

@@ -58,7 +58,6 @@ class _Source:
             "_constant": constant,
             "_handling": handling,
             "_new": object.__new__,
-            "_tag": block.tag,
             "_type": type,
             "_len": len,
             "_freeze": freeze,
@@ -139,7 +138,7 @@ class _Source:
 
     def append(self, values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Look the signature up and record the node."""
-        key = ["_tag"]
+        key = [self.refer(self.block.tag_of(kinds))]
         refs: list[str] = []
         arrays: list[str] = []
         sources: list[str] = []

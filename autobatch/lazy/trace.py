@@ -15,7 +15,7 @@ from autobatch.core.config import config
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
-from autobatch.lazy import lookups
+from autobatch.lazy import lookups, shared_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, aval_of, foresee, frozen, shared_aval, with_length, without_length
 from autobatch.lazy.constants import constant
@@ -233,7 +233,7 @@ class Trace:
         if sig is None:
             return self.run_now(op, args, params)
         if sig.shared:
-            return self._run_shared(sig, interned, args)
+            return shared_calls.run_op(self, sig, interned, args)
         wave.refs.extend(refs[:-1])
         return self.append(wave, sig, refs[-1])
 
@@ -298,19 +298,6 @@ class Trace:
         handle = LazyArray(self, aval_of(tuple(value.shape), np.dtype(value.dtype)), None, 0)
         handle.source, handle.row = value, -1
         return handle
-
-    def _run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
-        """An op of shared operands only: run once for all examples."""
-        weak = tuple(repr(arg) for arg in args if type(arg) in WEAK)
-        found = self.memo.get((key, weak))
-        if found is None:
-            values = [arg.source if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
-            found = sig.op(*values, **sig.params)
-            if type(found) is np.ndarray or hasattr(found, "_ab_rank"):
-                found = self.shared(found)
-                found.row = -2
-            self.memo[key, weak] = found
-        return copy.copy(found) if type(found) is LazyArray else found  # the example may write into its own
 
     def run_now(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on real values, waiting for them."""

@@ -328,7 +328,8 @@ class _Run:
             run = _Run(self.blocks, [statement])
             if run.is_possible and run.is_worthwhile:
                 return run.emitted()
-        return self.blocks.statement(statement) if self.length > 1 else [statement]
+        several = isinstance(getattr(statement, "value", None), ast.Tuple)
+        return self.blocks.statement(statement) if self.length > 1 or several else [statement]
 
 
 def substituted(node: Any, names: dict[int, str]) -> Any:
