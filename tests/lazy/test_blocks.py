@@ -355,12 +355,13 @@ def test_explain_names_the_lines():
 
 
 def test_a_map_with_blocks_leaves_no_garbage():
-    arguments = (vectors(5, 4),)
-    ab.map(mlp, *arguments, w=W)
-    gc.collect()
-    gc.disable()
-    try:
-        ab.map(mlp, *arguments, w=W)
-        assert gc.collect() == 0
-    finally:
-        gc.enable()
+    xs = vectors(5, 4)
+    with ab.options(kernels=False):  # loading one that has become ready leaves some
+        ab.map(mlp, xs, w=W)
+        gc.collect()
+        gc.disable()
+        try:
+            ab.map(mlp, xs, w=W)
+            assert gc.collect() == 0
+        finally:
+            gc.enable()
