@@ -11,7 +11,9 @@ from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 
-__all__ = ["gather_buffers"]
+__all__ = ["CONSECUTIVE", "MISSING", "ONE_BUFFER", "SAME", "SEVERAL", "gather_buffers", "locate"]
+
+MISSING, SAME, CONSECUTIVE, ONE_BUFFER, SEVERAL = range(5)
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # intrinsics exist only in compiled code
 
@@ -46,3 +48,37 @@ def gather_buffers(addresses, strides, which, rows, width, out):
     for i in range(which.shape[0]):
         k = which[i]
         _copy(out + i * width, addresses[k] + rows[i] * strides[k], width)
+
+
+@jit
+def locate(refs, first, position, count, buffer_of, row_of, which, rows):
+    """Find where one operand of each call of a group is.
+
+    Args:
+        refs: (R,) int64, the references of all calls; that of call i is `refs[first[i] + position]`: a place if it is
+            >= 0, else place `count - 1 - ref`.
+        buffer_of, row_of: (P,) int64, the buffer that each place is in (-1: none), and its row there.
+        which, rows: (n,) int64, receive the buffer and the row of each call's operand.
+
+    Returns:
+        MISSING: some are in no buffer, and nothing else is known; SAME: all are one place; CONSECUTIVE: rows of one
+        buffer, one after the other; ONE_BUFFER: rows of one buffer; SEVERAL: of several buffers.
+    """
+    start = refs[first[0] + position]
+    same, single, consecutive, missing = True, True, True, False
+    for i in range(first.shape[0]):
+        ref = refs[first[i] + position]
+        same &= ref == start
+        at = ref if ref >= 0 else count - 1 - ref
+        which[i] = buffer_of[at]
+        rows[i] = row_of[at]
+        missing |= which[i] < 0
+        single &= which[i] == which[0]
+        consecutive &= rows[i] == rows[0] + i
+    if same:
+        return SAME
+    if missing:
+        return MISSING
+    if single:
+        return CONSECUTIVE if consecutive else ONE_BUFFER
+    return SEVERAL

@@ -30,7 +30,7 @@ def signature(
     given = iter(shared)
     values = [next(given).source if aval.shared and type(aval) is Aval else None for aval in avals]
     key = (program, *avals)
-    found = trace.signatures.get(key)
+    found = trace.interned.get(key)
     if found is None:
         own = [aval for aval, value in zip(avals, values, strict=True) if value is None]
         found = Signature(_op(where), {}, own, program.results[0], len(trace.table), where[:2], trace.errors)
@@ -39,7 +39,7 @@ def signature(
         found.nbytes = sum(out.nbytes for out in program.results)
         found.text = f"{', '.join(map(repr, avals))}: {', '.join(step.op.name for step in program.steps)}"
         trace.table.append(found)
-        trace.signatures[key] = found
+        trace.interned[key] = found
     return found
 
 

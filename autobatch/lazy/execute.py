@@ -13,8 +13,9 @@ from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.fusion.launch import launch
 from autobatch.fusion.program import Program
+from autobatch.kernels.memory import CONSECUTIVE, MISSING, SAME, locate
 from autobatch.lazy.aval import Aval, Weak
-from autobatch.lazy.gather import gather_rows, row_p
+from autobatch.lazy.gather import Buffers, gather_rows, row_p
 from autobatch.lazy.schedule import refine, schedule
 from autobatch.lazy.stats import Stats
 from autobatch.ops.indexing_spec import shown
@@ -236,7 +237,7 @@ def _integers(values: list[int]) -> np.ndarray:
 class _Run:
     """The state of one launch: which row of which buffer each reference is."""
 
-    __slots__ = ("buffer_of", "buffers", "count", "offsets", "places", "refs", "row_of", "wave")
+    __slots__ = ("buffer_of", "buffers", "count", "offsets", "places", "refs", "row_of", "rows", "wave")
 
     def __init__(self, wave: Wave, refs: np.ndarray, offsets: np.ndarray, places: np.ndarray | None) -> None:
         self.wave = wave
@@ -245,6 +246,7 @@ class _Run:
         self.places = places
         self.count = count = len(wave.sigs)
         self.buffers = wave.buffers
+        self.rows = Buffers(wave.buffers)
         self.buffer_of = np.full(count + len(wave.rows), -1, np.int64)
         self.row_of = np.zeros(count + len(wave.rows), np.int64)
         numbers: dict[int, int] = {}
@@ -269,8 +271,7 @@ class _Run:
             self._block(sig.block, sig.avals, first, nodes, stats)
             return
         operands = [
-            self._operand(token, self.refs[first + position], position in op.ragged)
-            for position, token in enumerate(sig.avals)
+            self._operand(token, first, position, position in op.ragged) for position, token in enumerate(sig.avals)
         ]
         out = None
         if not any(isinstance(x, Batched | Packed) for x in operands):
@@ -298,7 +299,7 @@ class _Run:
 
     def _block(self, call: BlockCall, avals: Sequence[Any], first: np.ndarray, nodes: np.ndarray, stats: Stats) -> None:
         """Launch a group of calls of one block."""
-        own = [self._operand(token, self.refs[first + position], False) for position, token in enumerate(avals)]
+        own = [self._operand(token, first, position, batched=True) for position, token in enumerate(avals)]
         outs = launch(call.program, call.inputs(own), stats.fallbacks)
         alike = not any(isinstance(x, Batched) for x in own)
         for position, out in enumerate(outs):
@@ -310,30 +311,44 @@ class _Run:
             self.buffer_of[nodes + position] = len(self.buffers)
             self.buffers.append(out)
 
-    def _operand(self, token: Any, refs: np.ndarray, ragged: bool) -> Any:
-        """One operand of a group: a shared value, or `Batched` rows, or `Packed` values of any length."""
-        _wave, sources = self.wave, self.wave.sources
+    def _operand(
+        self, token: Any, first: np.ndarray, position: int, ragged: bool = False, batched: bool = False
+    ) -> Any:
+        """One operand of a group: a shared value, or `Batched` rows, or `Packed` values of any length.
+
+        Args:
+            batched: rows also where there is one call only, so that it runs as a group of any size does.
+        """
+        sources = self.wave.sources
+        if type(token) is not Weak and token.shared:
+            return sources[-self.refs[first[0] + position] - 1]
+        refs = self.refs[first + position]
         if type(token) is Weak:
             return _weak([sources[-ref - 1] for ref in refs.tolist()], token.kind)
-        if token.shared:
-            return sources[-refs[0] - 1]
         if not token.ndim and (refs < 0).all():
             values = [sources[-ref - 1] for ref in refs.tolist()]
             if _NUMBERS.issuperset(map(type, values)):  # ids, say: not worth a pool
                 return Batched(np.array(values, token.dtype), ())
-        at = np.where(refs >= 0, refs, self.count - 1 - refs)
         if ragged:
-            values = [self._value(i) for i in at.tolist()]
+            values = [self._value(self._place(ref)) for ref in refs.tolist()]
             return Packed(_concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
-        if (refs == refs[0]).all() and (refs[0] < 0 or len(refs) > 1 or not hasattr(self._buffer(at[0]), "_ab_rank")):
-            return self._value(at[0])
-        missing = np.flatnonzero(self.buffer_of[at] < 0)
-        if len(missing):
-            self._pool(np.unique(at[missing]), token)
-        return Batched(gather_rows(self.buffers, self.buffer_of[at], self.row_of[at]), token.shape)
+        n = len(first)
+        which, rows = np.empty(n, np.int64), np.empty(n, np.int64)
+        found = self.refs, first, position, self.count, self.buffer_of, self.row_of, which, rows
+        how = locate(*found)
+        if how == SAME:
+            at = self._place(int(self.refs[first[0] + position]))
+            if at >= self.count or n > 1 or not (batched or hasattr(self.buffers[self.buffer_of[at]], "_ab_rank")):
+                return self._value(at)
+            how = CONSECUTIVE
+        if how == MISSING:
+            at = np.where(refs >= 0, refs, self.count - 1 - refs)
+            self._pool(np.unique(at[self.buffer_of[at] < 0]), token)
+            how = locate(*found)
+        return Batched(gather_rows(self.rows, which, rows, how), token.shape)
 
-    def _buffer(self, at: int) -> Any:
-        return self.buffers[self.buffer_of[at]]
+    def _place(self, ref: int) -> int:
+        return ref if ref >= 0 else self.count - 1 - ref
 
     def _value(self, at: int) -> Any:
         """The value at one place, of the kind that the op's own implementation takes."""

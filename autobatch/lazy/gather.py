@@ -7,29 +7,74 @@ import numpy as np
 
 from autobatch.core.cotangent import Scatter
 from autobatch.core.op import Op
-from autobatch.kernels.memory import gather_buffers
+from autobatch.kernels.memory import CONSECUTIVE, ONE_BUFFER, gather_buffers
 
-__all__ = ["gather_p", "gather_rows", "row_p"]
+__all__ = ["Buffers", "gather_p", "gather_rows", "row_p"]
 
 
-def gather_rows(buffers: Sequence[Any], which: np.ndarray, rows: np.ndarray) -> Any:
+class Buffers:
+    """The buffers of one wave: arrays of rows, plain or of an interpreter below.
+
+    Attributes:
+        arrays: them, by their number.
+    """
+
+    __slots__ = ("_addresses", "_strides", "arrays")
+
+    def __init__(self, arrays: list[Any]) -> None:
+        self.arrays = arrays
+        self._addresses = np.full(64, -1, np.int64)
+        self._strides = np.zeros(64, np.int64)
+
+    def are_plain(self, numbers: Sequence[int]) -> bool:
+        """Whether these buffers are plain arrays; their addresses are known then."""
+        size = len(self._addresses)
+        if len(self.arrays) > size:
+            more = max(size, len(self.arrays) - size)
+            self._addresses = np.concatenate([self._addresses, np.full(more, -1, np.int64)])
+            self._strides = np.concatenate([self._strides, np.zeros(more, np.int64)])
+        for number in numbers:
+            if self._addresses[number] < 0:
+                array = self.arrays[number]
+                if type(array) is not np.ndarray:
+                    return False
+                if not array[:1].flags.c_contiguous:
+                    array = self.arrays[number] = np.ascontiguousarray(array)
+                self._addresses[number] = array.__array_interface__["data"][0]
+                self._strides[number] = array.strides[0]
+        return True
+
+    def copied(self, like: int, which: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Row `rows[i]` of buffer `which[i]`, for each i, of plain buffers that are all like number `like`."""
+        array = self.arrays[like]
+        out = np.empty((rows.shape[0], *array.shape[1:]), array.dtype)
+        if out.nbytes:
+            start = out.__array_interface__["data"][0]
+            gather_buffers(self._addresses, self._strides, which, rows, out.strides[0], start)
+        return out
+
+
+def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int) -> Any:
     """Row `rows[i]` of buffer `which[i]`, for each i, as one array.
 
     Args:
-        buffers: arrays (n_k, *shape) of one shape and dtype, plain or of an interpreter below.
-        which: (n,) int64; rows: (n,) int64.
+        buffers: arrays (n_k, *shape), those that are named of one shape and dtype.
+        which: (n,) int64; rows: (n,) int64; how: what `kernels.memory.locate` found, CONSECUTIVE or later.
     """
-    first = which[0]
-    if (which == first).all():
-        buffer = buffers[first]
-        n, start = rows.shape[0], int(rows[0])
-        if int(rows[-1]) - start == n - 1 and (n <= 2 or (rows[1:] - rows[:-1] == 1).all()):
-            if n == buffer.shape[0]:
-                return buffer
-            return gather_p(buffer, which=None, rows=slice(start, start + n))
-        return gather_p(buffer, which=None, rows=rows)
-    used = np.unique(which)
-    return gather_p(*[buffers[k] for k in used.tolist()], which=_Which(np.searchsorted(used, which)), rows=rows)
+    first = int(which[0])
+    if how == CONSECUTIVE:
+        buffer, start, n = buffers.arrays[first], int(rows[0]), rows.shape[0]
+        return buffer if n == buffer.shape[0] else gather_p(buffer, which=None, rows=slice(start, start + n))
+    if how == ONE_BUFFER:
+        if type(buffers.arrays[first]) is np.ndarray and buffers.are_plain((first,)):
+            return buffers.copied(first, which, rows)
+        return gather_p(buffers.arrays[first], which=None, rows=rows)
+    used = np.flatnonzero(np.bincount(which))
+    if buffers.are_plain(used.tolist()):
+        return buffers.copied(first, which, rows)
+    number = np.zeros(int(used[-1]) + 1, np.int64)
+    number[used] = np.arange(len(used))
+    return gather_p(*[buffers.arrays[k] for k in used.tolist()], which=_Which(number[which]), rows=rows)
 
 
 class _Which:

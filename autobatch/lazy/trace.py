@@ -37,7 +37,7 @@ class Trace:
     Attributes:
         level: its rank among interpreters.
         wave: what was recorded since the last launch.
-        table: the signatures, by their number; signatures: by what calls of them share.
+        table: the signatures, by their number; interned: by what calls of them share.
         memo: results of calls of shared operands.
         example: the index of the running example, -1 outside `ab.map`.
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
@@ -59,10 +59,10 @@ class Trace:
         "failed",
         "fast",
         "inputs",
+        "interned",
         "level",
         "memo",
         "park",
-        "signatures",
         "stats",
         "table",
         "views",
@@ -79,7 +79,7 @@ class Trace:
         self.inputs = Inputs()
         self._handling = handling()
         self._filters = warnings.filters
-        self.signatures: dict[tuple[Any, ...], Signature | None] = {}
+        self.interned: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
         self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -183,9 +183,9 @@ class Trace:
         """The signature under the handling of floating-point errors that is in force."""
         errors = np.geterr()
         key = (sig.index, *errors.values())
-        found = sig if errors == sig.errors else self.signatures.get(key)
+        found = sig if errors == sig.errors else self.interned.get(key)
         if found is None:
-            found = self.signatures[key] = copy.copy(sig)
+            found = self.interned[key] = copy.copy(sig)
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
@@ -228,7 +228,7 @@ class Trace:
                     key.append(frozen(params))
             except TypeError:  # an attribute that cannot be compared
                 return self.run_now(op, args, params)
-        interned, known = tuple(key), self.signatures
+        interned, known = tuple(key), self.interned
         sig = known[interned] if interned in known else self._new_signature(interned, op, args, params)
         if sig is None:
             return self.run_now(op, args, params)
@@ -250,7 +250,7 @@ class Trace:
         if out is not None:
             sig = Signature(op, dict(params), avals, out, len(self.table), user_line(), self.errors)
             self.table.append(sig)
-        self.signatures[key] = sig
+        self.interned[key] = sig
         if sig is not None and not sig.shared and not params and not op.ragged:
             self.fast[key] = sig
         return sig
@@ -371,7 +371,7 @@ class Trace:
             handle.wave = None
         self._shared.clear()
         self.memo.clear()
-        self.signatures.clear()
+        self.interned.clear()
         self.fast.clear()
         self.views.clear()
 

@@ -11,6 +11,7 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
+from autobatch.kernels.memory import ONE_BUFFER
 from autobatch.lazy import execute, mapping
 from autobatch.ops import kinds, reductions
 from autobatch.ops.table import UFUNCS
@@ -105,7 +106,11 @@ def wrong_offsets(patch):
 
 def wrong_rows(patch):
     right = execute.gather_rows
-    patch.setattr(execute, "gather_rows", lambda buffers, which, rows: right(buffers, which, np.roll(rows, 1)))
+
+    def rolled(buffers, which, rows, how):
+        return right(buffers, which, np.roll(rows, 1), max(how, ONE_BUFFER))
+
+    patch.setattr(execute, "gather_rows", rolled)
 
 
 def wrong_example(patch):
