@@ -22,7 +22,7 @@ class Config:
         blocks: on the fly, straight-line runs of array expressions are recorded as one node; False: each op on its own.
         kernels: blocks may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
-        scheduler: how recorded ops are grouped: "depth", "agenda" or "auto".
+        scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`).
         strict: a fallback to the loop is an error instead of a warning.
         threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
@@ -41,7 +41,7 @@ class Config:
 
 _current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())  # noqa: B039
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
-_SCHEDULERS = ("depth", "agenda", "auto")
+_SCHEDULERS = ("depth", "agenda", "frontier", "auto")
 
 
 class _ConfigView:

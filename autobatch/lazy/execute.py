@@ -208,11 +208,10 @@ def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
         marks = np.zeros(len(wave.rows), np.int64)
         marks[np.array(shared) * -1 - 1] = np.arange(1, len(shared) + 1)
         kinds, kind_of = refine(sigs, offsets, operands, marks)
-    order, starts = schedule(
-        kinds, offsets, operands, len(table) if kind_of is None else len(kind_of), config.scheduler
-    )
+    plan = schedule(kinds, offsets, operands, len(table) if kind_of is None else len(kind_of), config.scheduler)
     run = _Run(wave, refs, offsets, places)
-    bounds = starts.tolist()
+    order, bounds = plan.order, plan.starts.tolist()
+    stats.bound += plan.bound
     errors = np.geterr()
     clock = time.perf_counter
     before = clock()

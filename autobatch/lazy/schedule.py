@@ -6,6 +6,7 @@ and come before their users, what is outside the graph is < 0. Every policy take
 
 By depth: calls of one signature at one depth. By agenda (Neubig et al. 2017, "On-the-fly operation batching in dynamic
 computation graphs"): of the signatures that have calls ready, launch the one whose calls have the least average depth.
+By frontier: see `lazy.frontier`.
 """
 
 from typing import Any
@@ -13,37 +14,60 @@ from typing import Any
 import numpy as np
 
 from autobatch.kernels.jit import jit
+from autobatch.lazy.frontier import LIMIT, by_frontier, levels_of
 
-__all__ = ["refine", "schedule"]
+__all__ = ["Schedule", "refine", "schedule"]
 
 _SMALL = 64  # nodes
 
 
-def schedule(
-    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str
-) -> tuple[np.ndarray, np.ndarray]:
-    """The nodes in launch order, (N,) int64, and the start of each launch in it, (launches + 1,) int64.
+class Schedule:
+    """What is launched in which order.
+
+    Attributes:
+        order: (N,) int64, the nodes; starts: (launches + 1,) int64, where each launch begins in it.
+        bound: the least number of launches that any schedule takes; 0 where it was not computed.
+    """
+
+    __slots__ = ("bound", "order", "starts")
+
+    def __init__(self, order: np.ndarray, starts: np.ndarray, bound: int = 0) -> None:
+        self.order = order
+        self.starts = starts
+        self.bound = bound
+
+
+def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
+    """The launches of a graph.
 
     Args:
-        policy: "depth", "agenda", or "auto": the one of the two that needs fewer launches.
+        policy: "depth", "agenda", "frontier", or "auto": of these the one that needs the fewest launches.
 
     >>> sigs = np.array([0, 1, 0])  # two chains: node 1 reads node 0
-    >>> order, starts = schedule(sigs, np.array([0, 1, 2, 3]), np.array([-1, 0, -1]), 2, "depth")
-    >>> order.tolist(), starts.tolist()
+    >>> found = schedule(sigs, np.array([0, 1, 2, 3]), np.array([-1, 0, -1]), 2, "depth")
+    >>> found.order.tolist(), found.starts.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    kernels: tuple[Any, ...] = (node_depths, by_depth, by_agenda)
+    kernels: tuple[Any, ...] = (node_depths, by_depth, by_agenda, levels_of, by_frontier)
     if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # not worth compiling for
-        kernels = tuple(kernel.py_func for kernel in kernels)
-    find_depths, depth_order, agenda_order = kernels
+        kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
+    find_depths, depth_order, agenda_order, find_levels, frontier_order = kernels
     depth = find_depths(offsets, refs)
-    if policy == "depth":
-        return depth_order(sigs, depth, num_sigs)
-    agenda = agenda_order(sigs, offsets, refs, depth, num_sigs)
-    if policy == "agenda":
-        return agenda
-    depths = depth_order(sigs, depth, num_sigs)
-    return agenda if len(agenda[1]) < len(depths[1]) else depths
+    found = []
+    if policy in ("depth", "auto"):
+        found.append(depth_order(sigs, depth, num_sigs))
+    if policy in ("agenda", "auto"):
+        found.append(agenda_order(sigs, offsets, refs, depth, num_sigs))
+    bound = 0
+    used = np.flatnonzero(np.bincount(sigs, minlength=num_sigs))
+    if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= LIMIT):
+        number = np.zeros(num_sigs, np.int64)
+        number[used] = np.arange(len(used))
+        levels, bound = find_levels(number[sigs], offsets, refs, len(used))
+        if not any(len(starts) - 1 <= bound for _, starts in found):
+            found.append(frontier_order(number[sigs], offsets, refs, depth, levels, len(used)))
+    order, starts = min(found, key=lambda each: len(each[1]))
+    return Schedule(order, starts, int(bound))
 
 
 @jit

@@ -10,7 +10,7 @@ class Stats:
     """Counts of one trace.
 
     Attributes:
-        launches: batched calls made.
+        launches: batched calls made; bound: the fewest that any schedule takes, 0 for one that was not compared.
         calls: ops recorded (one call of the plain loop each).
         rounds: times that everything recorded was launched together.
         by_signature: {(op, signature): [calls, launches, seconds]}.
@@ -19,10 +19,11 @@ class Stats:
         group_sizes: how many calls each launch covered, in order.
     """
 
-    __slots__ = ("by_signature", "calls", "fallbacks", "forced", "group_sizes", "launches", "rounds")
+    __slots__ = ("bound", "by_signature", "calls", "fallbacks", "forced", "group_sizes", "launches", "rounds")
 
     def __init__(self) -> None:
         self.launches = 0
+        self.bound = 0
         self.calls = 0
         self.rounds = 0
         self.by_signature: dict[tuple[str, str], list[Any]] = {}

@@ -1,5 +1,6 @@
 """Attributes that can be read without running any of the user's code."""
 
+import collections
 import types
 
 __all__ = ["is_stored", "stored_in"]
@@ -29,15 +30,16 @@ def is_stored(kind: type, name: str) -> bool:
     return known[kind]
 
 
+# How these find attributes runs no Python code; tuples are here for the named ones.
+_PLAIN = [kind.__getattribute__ for kind in (object, tuple, types.SimpleNamespace)]
+_FIELDS = (types.MemberDescriptorType, type(collections.namedtuple("Pair", "left right").left))  # type: ignore[misc]
+
+
 def _find(kind: type, name: str) -> bool:
-    if (
-        hasattr(kind, "_ab_rank")
-        or kind.__getattribute__ is not object.__getattribute__
-        or hasattr(kind, "__getattr__")
-    ):
+    if hasattr(kind, "_ab_rank") or kind.__getattribute__ not in _PLAIN or hasattr(kind, "__getattr__"):
         return False
     for each in kind.__mro__:
         if name in vars(each):
             found = vars(each)[name]
-            return isinstance(found, types.MemberDescriptorType) or not hasattr(type(found), "__get__")
+            return isinstance(found, _FIELDS) or not hasattr(type(found), "__get__")
     return True

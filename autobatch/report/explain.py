@@ -48,6 +48,7 @@ class Report:
 
     Attributes:
         examples: how many; rounds: how often everything recorded was launched.
+        bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: one `Launch` per signature, the most expensive first.
         forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
     """
@@ -57,6 +58,7 @@ class Report:
     rows: tuple[Launch, ...]
     forced: tuple[Forced, ...]
     fallbacks: dict[str, int]
+    bound: int = 0
 
     @property
     def launches(self) -> int:
@@ -71,11 +73,12 @@ class Report:
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         rows.sort(key=lambda row: -row.seconds)
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
-        return cls(examples, stats.rounds, tuple(rows), tuple(forced), dict(stats.fallbacks))
+        return cls(examples, stats.rounds, tuple(rows), tuple(forced), dict(stats.fallbacks), stats.bound)
 
     def __str__(self) -> str:
+        least = f" (at least {self.bound})" if self.bound else ""
         lines = [
-            f"{self.examples} examples: {self.calls} calls in {self.launches} launches and {self.rounds} rounds",
+            f"{self.examples} examples: {self.calls} calls in {self.launches} launches{least} and {self.rounds} rounds",
             "",
             *_table(
                 ("op", "signature", "calls", "launches", "mean group", "ms"),
@@ -115,12 +118,13 @@ def _is_number(text: str) -> bool:
 def explain(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> Report:
     """Run `ab.map(f, *example_sequences, **shared)` once and report what was launched; `print` it to read it.
 
-    Raises what `ab.map` raises; warnings about loops are left out, the report has them under `fallbacks`.
+    A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each operation
+    has its own. Raises what `ab.map` raises; warnings about loops are left out, the report has them under `fallbacks`.
 
     >>> import numpy as np
     >>> report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3)])
     >>> report.calls, report.launches
-    (4, 2)
+    (2, 1)
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)

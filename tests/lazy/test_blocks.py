@@ -286,7 +286,7 @@ def test_a_value_that_is_needed_parks_the_example():
     check(f, [np.float32(k) * x for k, x in enumerate(vectors(8, 4))], w=W)
 
 
-@pytest.mark.parametrize("scheduler", ["depth", "agenda", "auto"])
+@pytest.mark.parametrize("scheduler", ["depth", "agenda", "frontier", "auto"])
 def test_schedulers_take_several_outputs(scheduler):
     def f(x, w):
         a, b = np.tanh(x @ w) * 2, np.tanh(x) + 1

@@ -46,7 +46,7 @@ def test_a_branch_costs_a_launch_not_the_batch():
     assert check(f, vectors(64, 4)).launches == 5
 
 
-@pytest.mark.parametrize("scheduler", ["depth", "agenda", "auto"])
+@pytest.mark.parametrize("scheduler", ["depth", "agenda", "frontier", "auto"])
 def test_schedulers_agree(scheduler):
     def f(x, w):
         return np.tanh(x @ w) if x[0] > 0 else np.tanh(np.tanh(x) @ w)

@@ -22,12 +22,16 @@ def graphs(draw):
     return np.array(sigs, np.int64), np.array(offsets, np.int64), np.array(refs, np.int64)
 
 
-@pytest.mark.parametrize("policy", ["depth", "agenda", "auto"])
+POLICIES = ["depth", "agenda", "frontier", "auto"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 @settings(deadline=None)
 @given(graph=graphs())
 def test_a_schedule_runs_every_node_after_its_operands(policy, graph):
     sigs, offsets, refs = graph
-    order, starts = schedule(sigs, offsets, refs, 4, policy)
+    found = schedule(sigs, offsets, refs, 4, policy)
+    order, starts = found.order, found.starts
     assert sorted(order.tolist()) == list(range(len(sigs)))
     launch_of = np.empty(len(sigs), int)
     bounds = starts.tolist()
@@ -42,9 +46,41 @@ def test_a_schedule_runs_every_node_after_its_operands(policy, graph):
 
 @settings(deadline=None)
 @given(graph=graphs())
-def test_auto_takes_the_better_of_the_two(graph):
-    launches = {policy: len(schedule(*graph, 4, policy)[1]) for policy in ("depth", "agenda", "auto")}
-    assert launches["auto"] == min(launches["depth"], launches["agenda"])
+def test_auto_takes_the_best(graph):
+    launches = {policy: len(schedule(*graph, 4, policy).starts) - 1 for policy in POLICIES}
+    assert launches["auto"] == min(launches.values())
+    assert launches["auto"] >= schedule(*graph, 4, "auto").bound
+
+
+def launches_of(sigs, offsets, refs, launched=frozenset()):
+    """The fewest launches of any schedule, by trying them all."""
+    if len(launched) == len(sigs):
+        return 0
+    ready = [
+        i
+        for i in range(len(sigs))
+        if i not in launched and all(r < 0 or r in launched for r in refs[offsets[i] : offsets[i + 1]])
+    ]
+    return 1 + min(
+        launches_of(sigs, offsets, refs, launched | {i for i in ready if sigs[i] == s})
+        for s in {sigs[i] for i in ready}
+    )
+
+
+@settings(deadline=None)
+@given(graph=graphs())
+def test_the_bound_is_below_every_schedule(graph):
+    sigs, offsets, refs = (part[:n] for part, n in zip(graph, (9, 10, None), strict=True))
+    assert schedule(sigs, offsets, refs, 4, "auto").bound <= launches_of(sigs, offsets, refs)
+
+
+def test_the_frontier_policy_waits_where_average_depth_misleads():
+    """Node 2 reads node 0, node 3 reads node 2: node 1, which is ready at once, is best left for node 2's launch."""
+    graph = np.array([2, 0, 0, 2]), np.array([0, 0, 0, 1, 2]), np.array([0, 2])
+    found = {policy: schedule(*graph, 3, policy) for policy in POLICIES}
+    launches = {policy: len(each.starts) - 1 for policy, each in found.items()}
+    assert launches == {"depth": 4, "agenda": 4, "frontier": 3, "auto": 3}
+    assert found["auto"].bound == 3
 
 
 @settings(deadline=None)  # the first call compiles
