@@ -36,7 +36,7 @@ def signature(
         found = Signature(_op(where), {}, own, program.results[0], len(trace.table), where[:2], trace.errors)
         found.block = BlockCall(program, values, found.index)
         found.shared = not own
-        found.nbytes = sum(out.nbytes for out in program.results)
+        found.nbytes = sum(program.avals[step.out].nbytes for step in program.steps)
         found.text = f"{', '.join(map(repr, avals))}: {', '.join(step.op.name for step in program.steps)}"
         trace.table.append(found)
         trace.interned[key] = found

@@ -29,6 +29,7 @@ _LIMIT = 512  # kinds of calls that one block is traced for; one that meets more
 _RECORDERS = 16  # kinds of calls that recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
+_KNOWN = (types.ModuleType, types.FunctionType)
 _SEQUENCES = (list, tuple, LazyArray)
 _MISSING = object()
 Path = tuple[Any, tuple[tuple[str, Any], ...]]
@@ -185,7 +186,7 @@ class Block:
             if value is _MISSING:
                 value = _builtin(guard.scope, guard.name)
             for name in guard.attributes:
-                value = getattr(value, name, _MISSING) if type(value) is types.ModuleType else _MISSING
+                value = getattr(value, name, _MISSING) if type(value) in _KNOWN else _MISSING
             if value is not guard.value:  # `ab` may be another module now, with the same `nn`: harmless
                 raise _CannotRead
         return [self._value(slot, arguments) for slot in self.slots]

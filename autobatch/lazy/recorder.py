@@ -102,10 +102,10 @@ class _Source:
             key = (root, tuple(steps[: i + 1]))
             if key not in self._known:
                 kind = type(value)
-                test = f"_type({name}) is not {self.refer(kind)}"
                 if how == "attr" and kind is not types.ModuleType:
-                    test += f" and not {self.refer(stored_in(part))}.get(_type({name}))"
-                self.check(test)
+                    self.check(f"not {self.refer(stored_in(part))}.get(_type({name}))")
+                else:
+                    self.check(f"_type({name}) is not {self.refer(kind)}")
                 self._known[key] = f"_r{len(self._known)}"
                 self.reads.append(f"{self._known[key]} = {name}[{part!r}]" if how == "key" else
                                   f"{self._known[key]} = {name}.{part}")  # fmt: skip

@@ -3,15 +3,20 @@
 import collections
 import types
 
-__all__ = ["is_stored", "stored_in"]
+__all__ = ["forget_classes", "is_stored", "stored_in"]
 
-_LIMIT = 1 << 10
 _known: dict[str, dict[type, bool]] = {}
 
 
 def stored_in(name: str) -> dict[type, bool]:
     """What is known so far of classes: whether reading this attribute of their objects runs no code."""
     return _known.setdefault(name, {})
+
+
+def forget_classes() -> None:
+    """Look at all classes afresh: they may have changed since the last run."""
+    for known in _known.values():
+        known.clear()
 
 
 def is_stored(kind: type, name: str) -> bool:
@@ -24,15 +29,13 @@ def is_stored(kind: type, name: str) -> bool:
     """
     known = stored_in(name)
     if kind not in known:
-        if len(known) >= _LIMIT:
-            known.clear()
         known[kind] = _find(kind, name)
     return known[kind]
 
 
 # How these find attributes runs no Python code; tuples are here for the named ones.
 _PLAIN = [kind.__getattribute__ for kind in (object, tuple, types.SimpleNamespace)]
-_FIELDS = (types.MemberDescriptorType, type(collections.namedtuple("Pair", "left right").left))  # type: ignore[misc]
+_FIELDS = (types.MemberDescriptorType, type(vars(collections.namedtuple("_Pair", "left right"))["left"]))
 
 
 def _find(kind: type, name: str) -> bool:

@@ -290,7 +290,7 @@ class BlockForm:
             relied = self.scope.helper(value)
             if relied is not None:
                 args = [self.build(arg, static, True) for arg in node.args]
-                self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in relied})
+                self._rely(function, value, relied)
                 self.count += _LEAST
                 return ast.Call(node.func, args, self._keywords(node))
             self.guards = guards
@@ -301,6 +301,16 @@ class BlockForm:
             args = [self.build(arg, True) for arg in node.args]
             return self._op(ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static)
         return self._opaque(node, static, False)
+
+    def _rely(self, path: Any, function: Any, more: list[Guard]) -> None:
+        """Rely on a helper: on what it is, and on what it relies on itself."""
+        names = [name for _, name in path[1]]
+        root, own = self.scope.binding(path[0]), getattr(function, "__wrapped__", function)
+        if own is function:
+            for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                value = getattr(function, part)
+                self.guards[path[0], *names, part] = Guard(self.scope.globals, path[0], [*names, part], root, value)
+        self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in more})
 
     def _is_made(self, node: ast.Call) -> bool:
         """Whether the argument of a call is an array that this block makes."""

@@ -12,6 +12,7 @@ from typing import Any
 from autobatch.batches.forms import Batch
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.blocks import Block, Guard
+from autobatch.lazy.stored import forget_classes
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_expressions import BlockForm, Scope
@@ -26,6 +27,7 @@ __all__ = ["block_form", "block_source", "forget_forms"]
 
 _LOOKS_AT_NAMES = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
 _LIMIT = 1 << 12
+_NUMBERS = (int, float, bool, type(None), str)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 
@@ -68,6 +70,9 @@ def block_form(function: Any) -> Any:
         if found is None:
             found = _forms[function] = _decorated(function)
         return found
+    if kind is functools.partial:
+        inner = block_form(function.func)
+        return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
     call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
     if type(call) is FunctionType and not isinstance(function, type) and is_users(call):
         return MethodType(block_form(call), function)
@@ -79,6 +84,7 @@ def forget_forms() -> None:
     _forms.clear()
     _checked.clear()
     _harmless.clear()
+    forget_classes()
 
 
 def block_source(function: Any) -> str | None:
@@ -182,7 +188,8 @@ def _helper(function: Any) -> list[Guard] | None:
     if key not in _helpers:
         _helpers[key] = code, function.__globals__, None  # for one that calls itself
         _helpers[key] = code, function.__globals__, _relied_on(function)
-    return _helpers[key][2]
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return _helpers[key][2] if all(type(value) in _NUMBERS for value in given) else None
 
 
 def _relied_on(function: FunctionType) -> list[Guard] | None:

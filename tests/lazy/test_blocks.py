@@ -13,11 +13,11 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
-from tests.lazy import programs_effects, programs_syntax
+from tests.lazy import programs_effects, programs_objects, programs_syntax
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 from tests.lazy.programs_effects import CASES, LOG
 
-assert programs_effects.CASES is programs_syntax.CASES
+assert programs_effects.CASES is programs_syntax.CASES is programs_objects.CASES
 W, B = normal(4, 4, seed=1), normal(4, seed=2)
 
 
