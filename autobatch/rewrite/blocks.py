@@ -161,7 +161,8 @@ class Blocks:
         result = self.fresh()
         call = _call(name, form)
         test = ast.Compare(ast.NamedExpr(ast.Name(result, ast.Store()), call), [ast.IsNot()], [ast.Constant(None)])
-        out = ast.IfExp(test, ast.Name(result, ast.Load()), substituted(node, form.replaced))
+        otherwise = _through_forms(substituted(node, form.replaced), self.scope)
+        out = ast.IfExp(test, ast.Name(result, ast.Load()), otherwise)
         return _placed(out, node)
 
     def _parts(self, node: ast.expr, sure: frozenset[str]) -> ast.expr:
@@ -329,7 +330,9 @@ class _Run:
             if run.is_possible and run.is_worthwhile:
                 return run.emitted()
         several = isinstance(getattr(statement, "value", None), ast.Tuple)
-        return self.blocks.statement(statement) if self.length > 1 or several else [statement]
+        if self.length > 1 or several:
+            return self.blocks.statement(statement)
+        return [_through_forms(statement, self.blocks.scope)]
 
 
 def substituted(node: Any, names: dict[int, str]) -> Any:
@@ -343,6 +346,14 @@ def substituted(node: Any, names: dict[int, str]) -> Any:
         elif isinstance(value, list):
             setattr(out, field, [substituted(x, names) if isinstance(x, ast.AST) else x for x in value])
     return out
+
+
+def _through_forms(node: Any, scope: Scope) -> Any:
+    """Let the helpers that a block would have called be called in their block forms."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call):
+            part.func = through_form(part.func, scope)
+    return node
 
 
 def _placed(node: Any, at: ast.AST) -> Any:

@@ -292,3 +292,65 @@ def an_errstate(x, w, b):
     with np.errstate(invalid="ignore", divide="ignore"):
         y = np.log(x * 0) + b
     return np.exp(y) * 2 + x
+
+
+@case
+def a_part_is_written_to_after_the_run(x, w, b):
+    z = x @ w + b
+    i, o = np.split(z, 2)
+    i[0] = 5.0
+    return z, i, o
+
+
+@case
+def an_argument_is_written_to_through_a_view(x, w, b):
+    y = x[:2]
+    z = y * 2 + b[:2]
+    y[0] = 3.0
+    return x, y, z
+
+
+def first_half(x, b):
+    y = x + b
+    return x[:2], y * 2
+
+
+@case
+def a_helper_returns_a_view(x, w, b):
+    part, y = first_half(x, b)
+    part[0] = 7.0
+    return x, part, y
+
+
+@case
+def a_call_changes_what_was_read(x, w, b):
+    weights = {"b": b}
+
+    def replaced():
+        weights["b"] = weights["b"] * 2
+        return x
+
+    return np.add(weights["b"], replaced()) * weights["b"] + 1
+
+
+@case
+def a_call_changes_an_attribute_that_was_read(x, w, b):
+    holder = types.SimpleNamespace(b=b)
+
+    def replaced():
+        holder.b = holder.b * 2
+        return x
+
+    return np.add(holder.b, replaced()) * holder.b + 1
+
+
+@case
+def a_call_rebinds_a_name_that_was_read(x, w, b):
+    k = b
+
+    def replaced():
+        nonlocal k
+        k = k * 2
+        return x
+
+    return np.add(k, replaced()) * k + 1

@@ -13,6 +13,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
+from autobatch.core.fallback import noted_fallbacks
 from tests.lazy import programs_effects, programs_objects, programs_syntax
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 from tests.lazy.programs_effects import CASES, LOG
@@ -65,6 +66,7 @@ OP_BY_OP = {
     "a_call_changes_a_container",
     "a_call_writes_between",
     "a_division_raises",
+    "a_helper_returns_a_view",
     "a_key_is_missing",
     "a_property",
     "a_property_writes",
@@ -343,6 +345,24 @@ def test_a_row_that_lives_on_stays_a_view():
         return row, h
 
     check(f, [0, 1, 1], emb=normal(5, 4))
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_row_that_is_written_to_is_the_tables(blocks):
+    def row_and_more(word, emb):
+        return emb[word], emb[word] * 2 + 1
+
+    def f(word, emb):
+        row, more = row_and_more(word, emb)
+        row[0] = 9.0
+        return row, more, emb[0] * 1
+
+    tables = normal(5, 4), normal(5, 4)
+    with ab.options(blocks=blocks), noted_fallbacks() as found:
+        results = ab.map(f, [0, 1, 1], emb=tables[0])
+    assert len(found) == 1
+    assert_same(results, loop(f, [0, 1, 1], emb=tables[1]))
+    assert_same(tables[0], tables[1])
 
 
 def test_explain_names_the_lines():
