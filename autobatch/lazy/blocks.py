@@ -162,15 +162,12 @@ class Block:
         if kind not in self._recorders:
             if len(self._recorders) >= _RECORDERS:
                 return
-            self._recorders[kind] = recorder(self, arguments, values, kinds, outs)
-        made = self._recorders[kind]
-        if made is None:
-            return
-        self._by_types[tuple(map(type, arguments))] = made
-        if len(self._by_types) == 1:
-            self.cell.cell_contents = made
-        else:
-            self.cell.cell_contents = self._choose
+            make = recorder(self, arguments, values, kinds, outs)
+            self._recorders[kind] = None if make is None else make(self.record)
+            if make is not None and not self._by_types:  # most blocks only ever meet one kind of call
+                self.cell.cell_contents = make(self._choose)
+        if self._recorders[kind] is not None:
+            self._by_types[tuple(map(type, arguments))] = self._recorders[kind]
 
     def tag_of(self, kinds: Sequence[str]) -> object:
         """What the signatures of calls with these kinds of inputs are found by: they differ in which are operands."""

@@ -25,8 +25,10 @@ class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
 
 def recorder(
     block: Any, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int
-) -> Callable[..., Any] | None:
-    """A function of the block's arguments that records a call like this one; None for a kind that is never quick.
+) -> Callable[[Callable[..., Any]], Callable[..., Any]] | None:
+    """What makes a function of the block's arguments that records a call like this one, given what records any other.
+
+    None for a kind of call that is never quick.
 
     Args:
         arguments: those of this call; values: what each slot read; kinds: what each slot is.
@@ -53,7 +55,6 @@ class _Source:
         self.reads: list[str] = []
         self.rest: list[str] = []
         self.objects: dict[str, Any] = {
-            "_slow": block.record,
             "_lazy": LazyArray,
             "_constant": constant,
             "_handling": handling,
@@ -88,7 +89,11 @@ class _Source:
             text = guard.name if guard.scope is self.block.scope else f"{self.refer(guard.scope)}[{guard.name!r}]"
             tests[text] = f"{text} is not {self.refer(value)}"
             for name in guard.attributes:
-                value, text = getattr(value, name), f"{text}.{name}"
+                if type(value) is types.ModuleType:  # quicker than its attribute where it has a `__getattr__`
+                    text = f"{self.refer(vars(value))}[{name!r}]"
+                else:
+                    text = f"{text}.{name}"
+                value = getattr(value, name)
                 tests[text] = f"{text} is not {self.refer(value)}"
         if tests:
             self.check(" or ".join(tests.values()))
@@ -178,9 +183,11 @@ class _Source:
         if sources:
             add("_rows = _wave.rows")
             add("_n = -1 - _len(_rows)")
-            add(f"_wave.sources += ({', '.join(sources)},)")
+            add("_sources = _wave.sources")
+            add(f"_sources += ({', '.join(sources)},)")
             add(f"_rows += ({', '.join('-1' for _ in sources)},)")
-        add(f"_wave.refs += ({', '.join(refs)},)")
+        add("_refs = _wave.refs")
+        add(f"_refs += ({', '.join(refs)},)")
         add("_sigs = _wave.sigs")
         add("_ref = _len(_sigs)")
         add("_call = _sig.block")
@@ -198,10 +205,10 @@ class _Source:
         add("if _trace._room < 0: _trace._overflow()")
         add(f"return {', '.join(results)}")
 
-    def compiled(self) -> Callable[..., Any]:
-        """The function; its globals are the user's."""
+    def compiled(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """What makes the function, given where it sends the calls that it is not for; its globals are the user's."""
         lines = [
-            f"def _make({', '.join(self.objects)}):",
+            f"def _make(_slow, {', '.join(self.objects)}):",
             f" def _record({self.parameters}):",
             "  try:",
             *[f"   {line}" for line in self.reads],
@@ -211,4 +218,4 @@ class _Source:
         ]
         space: dict[str, Any] = {}
         exec("\n".join(lines), self.block.scope, space)
-        return space["_make"](**self.objects)
+        return lambda slow: space["_make"](slow, **self.objects)

@@ -1,0 +1,78 @@
+"""Random structured programs on the fly, with blocks and without, against the plain interpreter.
+
+A soak run compares as many as wanted:
+    python -m tests.lazy.test_block_fuzz 2000
+"""
+
+import linecache
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.api.mapping import map_with_stats
+from tests.lockstep.fuzz import HELPERS, Writer
+from tests.lockstep.law import assert_same, ragged
+
+
+def outcome(run, columns):
+    """The results of a run, or its error; and what it launched."""
+    columns = [[x.copy() if isinstance(x, np.ndarray) else x for x in column] for column in columns]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results, stats = run(columns)
+    except Exception as error:
+        return (type(error), str(error)), None, None
+    return None, results, stats
+
+
+def compare(seed):
+    """Run program `seed` in all three ways. Returns how many of the recorded calls were blocks, and of how many."""
+    text = HELPERS + Writer(seed).write()
+    filename = f"<blocks {seed}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    namespace = {"np": np}
+    exec(compile(text, filename, "exec"), namespace)
+    f = namespace["f"]
+    rng = np.random.default_rng(seed)
+    size, low = int(rng.integers(1, 6)), int(rng.integers(0, 2))
+    columns = [
+        ragged(*rng.integers(low, 5, size), width=2, seed=seed),
+        ragged(*rng.integers(low, 5, size), seed=seed + 1),
+        [int(k) for k in rng.integers(low, 5, size)],
+    ]
+
+    def mapped(blocks):
+        def run(columns):
+            with ab.options(blocks=blocks):
+                return map_with_stats(f, *columns)
+
+        return run
+
+    error, want, _ = outcome(lambda columns: ([f(*row) for row in zip(*columns, strict=True)], None), columns)
+    for blocks in (False, True):
+        found, got, stats = outcome(mapped(blocks), columns)
+        assert found == error, text
+        if error is None:
+            for i, (a, b) in enumerate(zip(got, want, strict=True)):
+                assert_same(a, b, f"{text}\nseed {seed}, blocks {blocks}, example {i}: ")
+    linecache.cache.pop(filename)
+    if stats is None:
+        return 0, 0
+    return sum(row[0] for (op, _), row in stats.by_signature.items() if op.startswith("block ")), stats.calls
+
+
+@pytest.mark.parametrize("start", range(0, 60, 12))
+def test_random_programs(start):
+    found = [compare(seed) for seed in range(start, start + 12)]
+    assert sum(blocks for blocks, _ in found) > 0
+
+
+if __name__ == "__main__":
+    total = np.zeros(2, int)
+    for each in range(int(sys.argv[1])):
+        total += compare(each)
+    print(f"{sys.argv[1]} programs without a difference; {total[0]} of {total[1]} recorded calls were blocks")
