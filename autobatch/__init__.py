@@ -4,6 +4,7 @@ from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.mapping import map
+from autobatch.api.sources import source
 from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.batches.maps import maps_to_packed, packed_to_maps
 from autobatch.batches.masked import MaskedBatch
@@ -66,7 +67,6 @@ from autobatch.embedding.tables import QuantizedTable, SplitTable
 from autobatch.lazy.context import lazy
 from autobatch.ops import nn
 from autobatch.report.explain import explain
-from autobatch.rewrite.convert import source
 
 __version__ = "0.1.0"
 

@@ -89,10 +89,9 @@ class _Source:
             text = guard.name if guard.scope is self.block.scope else f"{self.refer(guard.scope)}[{guard.name!r}]"
             tests[text] = f"{text} is not {self.refer(value)}"
             for name in guard.attributes:
-                if type(value) is types.ModuleType:  # quicker than its attribute where it has a `__getattr__`
-                    text = f"{self.refer(vars(value))}[{name!r}]"
-                else:
-                    text = f"{text}.{name}"
+                # a module with a `__getattr__`, as NumPy is one, is read quicker by its dict
+                by_dict = type(value) is types.ModuleType
+                text = f"{self.refer(vars(value))}[{name!r}]" if by_dict else f"{text}.{name}"
                 value = getattr(value, name)
                 tests[text] = f"{text} is not {self.refer(value)}"
         if tests:

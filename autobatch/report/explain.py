@@ -119,7 +119,8 @@ def explain(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> Re
     """Run `ab.map(f, *example_sequences, **shared)` once and report what was launched; `print` it to read it.
 
     A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each
-    operation has its own. Raises what `ab.map` raises; warnings about loops are left out, the report has them under `fallbacks`.
+    operation has its own. Raises what `ab.map` raises; warnings about loops are left out, the report has them under
+    `fallbacks`.
 
     >>> import numpy as np
     >>> report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3)])

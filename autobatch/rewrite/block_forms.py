@@ -10,7 +10,7 @@ from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.batches.forms import Batch
-from autobatch.errors import NeedsLoop
+from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes
 from autobatch.lockstep.calls import is_library
@@ -87,10 +87,22 @@ def forget_forms() -> None:
     forget_classes()
 
 
-def block_source(function: Any) -> str | None:
-    """The rewritten source of a function, for reading; None if it stays as it is."""
-    made = _made.get((id(function.__code__), id(function.__globals__)))
-    return None if made is None or made.tree is None else ast.unparse(made.tree)
+def block_source(function: Any) -> str:
+    """The rewritten source of a function, for reading; its own where it stays as it is.
+
+    Raises:
+        UnsupportedError: no function written in Python, or one without source.
+    """
+    function = getattr(function, "__wrapped__", function)
+    if type(function) is not FunctionType:
+        raise UnsupportedError(f"{function!r} is no function written in Python")
+    made = _made_of(function)
+    if made is not None and made.tree is not None:
+        return ast.unparse(made.tree)
+    try:
+        return ast.unparse(as_function(find(function)[0], function.__name__))
+    except NoSourceError as error:
+        raise UnsupportedError(str(error)) from None
 
 
 def _decorated(function: Any) -> Any:
@@ -125,18 +137,23 @@ def _may_hold_batch(arg: Any) -> bool:
     return False
 
 
-def _form(function: FunctionType) -> FunctionType:
+def _made_of(function: FunctionType) -> _Made | None:
+    """The block form of the code of a user's function; None for code of a library, or ours."""
     code = function.__code__
     if id(code) in _ours:
-        return function
+        return None
     key = id(code), id(function.__globals__)
     made = _made.get(key)
     if made is None:
         if is_library(code.co_filename):
-            return function
-        made = _make(function)
-        _made[key] = made
-    if made.code is None:
+            return None
+        made = _made[key] = _make(function)
+    return made
+
+
+def _form(function: FunctionType) -> FunctionType:
+    made, code = _made_of(function), function.__code__
+    if made is None or made.code is None:
         return function
     cells = {**dict(zip(code.co_freevars, function.__closure__ or (), strict=True)), **made.cells}
     closure = tuple([cells[name] for name in made.code.co_freevars])

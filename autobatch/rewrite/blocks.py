@@ -102,12 +102,9 @@ class Blocks:
 
     def _longest(self, statements: Sequence[ast.stmt]) -> "_Run | None":
         """The longest run that starts here; None if there is none."""
-        best = None
-        for length in range(1, len(statements) + 1):
-            run = _Run(self, statements[:length])
-            if not run.is_possible:
-                break
-            best = run
+        tried = _Run(self, statements)
+        length = tried.added
+        best = tried if tried.is_possible else _Run(self, statements[:length]) if length else None
         while best is not None and not best.is_worthwhile:
             best = _Run(self, statements[: best.length - 1]) if best.length > 1 else None
         return best
@@ -218,18 +215,23 @@ class _Run:
         self.results: list[str] = []
         self.is_partial = False  # something is evaluated beside it
         self.copied: set[str] = set()  # names of what may be an array from outside
+        self.added = 0  # statements, before one that cannot be part of it
         try:
             for statement in statements:
                 self._add(statement)
+                self.added += 1
         except Refused:
-            self.is_possible = False
+            self.outputs: list[str] = []
             return
-        self.is_possible = True
         live: frozenset[str] = getattr(statements[-1], "live_after", frozenset())
         names = list(dict.fromkeys(name for each in statements for name in _targets(each)))
         if self.returned is not None:
             live |= {part.id for part in ast.walk(self.returned) if isinstance(part, ast.Name)}
         self.outputs = [*[name for name in names if name in live], *self.results]
+
+    @property
+    def is_possible(self) -> bool:
+        return self.added == self.length
 
     @property
     def is_worthwhile(self) -> bool:
