@@ -16,10 +16,10 @@ from autobatch.lazy.stored import forget_classes
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_expressions import BlockForm, Scope
+from autobatch.rewrite.block_liveness import annotate
 from autobatch.rewrite.blocks import Blocks
 from autobatch.rewrite.callees import FORM, is_users
 from autobatch.rewrite.convert import Mangle, as_function, compiled
-from autobatch.rewrite.liveness import annotate
 from autobatch.rewrite.quote import located
 from autobatch.rewrite.source import NoSourceError, find
 

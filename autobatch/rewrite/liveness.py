@@ -3,7 +3,6 @@
 Results are attributes of each `for`, `while`, `if` and `try`: `live_head` (names that may be read once a loop is at
 its head, or in an arm of a branch), `live_out` (names that may be read after it ended), `bound` (names that are bound
 for sure before it, and that nothing inside unbinds) and `bound_end` (at the end of the loop's body, or of both arms).
-Every statement has `live_after` and `bound_before`.
 """
 
 import ast
@@ -35,7 +34,6 @@ class _Live:
     def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before these statements, given those live after them and at the ends of a jump."""
         for statement in reversed(body):
-            statement.live_after = out | self.always  # type: ignore[attr-defined]
             out = self.statement(statement, out, at_break, at_continue)
         return out
 
@@ -118,7 +116,6 @@ def _reads_of_class(node: ast.stmt) -> Names:
 def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
     """Walk forward with the names that are bound for sure; returns those bound after the statements."""
     for node in body:
-        node.bound_before = Names(bound)  # type: ignore[attr-defined]
         match node:
             case ast.Assign(targets=targets):
                 bound |= {name for target in targets for name in target_names(target)}

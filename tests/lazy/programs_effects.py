@@ -354,3 +354,40 @@ def a_call_rebinds_a_name_that_was_read(x, w, b):
         return x
 
     return np.add(k, replaced()) * k + 1
+
+
+@case
+def a_handler_reads_what_a_run_assigned(x, w, b):
+    y, k = b, 0
+    try:
+        y = np.tanh(x @ w) + 1
+        z = y * 2 + b
+        k = int((z * z).sum() * 0) + len(y) // 0
+        return z
+    except ZeroDivisionError:
+        return y, k
+
+
+@case
+def a_with_ends_early(x, w, b):
+    y = b
+    with np.errstate(all="ignore"):
+        y = x @ w + b
+        y = np.tanh(y) * 2
+        if float((y * y).sum()) + 1 > 0:
+            return y + x
+        y = y * 2 + 1
+    return y
+
+
+@case
+def a_loop_carries_its_names(x, w, b):
+    h = x
+    for k in range(3):
+        if k:
+            i = i * 2 + h  # noqa: F821  (bound in the step before)
+        else:
+            i = x @ w + b
+        h = np.tanh(i) * 2 + h
+        i = i * h + 1
+    return h, i
