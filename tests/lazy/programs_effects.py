@@ -384,10 +384,9 @@ def a_with_ends_early(x, w, b):
 def a_loop_carries_its_names(x, w, b):
     h = x
     for k in range(3):
-        if k:
-            i = i * 2 + h  # noqa: F821  (bound in the step before)
-        else:
+        if k == 0:
             i = x @ w + b
+        i = i * 2 + h
         h = np.tanh(i) * 2 + h
         i = i * h + 1
     return h, i
