@@ -5,6 +5,7 @@ from typing import Any
 
 from autobatch.core.config import config
 from autobatch.lazy import mapping
+from autobatch.lazy.fibers import active_trace
 from autobatch.lazy.stats import Stats
 from autobatch.rewrite.block_forms import block_form, forget_forms
 
@@ -46,7 +47,8 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     try:
         return mapping.map_with_stats(function, block_form(function), example_sequences, shared)
     finally:
-        forget_forms()
+        if active_trace() is None:  # a map inside of an example goes on with what that has found
+            forget_forms()
 
 
 def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
