@@ -19,6 +19,7 @@ class Config:
     """The options and their defaults.
 
     Attributes:
+        blocks: straight-line runs of array expressions are one launch each; False: one op after the other.
         kernels: blocks may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
         scheduler: how recorded ops are grouped: "depth", "agenda" or "auto".
@@ -28,6 +29,7 @@ class Config:
         warn: warn once per source line when something falls back to the loop.
     """
 
+    blocks: bool = True
     kernels: bool = True
     memory_budget: int = 1 << 30
     scheduler: str = "auto"

@@ -75,9 +75,10 @@ class Loop:
 
     def __iter__(self) -> Iterator[Any]:
         lengths, sequence = self.lengths, self.sequence
-        sequence.open(self.order)
         total = len(lengths)
         counts = (total - np.searchsorted(lengths[::-1], np.arange(lengths[0]), side="right")).tolist()
+        self.order.counts = counts
+        sequence.open(self.order)
         region = self.current
         if counts and counts[0] == total:
             set_region(region)

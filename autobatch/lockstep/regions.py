@@ -36,9 +36,14 @@ class Root:
         changes: how many changes in place, jumps and random numbers there were.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         prints: what the lanes have printed; shown example by example when the call ends.
+        blocks: {site: its run}, for the blocks of straight-line code that run now.
+        items: {id of a batch: a weak reference to the rows whose current item it is}.
     """
 
-    __slots__ = ("batch_size", "call", "changes", "convert", "count", "frozen", "made", "parent", "prints", "root")
+    __slots__ = (
+        "batch_size", "blocks", "call", "changes", "convert", "count", "frozen", "items", "made", "parent", "prints",
+        "root",
+    )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any) -> None:
         self.batch_size = self.count = batch_size
@@ -48,6 +53,8 @@ class Root:
         self.frozen: dict[int, Any] = {}
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
+        self.blocks: dict[Any, Any] = {}
+        self.items: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 
@@ -73,14 +80,18 @@ class Root:
 
 
 class Order:
-    """The lanes of a region in the order in which a loop runs them; `index` is None where that is their own order."""
+    """The lanes of a region in the order in which a loop runs them; `index` is None where that is their own order.
 
-    __slots__ = ("_known", "_lengths", "index", "inverse", "parent", "size")
+    `counts`: how many of them run each step of the loop.
+    """
+
+    __slots__ = ("_known", "_lengths", "counts", "index", "inverse", "parent", "size")
 
     def __init__(self, parent: Any, index: np.ndarray | None, size: int) -> None:
         self.parent = parent
         self.index = index
         self.size = size
+        self.counts: list[int] = []
         self.inverse: np.ndarray | None = None
         if index is not None:
             self.inverse = np.empty_like(index)

@@ -1,5 +1,6 @@
 """What a loop can run over when its lanes have items of their own: rows, ranges, and zip, enumerate and reversed."""
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
 
-__all__ = ["Enumerated", "LaneSequence", "Ranges", "Zipped", "in_reverse", "lane_sequence", "must_be_shared"]
+__all__ = ["Enumerated", "LaneSequence", "Ranges", "Rows", "Zipped", "in_reverse", "lane_sequence", "must_be_shared"]
 
 
 class LaneSequence:
@@ -61,9 +62,17 @@ class LaneSequence:
 
 
 class Rows(LaneSequence):
-    """The rows of a padded batch along the example's first dimension."""
+    """The rows of a padded batch along the example's first dimension.
 
-    __slots__ = ("backwards", "data", "index", "order", "region", "rest", "sizes", "source")
+    Attributes:
+        data: the rows of each lane, (lanes, steps, *item), the lanes in the loop's order.
+        order: the loop's `Order`; None where the lanes stay as they are.
+        last: the items of the current step, whose number is `step`.
+    """
+
+    __slots__ = (
+        "__weakref__", "_self", "backwards", "data", "last", "order", "region", "rest", "sizes", "source", "step",
+    )  # fmt: skip
 
     def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
         super().__init__()
@@ -84,21 +93,23 @@ class Rows(LaneSequence):
     def open(self, order: Any) -> None:
         super().open(order)
         source, lengths = self.source, self.lengths()
-        self.order = None if order is None else order.index
+        self.order = order
+        self.last: Any = None
+        self._self = weakref.ref(self)
+        index = None if order is None else order.index
         self.rest: tuple[Any, ...] = source.sizes[1:]
         self.region: Any = None
         self.sizes: tuple[Any, ...] = ()
-        self.index: Any = None
         if not self.backwards:
-            self.data = source.data if self.order is None else order.arranged(source).data
+            self.data = source.data if index is None else order.arranged(source).data
             return
         last = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])
         if isinstance(lengths, int):
-            self.data = (source.data if self.order is None else order.arranged(source).data)[:, ::-1]
+            self.data = (source.data if index is None else order.arranged(source).data)[:, ::-1]
             if source.data.shape[1] > lengths:
                 self.data = self.data[:, source.data.shape[1] - lengths :]
             return
-        lanes = np.arange(len(last)) if self.order is None else self.order
+        lanes = np.arange(len(last)) if index is None else index
         self.data = source.data[lanes[:, None], np.maximum(last[lanes][:, None] - np.arange(source.data.shape[1]), 0)]
 
     def at(self, step: int, region: Any) -> Any:
@@ -108,12 +119,16 @@ class Rows(LaneSequence):
         data = self.data
         rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
         out = MaskedBatch.in_region(Batched(rows, self.sizes), region)
+        items = region.root.items
+        items.pop(id(self.last), None)
+        self.last, self.step = out, step
+        items[id(out)] = self._self
         return freeze(out) if self.sizes else out
 
     def _of_region(self, size: Any, count: int) -> Any:
         if isinstance(size, int):
             return size
-        values = size.values if self.order is None else size.values[self.order]
+        values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
         return Lengths(values[:count])
 
 

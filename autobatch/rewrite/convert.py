@@ -5,16 +5,19 @@ rebinding any of them is seen.
 """
 
 import ast
+from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.runtime import NAMES
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
+from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.source import NoSourceError, find
 from autobatch.rewrite.stores import Ownership, Stores
@@ -38,13 +41,14 @@ _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 class _Converted:
     """The code of a lock-step form, or why there is none."""
 
-    __slots__ = ("code", "last", "origin", "reason", "tree")
+    __slots__ = ("code", "last", "origin", "reason", "sites", "tree")
 
     def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
         self.origin = origin  # keeps the key alive
         self.code = code
         self.tree = tree
         self.reason = reason
+        self.sites: dict[str, CellType] = {}
         self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
 
 
@@ -72,7 +76,7 @@ def convert(function: FunctionType) -> Any:
     if last is function and defaults is function.__defaults__ and named is function.__kwdefaults__:
         return out
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    closure = tuple([_NAME_CELLS.get(name) or cells[name] for name in known.code.co_freevars])
+    closure = tuple([_NAME_CELLS.get(name) or known.sites.get(name) or cells[name] for name in known.code.co_freevars])
     out = FunctionType(known.code, function.__globals__, function.__name__, function.__defaults__, closure)
     out.__kwdefaults__ = function.__kwdefaults__
     known.last = (function, function.__defaults__, function.__kwdefaults__, out)
@@ -102,6 +106,7 @@ def source(function: Any) -> str:
 
 def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
+    sites: dict[str, Site] = {}
     try:
         if code.co_flags & _GENERATED:
             raise NoSourceError(f"{function.__qualname__} is a generator or a coroutine")
@@ -113,9 +118,10 @@ def _convert(function: FunctionType) -> _Converted:
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
+                part.runs = Runs(part, function, sites)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
-        compiled = _compile(tree, code)
+        compiled = _compile(tree, code, sites)
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
         return _Converted(code, None, None, str(error))
     codes = [compiled]
@@ -123,7 +129,9 @@ def _convert(function: FunctionType) -> _Converted:
         ours = codes.pop()
         _ours[id(ours)] = ours
         codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
-    return _Converted(code, compiled, tree, "")
+    out = _Converted(code, compiled, tree, "")
+    out.sites = {key: CellType(site) for key, site in sites.items()}
+    return out
 
 
 def _as_function(node: Any, name: str) -> ast.FunctionDef:
@@ -207,9 +215,9 @@ def _in_functions(tree: ast.FunctionDef) -> Any:
             stack += list(ast.iter_child_nodes(node))
 
 
-def _compile(tree: ast.FunctionDef, code: CodeType) -> CodeType:
+def _compile(tree: ast.FunctionDef, code: CodeType, sites: Iterable[str]) -> CodeType:
     """Compile inside a function whose parameters are what the code captures, so that those become its free names."""
-    free = [*code.co_freevars, *NAMES]
+    free = [*code.co_freevars, *NAMES, *sites]
     taken = parameters(tree)
     names = [ast.arg(name) for name in dict.fromkeys(free) if name not in taken]
     factory = _definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)

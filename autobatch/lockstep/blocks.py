@@ -1,0 +1,266 @@
+"""Blocks: a straight-line run of array expressions as one launch for all lanes of the region.
+
+The rewritten code calls a run's `Site` with the values that the run reads. Where they suit (arrays that have one shape
+in all lanes, arrays and numbers that the lanes share) the site answers with the values that live on; else with None,
+and the statements run as they stand. What of a block depends on nothing but the items of a loop and shared values
+holds for all its steps: where that includes a product, it runs ahead, for many steps at once (`lockstep.ahead`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import TapeArray
+from autobatch.batches.masked import MaskedBatch
+from autobatch.core.batched import Batched
+from autobatch.core.config import config
+from autobatch.core.foresee import WEAK, aval_of
+from autobatch.core.lanes import current_region
+from autobatch.fusion.launch import launch
+from autobatch.fusion.program import Program
+from autobatch.fusion.splitting import Split, split
+from autobatch.fusion.tracing import trace
+from autobatch.lockstep.ahead import Chunk, rows_of
+from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
+
+__all__ = ["Site"]
+
+_MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
+_MOST_FAILURES = 4  # in one call, after which the statements run as they stand
+_NUMERIC = frozenset("biufc")
+_INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
+
+
+class Site:
+    """One run of statements in the code of one function.
+
+    Args:
+        body: the run as a function of its inputs, which returns the values that live on.
+        static: for each input, whether a number there is part of the program (an index, an axis).
+    """
+
+    __slots__ = ("body", "programs", "seen", "splits", "static")
+
+    def __init__(self, body: Callable[..., Any], static: Sequence[bool]) -> None:
+        self.body = body
+        self.static = tuple(static)
+        self.programs: dict[Any, Program | None] = {}
+        self.splits: dict[Any, Split | None] = {}
+        self.seen: Any = None
+
+    def __call__(self, *values: Any) -> tuple[Any, ...] | None:
+        region: Any = current_region()
+        if region is None:
+            return None
+        root = region.root
+        run = root.blocks.get(self)
+        if run is None:
+            root.blocks[self] = run = _Run(self)
+        elif run.suits(values, region):
+            return run(values, region)
+        return run(values, region) if run.start(values, region, root) else None
+
+    def program(self, key: Any, kinds: Sequence[Any], values: Sequence[Any]) -> Program | None:
+        """The program for operands of these kinds; None for inputs that are not operands but constants."""
+        if key in self.programs:
+            return self.programs[key]
+        if self.seen != key:  # what runs once only is not worth tracing
+            self.seen = key
+            return None
+        if len(self.programs) >= _MOST_PROGRAMS:
+            return None
+        places = [i for i, kind in enumerate(kinds) if kind is not None]
+
+        def body(*operands: Any) -> tuple[Any, ...]:
+            arguments = list(values)
+            for i, operand in zip(places, operands, strict=True):
+                arguments[i] = operand
+            out = self.body(*arguments)
+            if not all(is_contiguous(each) for each in out):  # whether a reshape of it is a view depends on its strides
+                raise ValueError
+            return out
+
+        program = trace(body, [kinds[i] for i in places])
+        if program is not None and not _is_batched(program, [i for i, at in enumerate(places) if key[at][0] == "b"]):
+            program = None
+        self.programs[key] = program
+        return program
+
+
+def _is_batched(program: Program, batched: Sequence[int]) -> bool:
+    """Whether every output depends on one of these inputs."""
+    reached = set(batched)
+    for step in program.steps:
+        if not reached.isdisjoint(step.args):
+            reached.add(step.out)
+    return reached.issuperset(program.outputs)
+
+
+def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
+    """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
+    kind = type(value)
+    if kind is MaskedBatch:
+        data = value.data
+        plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data.value) is np.ndarray)
+        if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
+            return None
+        scalar = is_scalar(value)
+        return ("b", value.sizes, data.dtype, scalar), aval_of(value.sizes, data.dtype, scalar)
+    if kind in WEAK and not static:
+        return ("w", kind), WEAK[kind]
+    if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
+        if value.dtype.kind not in _NUMERIC:
+            return None
+        return ("s", value.shape, value.dtype), aval_of(value.shape, value.dtype)
+    if static and isinstance(value, _INDEX) and not (kind is tuple and any(type(part) is not int for part in value)):
+        return ("c", kind, repr(value)), None
+    return None
+
+
+class _Run:
+    """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
+
+    __slots__ = (
+        "batches", "buffers", "chunk", "failures", "fixed", "items", "numbers", "once", "operands", "outputs",
+        "program", "rows", "site", "split",
+    )  # fmt: skip
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.failures = 0
+        self.program: Program | None = None
+
+    def suits(self, values: Sequence[Any], region: Any) -> bool:
+        """Whether the operands are what they were in the step before, as far as the program goes."""
+        if self.program is None:
+            return False
+        for i, known, index in self.fixed:
+            value = values[i]
+            if value is not known or (index is not None and value.index != index):
+                return False
+        for i, number in self.numbers:
+            value = values[i]
+            if type(value) is not type(number) or value != number or value != value:
+                return False
+        rows = self.rows
+        if rows is not None and any(values[i] is not each.last or each.step != rows.step for i, each in self.items):
+            return False
+        for i, sizes, dtype, scalar in self.batches:
+            value = values[i]
+            if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
+                return False
+            if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
+                return False
+        return True
+
+    def start(self, values: Sequence[Any], region: Any, root: Any) -> bool:
+        """Find the program for these operands; False if there is none."""
+        self.program = None
+        if self.failures >= _MOST_FAILURES or not config.blocks:
+            return False
+        kinds = [_kind(value, static) for value, static in zip(values, self.site.static, strict=True)]
+        if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
+            self.failures += 1
+            return False
+        key = tuple([kind[0] for kind in kinds])  # type: ignore[index]
+        program = self.site.program(key, [kind[1] for kind in kinds], values)  # type: ignore[index]
+        if program is None:
+            self.failures += key in self.site.programs
+            return False
+        self.failures = 0
+        self.program = program
+        self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
+        self.batches = [(i, each[1], each[2], each[3]) for i, each in enumerate(key) if each[0] == "b"]
+        self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
+        self.numbers = [(i, values[i]) for i, each in enumerate(key) if each[0] in "wc"]
+        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar) for aval in program.results]
+        self._look_ahead(values, key, root)
+        return True
+
+    def _look_ahead(self, values: Sequence[Any], key: Any, root: Any) -> None:
+        """Find what of the program the loop does not carry."""
+        self.rows = self.chunk = self.split = None
+        self.items: list[tuple[int, Any]] = []
+        for i, _, _, _ in self.batches:
+            rows = rows_of(values[i], root)
+            if rows is not None and (self.rows is None or _together(rows, self.rows)):
+                self.items.append((i, rows))
+                self.rows = self.rows or rows
+        if self.rows is None:
+            return
+        place = {i: at for at, i in enumerate(self.operands)}
+        items = tuple(place[i] for i, _ in self.items)
+        shared = tuple(place[i] for i, each in enumerate(key) if each[0] in "sw")
+        if (key, items) not in self.site.splits:
+            assert self.program is not None
+            self.site.splits[key, items] = split(self.program, items, shared)
+        self.split = self.site.splits[key, items]
+        if self.split is None:
+            self.rows = None
+
+    def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
+        operands = [_operand(values[i], region) for i in self.operands]
+        ahead = self._ahead(operands, region) if self.rows is not None else None
+        if ahead is None:
+            assert self.program is not None
+            results = launch(self.program, operands)
+        else:
+            parts = self.split
+            assert parts is not None
+            results = launch(parts.rest, [*[operands[i] for i in parts.rest_inputs], *self.once, *ahead])
+        out = []
+        for data, (sizes, zero_dim) in zip(results, self.outputs, strict=True):
+            batch = MaskedBatch.in_region(Batched(data, sizes), region)
+            out.append(zero_d(batch) if zero_dim else batch)
+        return tuple(out)
+
+    def _ahead(self, operands: Sequence[Any], region: Any) -> list[Any] | None:
+        """What was computed ahead for the current step; None if nothing can be."""
+        rows = self.rows
+        step = rows.step
+        chunk = self.chunk
+        if chunk is None or not chunk.first <= step < chunk.last:
+            chunk = self.chunk = Chunk.at(rows, chunk)
+            if chunk is None or not self._fill(chunk, operands):
+                self.rows = self.chunk = None
+                return None
+        at = rows.last.region
+        out = [Batched(chunk.step(buffer, step), buffer.shape[1:]) for buffer in self.buffers]
+        if at is region:
+            return out
+        return [region.narrow(MaskedBatch.in_region(each, at)) for each in out]
+
+    def _fill(self, chunk: Chunk, operands: Sequence[Any]) -> bool:
+        """Compute the results of a chunk of steps; False if an example has something to complain of.
+
+        Which example it is, and whether it comes that far, only its own step can say.
+        """
+        parts = self.split
+        assert parts is not None
+        complaints: list[str] = []
+        rows = dict(self.items)
+        known = {at: rows[i] for at, i in enumerate(self.operands) if i in rows}
+        state = {kind: "ignore" if how == "ignore" else "call" for kind, how in np.geterr().items()}
+        try:
+            with np.errstate(**state, call=lambda kind, _: complaints.append(kind)):  # type: ignore[call-overload]
+                self.once = [] if parts.once is None else launch(parts.once, [operands[i] for i in parts.once_inputs])
+                given = []
+                for i in parts.ahead_inputs:
+                    packed = chunk.packed(known[i]) if i in known else None
+                    given.append(operands[i] if packed is None else Batched(packed, packed.shape[1:]))
+                self.buffers = launch(parts.ahead, [*given, *self.once])
+        except Exception:  # whatever it is, the step that it belongs to raises it
+            return False
+        return not complaints
+
+
+def _operand(value: Any, region: Any) -> Any:
+    if type(value) is MaskedBatch and value.region is not region:
+        return region.narrow(value)
+    return value
+
+
+def _together(a: Any, b: Any) -> bool:
+    """Whether two sequences of rows belong to one loop and are at one step of it."""
+    return a.order is b.order and a.step == b.step and a.last.region is b.last.region
