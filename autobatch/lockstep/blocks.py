@@ -229,7 +229,7 @@ class _Run:
         out = [Batched(chunk.step(buffer, step), buffer.shape[1:]) for buffer in self.buffers]
         if at is region:
             return out
-        return [region.narrow(MaskedBatch.in_region(each, at)) for each in out]
+        return [_operand(MaskedBatch.in_region(each, at), region) for each in out]
 
     def _fill(self, chunk: Chunk, operands: Sequence[Any]) -> bool:
         """Compute the results of a chunk of steps; False if an example has something to complain of.
@@ -256,9 +256,11 @@ class _Run:
 
 
 def _operand(value: Any, region: Any) -> Any:
-    if type(value) is MaskedBatch and value.region is not region:
-        return region.narrow(value)
-    return value
+    if type(value) is not MaskedBatch:
+        return value
+    if value.region is not region:
+        value = region.narrow(value)
+    return Batched(value.data, value.sizes)
 
 
 def _together(a: Any, b: Any) -> bool:
