@@ -97,7 +97,7 @@ class Control(ast.NodeTransformer):
             for node in local_nodes(function.body)
         )
         self.inside, self.jumps = False, []
-        self.ownership, self.runs = function.ownership, function.runs  # type: ignore[attr-defined]
+        self.ownership, self.runs = function.ownership, getattr(function, "runs", None)  # type: ignore[attr-defined]
         self.own = self.ownership.own
         first, last = function.body[0], function.body[-1]
         body = self._block(function.body)
@@ -282,7 +282,7 @@ class Control(ast.NodeTransformer):
 
     def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
-        for statement in self.runs.gathered(body):
+        for statement in body if self.runs is None else self.runs.gathered(body):
             result = statement if hasattr(statement, "is_run") else self.visit(statement)
             out += result if isinstance(result, list) else [result]
         return out

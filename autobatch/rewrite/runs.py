@@ -80,7 +80,7 @@ def _is_array_function(value: Any) -> bool:
         return value in UFUNCS
     if isinstance(value, Op):
         return True
-    if isinstance(value, FunctionType) and value.__module__.startswith("autobatch.ops.nn"):
+    if isinstance(value, FunctionType) and (value.__module__ or "").startswith("autobatch.ops.nn"):
         return True
     return isinstance(value, type(np.sum)) and value in FUNCTIONS
 
