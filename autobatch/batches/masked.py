@@ -18,6 +18,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import ShapeError, UnsupportedError
 from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.spans import rows_between
 
 __all__ = ["MaskedBatch"]
 
@@ -50,7 +51,7 @@ class MaskedBatch(Batched, ArrayBatch):
     [array([2, 3, 4]), array([5])]
     """
 
-    __slots__ = ("__weakref__", "_view", "_views", "_zero_d", "region")
+    __slots__ = ("__weakref__", "_frozen", "_view", "_views", "_zero_d", "region")
     _ab_rank = BATCH_RANK
 
     def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
@@ -140,15 +141,24 @@ class MaskedBatch(Batched, ArrayBatch):
         corner = [slice(int(n.values[index])) if isinstance(n, Lengths) else slice(None) for n in self.sizes]
         return self.data[(index, *corner)]
 
+    def _between(self, start: int, stop: int) -> "MaskedBatch":
+        """The lanes from `start` up to `stop`, which do not keep the others alive."""
+        if self.is_ragged:
+            return super()._between(start, stop)
+        data = rows_between(self.data, start, stop)
+        return self._narrow(lambda _: data.copy() if type(data) is np.ndarray else data, {})
+
     def _take(self, index: Any, memo: dict[Any, Any]) -> "MaskedBatch":
         return self._narrow(lambda array: _taken(array, index), memo)
 
     def _prefix(self, count: int, memo: dict[Any, Any]) -> "MaskedBatch":
-        return self._narrow(lambda array: array[:count], memo)
+        return self._narrow(lambda array: rows_between(array, 0, count), memo)
 
     def _narrow(self, take: Callable[[Any], Any], memo: dict[Any, Any]) -> "MaskedBatch":
-        if not self.is_ragged:
-            out = MaskedBatch.of(Batched(take(self.data), self.sizes, self.scalar))
+        if Lengths not in map(type, self.sizes):
+            out = object.__new__(MaskedBatch)
+            out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
+            out._view = out._views = None
             return out if self.sizes or is_scalar(self) else zero_d(out)
         sizes: list[Size] = []
         corner = []

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.cotangent import Span
-from autobatch.core.op import Op, is_boxed
+from autobatch.core.op import is_boxed
 from autobatch.lockstep.sequences import Rows
 from autobatch.ops.indexing_rows import rows_p
+from autobatch.ops.spans import rows_between
 
-__all__ = ["Chunk", "rows_of", "span_p"]
+__all__ = ["Chunk", "rows_of"]
 
 _FIRST_STEPS = 8
 _MOST_ROWS = 4096
@@ -66,10 +66,7 @@ class Chunk:
     def step(self, buffer: Any, step: int) -> Any:
         """The rows of one step."""
         place = step - self.first
-        start, stop = self.offsets[place], self.offsets[place + 1]
-        if is_boxed(buffer):
-            return span_p(buffer, start=start, stop=stop)
-        return buffer[start:stop]
+        return rows_between(buffer, self.offsets[place], self.offsets[place + 1])
 
 
 def rows_of(batch: Any, root: Any) -> Rows | None:
@@ -79,28 +76,3 @@ def rows_of(batch: Any, root: Any) -> Rows | None:
         return None
     rows = found()
     return rows if rows is not None and rows.last is batch else None
-
-
-def _span_vjp(position: int, ct: Any, out: Any, args: Any, params: dict[str, Any]) -> Any:
-    x = args[0]
-    if is_boxed(ct):
-        return place_p(ct, start=params["start"], rows=x.shape[0])
-    return Span(params["start"], ct, x.shape, x.dtype)
-
-
-def _place(x: Any, *, start: int, rows: int) -> Any:
-    out = np.zeros((rows, *x.shape[1:]), x.dtype)
-    out[start : start + len(x)] = x
-    return out
-
-
-# Consecutive rows of an array, and their place in one of zeros: each the transpose of the other.
-span_p = Op("span", lambda x, *, start, stop: x[start:stop], vjp=_span_vjp, kind="rows")
-place_p = Op(
-    "place",
-    _place,
-    vjp=lambda position, ct, out, args, params: span_p(
-        ct, start=params["start"], stop=params["start"] + args[0].shape[0]
-    ),
-    kind="rows",
-)

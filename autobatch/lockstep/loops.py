@@ -115,11 +115,11 @@ class Loop:
         return tuple(self._within(value, self.current, memo) for value in (*before, *carried))
 
     def _leaving(self, value: Any) -> Any:
-        lanes = np.arange(self.current.count, self.previous.count)
+        start, stop = self.current.count, self.previous.count
         if isinstance(value, Batch):
-            return take_lanes(value, lanes)
+            return value._between(start, stop)
         if is_node(value):
-            return map_tree(lambda leaf: take_lanes(leaf, lanes) if isinstance(leaf, Batch) else leaf, value)
+            return map_tree(lambda leaf: leaf._between(start, stop) if isinstance(leaf, Batch) else leaf, value)
         return value
 
     def _within(self, value: Any, region: Prefix, memo: dict[int, Any]) -> Any:

@@ -31,8 +31,6 @@ class Root:
         batch_size: the number of lanes.
         call: runs a call of converted code.
         convert: gives the lock-step form of a user's function, or None where it has none.
-        frozen: batches that stand for a part of an array, or have a part standing for them: a write into one would not
-            reach the other, so there is none.
         changes: how many changes in place, jumps and random numbers there were.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         prints: what the lanes have printed; shown example by example when the call ends.
@@ -41,7 +39,7 @@ class Root:
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "changes", "convert", "count", "frozen", "items", "made", "parent", "prints",
+        "batch_size", "blocks", "call", "changes", "convert", "count", "items", "made", "parent", "prints",
         "root",
     )  # fmt: skip
 
@@ -50,7 +48,6 @@ class Root:
         self.call = call
         self.convert = convert
         self.changes = 0
-        self.frozen: dict[int, Any] = {}
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
         self.blocks: dict[Any, Any] = {}
@@ -68,9 +65,7 @@ class Root:
     def freeze(self, batch: Any) -> None:
         """Let no write go into this batch, which stands for a part of an array, or has a part standing for it."""
         if isinstance(batch, Batched | Packed) and not is_scalar(batch):
-            key, frozen = id(batch), self.frozen
-            if key not in frozen:
-                frozen[key] = weakref.ref(batch, lambda _: frozen.pop(key, None))
+            batch._frozen = True  # type: ignore[union-attr]
 
     def lanes(self) -> np.ndarray:
         return np.arange(self.batch_size)

@@ -200,7 +200,9 @@ class _Run:
 
     def _call(self, node: ast.Call) -> ast.expr:
         function = self.runs.resolve(node.func)
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(kw.arg in (None, "out") for kw in node.keywords):
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(
+            kw.arg in (None, "out") for kw in node.keywords
+        ):
             raise _NotARun
         if _is_array_function(function):
             weak = isinstance(function, np.ufunc)
@@ -247,9 +249,7 @@ class _Run:
             node.left, node.right = self._static(node.left), self._static(node.right)
         elif isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
             node.operand = self._static(node.operand)
-        elif self._is_fact(node):
-            return node
-        elif isinstance(self.runs.resolve(node), (*_CONSTANTS, type, np.dtype)):
+        elif self._is_fact(node) or isinstance(self.runs.resolve(node), (*_CONSTANTS, type, np.dtype)):
             return node
         elif self._is_path(node):
             out = self._input(node)
@@ -300,4 +300,3 @@ class _Run:
         key = f"_ab_input_{self.number}_{len(self.inputs)}"
         self.inputs[key] = node
         return name(key, node)
-
