@@ -96,7 +96,7 @@ class Batched:
 
     @property
     def is_ragged(self) -> bool:
-        return any(isinstance(size, Lengths) for size in self.sizes)
+        return Lengths in map(type, self.sizes)
 
     def __repr__(self) -> str:
         return f"Batched({self.data!r}, sizes={self.sizes}, scalar={self.scalar})"

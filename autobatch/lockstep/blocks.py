@@ -13,6 +13,7 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.results import broadcast
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.foresee import WEAK, aval_of
@@ -28,6 +29,7 @@ __all__ = ["Site"]
 
 _MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
 _MOST_FAILURES = 4  # in one call, after which the statements run as they stand
+_MOST_WASTED = 2  # chunks computed ahead of which less than half was used; then nothing is computed ahead any more
 _NUMERIC = frozenset("biufc")
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
 
@@ -57,9 +59,19 @@ class Site:
         run = root.blocks.get(self)
         if run is None:
             root.blocks[self] = run = _Run(self)
-        elif run.suits(values, region):
+        elif run.suits(values):
             return run(values, region)
-        return run(values, region) if run.start(values, region, root) else None
+        return run.start(values, region, root)
+
+    def promoted(self, key: Any) -> Any:
+        """The key of a known program that takes batches where these operands have arrays of their shape, or None.
+
+        So the first step of a loop, whose state is still the same in all lanes, is a step like the others.
+        """
+        for known, program in self.programs.items():
+            if program is not None and all(map(_promotes, key, known)):
+                return known
+        return None
 
     def program(self, key: Any, kinds: Sequence[Any], values: Sequence[Any]) -> Program | None:
         """The program for operands of these kinds; None for inputs that are not operands but constants."""
@@ -88,6 +100,10 @@ class Site:
         return program
 
 
+def _promotes(own: Any, known: Any) -> bool:
+    return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False))
+
+
 def _is_batched(program: Program, batched: Sequence[int]) -> bool:
     """Whether every output depends on one of these inputs."""
     reached = set(batched)
@@ -109,6 +125,8 @@ def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
         return ("b", value.sizes, data.dtype, scalar), aval_of(value.sizes, data.dtype, scalar)
     if kind in WEAK and not static:
         return ("w", kind), WEAK[kind]
+    if isinstance(value, np.generic) and not static:
+        return (("w", kind), aval_of((), value.dtype, True)) if value.dtype.kind in _NUMERIC else None
     if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
         if value.dtype.kind not in _NUMERIC:
             return None
@@ -122,16 +140,17 @@ class _Run:
     """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
 
     __slots__ = (
-        "batches", "buffers", "chunk", "failures", "fixed", "items", "numbers", "once", "operands", "outputs",
-        "program", "rows", "site", "split",
+        "batches", "buffers", "chunk", "constants", "failures", "fixed", "items", "numbers", "once", "operands",
+        "outputs", "program", "rows", "site", "split", "used", "wasted",
     )  # fmt: skip
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.failures = 0
+        self.failures = self.wasted = 0
         self.program: Program | None = None
+        self.chunk: Chunk | None = None
 
-    def suits(self, values: Sequence[Any], region: Any) -> bool:
+    def suits(self, values: Sequence[Any]) -> bool:
         """Whether the operands are what they were in the step before, as far as the program goes."""
         if self.program is None:
             return False
@@ -139,9 +158,12 @@ class _Run:
             value = values[i]
             if value is not known or (index is not None and value.index != index):
                 return False
-        for i, number in self.numbers:
+        for i, kind in self.numbers:
+            if type(values[i]) is not kind:
+                return False
+        for i, constant in self.constants:
             value = values[i]
-            if type(value) is not type(number) or value != number or value != value:
+            if value is not constant and (type(value) is not type(constant) or value != constant):
                 return False
         rows = self.rows
         if rows is not None and any(values[i] is not each.last or each.step != rows.step for i, each in self.items):
@@ -154,34 +176,45 @@ class _Run:
                 return False
         return True
 
-    def start(self, values: Sequence[Any], region: Any, root: Any) -> bool:
-        """Find the program for these operands; False if there is none."""
+    def start(self, values: Sequence[Any], region: Any, root: Any) -> tuple[Any, ...] | None:
+        """Find the program for these operands, and run it; None if there is none."""
         self.program = None
         if self.failures >= _MOST_FAILURES or not config.blocks:
-            return False
+            return None
         kinds = [_kind(value, static) for value, static in zip(values, self.site.static, strict=True)]
         if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
             self.failures += 1
-            return False
+            return None
         key = tuple([kind[0] for kind in kinds])  # type: ignore[index]
+        known = None if key in self.site.programs else self.site.promoted(key)
+        if known is not None:
+            values = [
+                broadcast(value, region.count) if own != each else value
+                for value, own, each in zip(values, key, known, strict=True)
+            ]
+            key = known
         program = self.site.program(key, [kind[1] for kind in kinds], values)  # type: ignore[index]
         if program is None:
             self.failures += key in self.site.programs
-            return False
+            return None
         self.failures = 0
         self.program = program
         self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
         self.batches = [(i, each[1], each[2], each[3]) for i, each in enumerate(key) if each[0] == "b"]
         self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
-        self.numbers = [(i, values[i]) for i, each in enumerate(key) if each[0] in "wc"]
+        self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
+        self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
         self.outputs = [(aval.shape, not aval.ndim and not aval.scalar) for aval in program.results]
         self._look_ahead(values, key, root)
-        return True
+        return self(values, region)
 
     def _look_ahead(self, values: Sequence[Any], key: Any, root: Any) -> None:
         """Find what of the program the loop does not carry."""
-        self.rows = self.chunk = self.split = None
+        self._drop()
+        self.rows = self.split = None
         self.items: list[tuple[int, Any]] = []
+        if self.wasted >= _MOST_WASTED:
+            return
         for i, _, _, _ in self.batches:
             rows = rows_of(values[i], root)
             if rows is not None and (self.rows is None or _together(rows, self.rows)):
@@ -191,13 +224,21 @@ class _Run:
             return
         place = {i: at for at, i in enumerate(self.operands)}
         items = tuple(place[i] for i, _ in self.items)
-        shared = tuple(place[i] for i, each in enumerate(key) if each[0] in "sw")
+        shared = tuple(place[i] for i, each in enumerate(key) if each[0] == "s")
         if (key, items) not in self.site.splits:
             assert self.program is not None
             self.site.splits[key, items] = split(self.program, items, shared)
         self.split = self.site.splits[key, items]
         if self.split is None:
             self.rows = None
+
+    def _drop(self) -> None:
+        """Let go of what was computed ahead, and note whether it was worth it."""
+        chunk = self.chunk
+        if chunk is not None:
+            few = 2 * self.used < chunk.last - chunk.first
+            self.wasted = self.wasted + 1 if few else 0
+        self.chunk, self.buffers = None, []
 
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
         operands = [_operand(values[i], region) for i in self.operands]
@@ -208,7 +249,11 @@ class _Run:
         else:
             parts = self.split
             assert parts is not None
-            results = launch(parts.rest, [*[operands[i] for i in parts.rest_inputs], *self.once, *ahead])
+            operands = [*[operands[i] for i in parts.rest_inputs], *self.once, *ahead]
+            if parts.rest.steps:
+                results = launch(parts.rest, operands)
+            else:
+                results = [operands[slot].data for slot in parts.rest.outputs]
         out = []
         for data, (sizes, zero_dim) in zip(results, self.outputs, strict=True):
             batch = MaskedBatch.in_region(Batched(data, sizes), region)
@@ -220,12 +265,15 @@ class _Run:
         rows = self.rows
         step = rows.step
         chunk = self.chunk
-        if chunk is None or not chunk.first <= step < chunk.last:
-            chunk = self.chunk = Chunk.at(rows, chunk)
-            if chunk is None or not self._fill(chunk, operands):
-                self.rows = self.chunk = None
-                return None
         at = rows.last.region
+        if chunk is None or not chunk.first <= step < chunk.last:
+            self._drop()
+            chunk = Chunk.at(rows, chunk) if self.wasted < _MOST_WASTED and 2 * region.count >= at.count else None
+            if chunk is None or not self._fill(chunk, operands):
+                self.rows = None
+                return None
+            self.chunk, self.used = chunk, 0
+        self.used += 1
         out = [Batched(chunk.step(buffer, step), buffer.shape[1:]) for buffer in self.buffers]
         if at is region:
             return out

@@ -105,14 +105,15 @@ class Loop:
         return out
 
     def _narrowed(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
+        current, previous = self.current, self.previous
         memo: dict[int, Any] = {}
-        before = [self._within(value, self.previous, memo) for value in kept]
-        if self.current is self.previous:
-            return (*before, *(self._within(value, self.current, memo) for value in carried))
+        before = [self._within(value, previous, memo) for value in kept]
+        if current is previous:
+            return (*before, *[self._within(value, current, memo) for value in carried])
         if kept:
-            self.pieces.append((tuple(map(self._leaving, before)), self.previous.count - self.current.count))
+            self.pieces.append((tuple([self._leaving(value) for value in before]), previous.count - current.count))
         memo = {}
-        return tuple(self._within(value, self.current, memo) for value in (*before, *carried))
+        return tuple([self._within(value, current, memo) for value in (*before, *carried)])
 
     def _leaving(self, value: Any) -> Any:
         start, stop = self.current.count, self.previous.count

@@ -14,12 +14,13 @@ import numpy as np
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import prefix_lanes, stack_results, take_lanes
-from autobatch.core.batched import Batched, Packed
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
 from autobatch.ops.inplace import is_scalar
+from autobatch.ops.spans import rows_between
 
 __all__ = ["LaneExample", "Order", "Prefix", "Root", "Subset", "current_root", "lanes_within", "taken", "unbound"]
 
@@ -64,7 +65,9 @@ class Root:
 
     def freeze(self, batch: Any) -> None:
         """Let no write go into this batch, which stands for a part of an array, or has a part standing for it."""
-        if isinstance(batch, Batched | Packed) and not is_scalar(batch):
+        if type(batch) is MaskedBatch and batch.sizes:
+            batch._frozen = True
+        elif isinstance(batch, Batched | Packed) and not is_scalar(batch):
             batch._frozen = True  # type: ignore[union-attr]
 
     def lanes(self) -> np.ndarray:
@@ -150,6 +153,10 @@ class Prefix:
         return taken(batch, index, self, self._lengths)
 
     def _of_prefix(self, batch: Any) -> Any:
+        if type(batch) is MaskedBatch and batch.sizes and Lengths not in map(type, batch.sizes):  # the case of a step
+            out = MaskedBatch.in_region(batch, self)
+            out.data = rows_between(batch.data, 0, self.count)
+            return out
         out = prefix_lanes(batch, self.count, self._lengths)
         out.region = self
         return out
