@@ -22,14 +22,13 @@ from autobatch.fusion.launch import launch
 from autobatch.fusion.program import Program
 from autobatch.fusion.splitting import Split, split
 from autobatch.fusion.tracing import trace
-from autobatch.lockstep.ahead import Chunk, rows_of
+from autobatch.lockstep.ahead import Ahead, Chunk, rows_of
 from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
 
 __all__ = ["Site"]
 
 _MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
 _MOST_FAILURES = 4  # in one call, after which the statements run as they stand
-_MOST_WASTED = 2  # chunks computed ahead of which less than half was used; then nothing is computed ahead any more
 _NUMERIC = frozenset("biufc")
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
 
@@ -140,15 +139,15 @@ class _Run:
     """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
 
     __slots__ = (
-        "batches", "buffers", "chunk", "constants", "failures", "fixed", "items", "numbers", "once", "operands",
-        "outputs", "program", "rows", "site", "split", "used", "wasted",
+        "ahead", "batches", "buffers", "constants", "failures", "fixed", "items", "numbers", "once", "operands",
+        "outputs", "program", "site", "split",
     )  # fmt: skip
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.failures = self.wasted = 0
+        self.failures = 0
         self.program: Program | None = None
-        self.chunk: Chunk | None = None
+        self.ahead = Ahead()
 
     def suits(self, values: Sequence[Any]) -> bool:
         """Whether the operands are what they were in the step before, as far as the program goes."""
@@ -165,7 +164,7 @@ class _Run:
             value = values[i]
             if value is not constant and (type(value) is not type(constant) or value != constant):
                 return False
-        rows = self.rows
+        rows = self.ahead.rows
         if rows is not None and any(values[i] is not each.last or each.step != rows.step for i, each in self.items):
             return False
         for i, sizes, dtype, scalar in self.batches:
@@ -210,17 +209,17 @@ class _Run:
 
     def _look_ahead(self, values: Sequence[Any], key: Any, root: Any) -> None:
         """Find what of the program the loop does not carry."""
-        self._drop()
-        self.rows = self.split = None
+        ahead = self.ahead
+        ahead.drop()
+        ahead.rows = None
+        first: Any = None
         self.items: list[tuple[int, Any]] = []
-        if self.wasted >= _MOST_WASTED:
-            return
         for i, _, _, _ in self.batches:
             rows = rows_of(values[i], root)
-            if rows is not None and (self.rows is None or _together(rows, self.rows)):
+            if rows is not None and (first is None or _together(rows, first)):
                 self.items.append((i, rows))
-                self.rows = self.rows or rows
-        if self.rows is None:
+                first = first or rows
+        if first is None:
             return
         place = {i: at for at, i in enumerate(self.operands)}
         items = tuple(place[i] for i, _ in self.items)
@@ -229,27 +228,19 @@ class _Run:
             assert self.program is not None
             self.site.splits[key, items] = split(self.program, items, shared)
         self.split = self.site.splits[key, items]
-        if self.split is None:
-            self.rows = None
-
-    def _drop(self) -> None:
-        """Let go of what was computed ahead, and note whether it was worth it."""
-        chunk = self.chunk
-        if chunk is not None:
-            few = 2 * self.used < chunk.last - chunk.first
-            self.wasted = self.wasted + 1 if few else 0
-        self.chunk, self.buffers = None, []
+        if self.split is not None:
+            ahead.rows = first
 
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
         operands = [_operand(values[i], region) for i in self.operands]
-        ahead = self._ahead(operands, region) if self.rows is not None else None
-        if ahead is None:
+        early = self._early(operands, region) if self.ahead.rows is not None else None
+        if early is None:
             assert self.program is not None
             results = launch(self.program, operands)
         else:
             parts = self.split
             assert parts is not None
-            operands = [*[operands[i] for i in parts.rest_inputs], *self.once, *ahead]
+            operands = [*[operands[i] for i in parts.rest_inputs], *self.once, *early]
             if parts.rest.steps:
                 results = launch(parts.rest, operands)
             else:
@@ -260,47 +251,29 @@ class _Run:
             out.append(zero_d(batch) if zero_dim else batch)
         return tuple(out)
 
-    def _ahead(self, operands: Sequence[Any], region: Any) -> list[Any] | None:
+    def _early(self, operands: Sequence[Any], region: Any) -> list[Any] | None:
         """What was computed ahead for the current step; None if nothing can be."""
-        rows = self.rows
-        step = rows.step
-        chunk = self.chunk
+        chunk = self.ahead.reach(region, lambda chunk: self._fill(chunk, operands))
+        if chunk is None:
+            return None
+        rows = self.ahead.rows
         at = rows.last.region
-        if chunk is None or not chunk.first <= step < chunk.last:
-            self._drop()
-            chunk = Chunk.at(rows, chunk) if self.wasted < _MOST_WASTED and 2 * region.count >= at.count else None
-            if chunk is None or not self._fill(chunk, operands):
-                self.rows = None
-                return None
-            self.chunk, self.used = chunk, 0
-        self.used += 1
-        out = [Batched(chunk.step(buffer, step), buffer.shape[1:]) for buffer in self.buffers]
-        if at is region:
-            return out
-        return [_operand(MaskedBatch.in_region(each, at), region) for each in out]
+        out = [Batched(chunk.step(buffer, rows.step), buffer.shape[1:]) for buffer in self.buffers]
+        return out if at is region else [_operand(MaskedBatch.in_region(each, at), region) for each in out]
 
     def _fill(self, chunk: Chunk, operands: Sequence[Any]) -> bool:
-        """Compute the results of a chunk of steps; False if an example has something to complain of.
-
-        Which example it is, and whether it comes that far, only its own step can say.
-        """
+        """Compute what a chunk of steps has of the program."""
         parts = self.split
         assert parts is not None
-        complaints: list[str] = []
         rows = dict(self.items)
         known = {at: rows[i] for at, i in enumerate(self.operands) if i in rows}
-        state = {kind: "ignore" if how == "ignore" else "call" for kind, how in np.geterr().items()}
-        try:
-            with np.errstate(**state, call=lambda kind, _: complaints.append(kind)):  # type: ignore[call-overload]
-                self.once = [] if parts.once is None else launch(parts.once, [operands[i] for i in parts.once_inputs])
-                given = []
-                for i in parts.ahead_inputs:
-                    packed = chunk.packed(known[i]) if i in known else None
-                    given.append(operands[i] if packed is None else Batched(packed, packed.shape[1:]))
-                self.buffers = launch(parts.ahead, [*given, *self.once])
-        except Exception:  # whatever it is, the step that it belongs to raises it
-            return False
-        return not complaints
+        self.once = [] if parts.once is None else launch(parts.once, [operands[i] for i in parts.once_inputs])
+        given = []
+        for i in parts.ahead_inputs:
+            packed = known[i].packed(chunk) if i in known else None
+            given.append(operands[i] if packed is None else Batched(packed, packed.shape[1:]))
+        self.buffers = launch(parts.ahead, [*given, *self.once])
+        return True
 
 
 def _operand(value: Any, region: Any) -> Any:

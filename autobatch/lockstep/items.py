@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -13,7 +14,9 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import broadcast, leaves, map_tree, per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
+from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each
 from autobatch.lockstep.ownership import freeze, is_made, remember, require_own, require_whole
@@ -74,6 +77,10 @@ def getitem(x: Any, index: Any) -> Any:
     elif kind is np.ndarray:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
+        if type(index) is MaskedBatch:
+            found = looked_up(x, index)
+            if found is not None:
+                return found
         return indexing.getitem(x, index) if is_lanes(index) else x[index]
     elif kind is LaneList:
         return _list_item(x, index)
@@ -84,6 +91,10 @@ def getitem(x: Any, index: Any) -> Any:
     method = getattr(kind, "__getitem__", None)
     if isinstance(method, FunctionType) and root is not None and root.convert(method) is not None:
         return root.call(MethodType(method, x), index)
+    if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
+        found = looked_up(x, index)
+        if found is not None:
+            return found
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
     return stack_results(per_lane(operator.getitem, (x, index), {}))

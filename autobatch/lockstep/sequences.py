@@ -12,9 +12,11 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import map_tree, per_lane, stack_results, weak_lanes
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
+from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
+from autobatch.ops.indexing_rows import rows_p
 
 __all__ = ["Enumerated", "LaneSequence", "Ranges", "Rows", "Zipped", "in_reverse", "lane_sequence", "must_be_shared"]
 
@@ -68,10 +70,12 @@ class Rows(LaneSequence):
         data: the rows of each lane, (lanes, steps, *item), the lanes in the loop's order.
         order: the loop's `Order`; None where the lanes stay as they are.
         last: the items of the current step, whose number is `step`.
+        looked: {id of a table: its rows that were looked up by these items}.
     """
 
     __slots__ = (
-        "__weakref__", "_self", "backwards", "data", "last", "order", "region", "rest", "sizes", "source", "step",
+        "__weakref__", "_self", "backwards", "data", "last", "looked", "order", "region", "rest", "sizes", "source",
+        "step",
     )  # fmt: skip
 
     def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
@@ -95,6 +99,7 @@ class Rows(LaneSequence):
         source, lengths = self.source, self.lengths()
         self.order = order
         self.last: Any = None
+        self.looked: dict[int, Any] = {}
         self._self = weakref.ref(self)
         index = None if order is None else order.index
         self.rest: tuple[Any, ...] = source.sizes[1:]
@@ -124,6 +129,19 @@ class Rows(LaneSequence):
         self.last, self.step = out, step
         items[id(out)] = self._self
         return freeze(out) if self.sizes else out
+
+    def packed(self, chunk: Any) -> Any:
+        """The items of all steps of a chunk, one step after the other: (rows, *item)."""
+        data, first, counts, total = self.data, chunk.first, chunk.counts, chunk.offsets[-1]
+        if counts[0] == counts[-1]:
+            part = data[: counts[0], first : chunk.last]
+            return np.reshape(np.swapaxes(part, 0, 1), (total, *data.shape[2:]))
+        steps = np.repeat(np.arange(first, chunk.last), counts)
+        lanes = np.arange(total) - np.repeat(chunk.offsets[:-1], counts)
+        if not is_boxed(data):
+            return data[lanes, steps]
+        flat = np.reshape(data, (-1, *data.shape[2:]))
+        return rows_p(flat, lanes * data.shape[1] + steps, unique=True)
 
     def _of_region(self, size: Any, count: int) -> Any:
         if isinstance(size, int):
