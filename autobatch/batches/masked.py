@@ -13,10 +13,13 @@ from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast, per_lane, stack_results
 from autobatch.batches.stacking import as_arrays, as_data, pad_stack, read_dims
+from autobatch.batches.unpadded import unpadded
+from autobatch.core.aval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import ShapeError, UnsupportedError
+from autobatch.ops.contractions import matmul_p
 from autobatch.ops.inplace import is_scalar, zero_d
 from autobatch.ops.spans import rows_between
 
@@ -213,6 +216,8 @@ class MaskedBatch(Batched, ArrayBatch):
                 return self._ab_apply_any(op, args, params)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
+        if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
+            _without_padding(*args)
         out = op.rule(op, args, params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
@@ -300,6 +305,12 @@ class MaskedBatch(Batched, ArrayBatch):
             example = f"({shape}{',' if self.ndim == 1 else ''}) {self.dtype}"
         ragged = f", lengths={_head(self.lengths)}" if self.is_ragged else ""
         return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, data={_head(self.data)})"
+
+
+def _without_padding(x: MaskedBatch, y: Any) -> None:
+    """Hold the rows that are multiplied by a shared matrix without their padding from now on, if that saves work."""
+    if len(x.sizes) > 1 and not isinstance(y, Batch) and ndim_of(y) == 2 and x.scalar is None:
+        x.data = unpadded(x.data, x.sizes)
 
 
 def _taken(array: Any, index: np.ndarray) -> Any:

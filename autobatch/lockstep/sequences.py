@@ -10,6 +10,7 @@ from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import map_tree, per_lane, stack_results, weak_lanes
+from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
@@ -97,6 +98,7 @@ class Rows(LaneSequence):
     def open(self, order: Any) -> None:
         super().open(order)
         source, lengths = self.source, self.lengths()
+        source.data = padded(source.data)
         self.order = order
         self.last: Any = None
         self.looked: dict[int, Any] = {}
