@@ -29,17 +29,17 @@ class _Layout:
     """Where the positions inside the examples are in (lanes, width), row by row.
 
     Attributes:
-        rows: the number of each one's position; `lanes` and `places` are its two coordinates.
+        rows: the number of each one's position, `lanes` the lane that it is in.
         mask: True inside the examples.
     """
 
-    __slots__ = ("lanes", "mask", "places", "rows", "shape")
+    __slots__ = ("lanes", "mask", "rows", "shape")
 
     def __init__(self, lengths: Lengths, width: int) -> None:
         self.mask = lengths.mask(width)
         self.shape = self.mask.shape
         self.rows = np.flatnonzero(self.mask)
-        self.lanes, self.places = np.divmod(self.rows, max(width, 1))
+        self.lanes = self.rows // max(width, 1)
 
     def take(self, x: Any) -> Any:
         """The rows of an array over (lanes, width)."""
@@ -169,14 +169,9 @@ def _lined_up(x: Unpadded, arg: Any) -> Any:
     if (lanes, width) == layout.shape:
         return layout.take(arg)
     if width == 1 and lanes == layout.shape[0]:
-        return _rows(arg[:, 0], layout.lanes)
-    if lanes == 1 and width == layout.shape[1]:
-        return _rows(arg[0], layout.places)
+        arg = arg[:, 0]
+        return rows_p(arg, layout.lanes) if is_boxed(arg) else arg.take(layout.lanes, axis=0)
     return arg[0] if lanes == width == 1 else None
-
-
-def _rows(x: Any, index: np.ndarray) -> Any:
-    return rows_p(x, index) if is_boxed(x) else x.take(index, axis=0)
 
 
 def _product(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:

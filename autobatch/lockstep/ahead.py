@@ -5,6 +5,7 @@ so what is computed from them is read by each step as consecutive rows. Chunks g
 computed at most about as much ahead as it has used.
 """
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from autobatch.embedding.table import EmbeddingTable
 from autobatch.lockstep.sequences import Rows
 from autobatch.ops.spans import rows_between
 
-__all__ = ["Ahead", "Chunk", "looked_up", "rows_of"]
+__all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]
 
 _FIRST_STEPS = 8
 _MOST_ROWS = 4096
@@ -83,7 +84,7 @@ class Ahead:
             self.drop()
             wanted = self.wasted < _MOST_WASTED and 2 * region.count >= rows.last.region.count
             chunk = Chunk.at(rows, chunk) if wanted else None
-            if chunk is None or not _in_silence(fill, chunk):
+            if chunk is None or not in_silence(functools.partial(fill, chunk)):
                 self.rows = None
                 return None
             self.chunk, self.used = chunk, 0
@@ -99,8 +100,8 @@ class Ahead:
         self.chunk = None
 
 
-def _in_silence(fill: Callable[[Chunk], bool], chunk: Chunk) -> bool:
-    """Fill a chunk; False if an example has something to complain of.
+def in_silence(fill: Callable[[], Any]) -> bool:
+    """Compute something ahead; False if an example has something to complain of.
 
     Which example it is, and whether it comes that far, only its own step can say.
     """
@@ -108,10 +109,10 @@ def _in_silence(fill: Callable[[Chunk], bool], chunk: Chunk) -> bool:
     state: Any = {kind: "ignore" if how == "ignore" else "call" for kind, how in np.geterr().items()}
     try:
         with np.errstate(**state, call=lambda kind, _: complaints.append(kind)):
-            filled = fill(chunk)
+            done = fill() is not False
     except Exception:  # whatever it is, the step that it belongs to raises it
         return False
-    return filled and not complaints
+    return done and not complaints
 
 
 class Looked:

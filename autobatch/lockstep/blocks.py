@@ -22,12 +22,13 @@ from autobatch.fusion.launch import launch
 from autobatch.fusion.program import Program
 from autobatch.fusion.splitting import Split, split
 from autobatch.fusion.tracing import trace
-from autobatch.lockstep.ahead import Ahead, Chunk, rows_of
+from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
 
 __all__ = ["Site"]
 
 _MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
+_CALLS = 4  # of a block in one call, after which what its shared operands make is kept
 _MOST_FAILURES = 4  # in one call, after which the statements run as they stand
 _NUMERIC = frozenset("biufc")
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
@@ -139,8 +140,8 @@ class _Run:
     """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
 
     __slots__ = (
-        "ahead", "batches", "buffers", "constants", "failures", "fixed", "items", "numbers", "once", "operands",
-        "outputs", "program", "site", "split",
+        "ahead", "batches", "buffers", "calls", "constants", "failures", "fixed", "items", "numbers", "once",
+        "operands", "outputs", "program", "site", "split",
     )  # fmt: skip
 
     def __init__(self, site: Site) -> None:
@@ -196,7 +197,7 @@ class _Run:
         if program is None:
             self.failures += key in self.site.programs
             return None
-        self.failures = 0
+        self.failures = self.calls = 0
         self.program = program
         self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
         self.batches = [(i, each[1], each[2], each[3]) for i, each in enumerate(key) if each[0] == "b"]
@@ -211,7 +212,7 @@ class _Run:
         """Find what of the program the loop does not carry."""
         ahead = self.ahead
         ahead.drop()
-        ahead.rows = None
+        ahead.rows = self.split = None
         first: Any = None
         self.items: list[tuple[int, Any]] = []
         for i, _, _, _ in self.batches:
@@ -219,27 +220,42 @@ class _Run:
             if rows is not None and (first is None or _together(rows, first)):
                 self.items.append((i, rows))
                 first = first or rows
-        if first is None:
-            return
+        if first is not None:
+            self._split()
+            if self.split is not None and self.split.ahead is not None:
+                ahead.rows = first
+
+    def _split(self) -> None:
+        """Part the program by what its operands are; what is computed once comes with its first use."""
         place = {i: at for at, i in enumerate(self.operands)}
         items = tuple(place[i] for i, _ in self.items)
-        shared = tuple(place[i] for i, each in enumerate(key) if each[0] == "s")
-        if (key, items) not in self.site.splits:
+        key = (self.program, items)
+        if key not in self.site.splits:
             assert self.program is not None
-            self.site.splits[key, items] = split(self.program, items, shared)
-        self.split = self.site.splits[key, items]
-        if self.split is not None:
-            ahead.rows = first
+            self.site.splits[key] = split(self.program, items, [place[i] for i, _, _ in self.fixed])
+        self.split = self.site.splits[key]
+        self.once: list[Any] | None = None
 
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
         operands = [_operand(values[i], region) for i in self.operands]
-        early = self._early(operands, region) if self.ahead.rows is not None else None
+        self.calls += 1
+        if self.calls == _CALLS and self.split is None:  # a loop, if not over rows
+            self.items = []
+            self._split()
+        parts = self.split
+        early: list[Any] | None = None
+        if parts is not None:
+            early = self._early(operands, region) if parts.ahead is not None else self._from_fixed(operands)
         if early is None:
             assert self.program is not None
+            if parts is not None:
+                self.split = None
+                if parts.ahead is not None:
+                    self.calls = 0
             results = launch(self.program, operands)
         else:
-            parts = self.split
             assert parts is not None
+            assert self.once is not None
             operands = [*[operands[i] for i in parts.rest_inputs], *self.once, *early]
             if parts.rest.steps:
                 results = launch(parts.rest, operands)
@@ -250,6 +266,23 @@ class _Run:
             batch = MaskedBatch.in_region(Batched(data, sizes), region)
             out.append(zero_d(batch) if zero_dim else batch)
         return tuple(out)
+
+    def _from_fixed(self, operands: Sequence[Any]) -> list[Any] | None:
+        """Compute what the fixed operands alone make, unless that is there; None if there is something to complain of.
+
+        Returns:
+            what comes ahead of the step beside it: nothing.
+        """
+        if self.once is None:
+            parts = self.split
+            assert parts is not None
+
+            def fill() -> None:
+                self.once = launch(parts.once, [operands[i] for i in parts.once_inputs]) if parts.once else []
+
+            if not in_silence(fill):
+                return None
+        return []
 
     def _early(self, operands: Sequence[Any], region: Any) -> list[Any] | None:
         """What was computed ahead for the current step; None if nothing can be."""
@@ -267,7 +300,10 @@ class _Run:
         assert parts is not None
         rows = dict(self.items)
         known = {at: rows[i] for at, i in enumerate(self.operands) if i in rows}
-        self.once = [] if parts.once is None else launch(parts.once, [operands[i] for i in parts.once_inputs])
+        if self._from_fixed(operands) is None:
+            return False
+        assert self.once is not None
+        assert parts.ahead is not None
         given = []
         for i in parts.ahead_inputs:
             packed = known[i].packed(chunk) if i in known else None

@@ -1,7 +1,7 @@
 """Rows of ragged examples held without their padding: the results and gradients of the loop, and less work.
 
 Mutations that must turn this file red; each was made by hand and seen red:
-    - rows of other positions: in `unpadded._Layout`, `np.flatnonzero(self.mask.T)`; `layout.lanes` for `layout.places`;
+    - rows of other positions: in `unpadded._Layout`, `np.flatnonzero(self.mask.T)`;
     - padding that is not zero: in `Unpadded._ab_force`, `np.ones` for `np.zeros`;
     - an axis too many: in `unpadded._along`, `a < 1`.
 """
@@ -157,6 +157,16 @@ def test_no_work_is_done_for_padding(monkeypatch):
     monkeypatch.setattr(contractions.matmul_p, "impl", counted)
     batch(lambda x, w: np.tanh(x @ w) @ w, strict=True)(batch_of(XS), w=W)
     assert rows == [sum(LENGTHS)] * 2
+
+
+def test_no_work_is_done_for_padding_where_a_gradient_is_taken(monkeypatch):
+    made = []
+    monkeypatch.setattr(Unpadded, "_ab_force", lambda self, force=Unpadded._ab_force: made.append(self) or force(self))
+    f = batch(lambda x, w, v: np.tanh(x @ w + v) @ w, strict=True)
+    total = batch(lambda y: (y * y).sum(), strict=True)
+    x = batch_of(XS)
+    ab.grad(lambda p: total(f(x, *p)).data.sum())((W, V))
+    assert len(made) == 1  # where the result leaves the call
 
 
 def test_padding_never_warns_and_never_leaves():
