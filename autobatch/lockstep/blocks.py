@@ -115,7 +115,7 @@ def _is_batched(program: Program, batched: Sequence[int]) -> bool:
 
 def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
     """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is MaskedBatch:
         data = value.data
         plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data.value) is np.ndarray)
@@ -131,9 +131,9 @@ def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
         if value.dtype.kind not in _NUMERIC:
             return None
         return ("s", value.shape, value.dtype), aval_of(value.shape, value.dtype)
-    if static and isinstance(value, _INDEX) and not (kind is tuple and any(type(part) is not int for part in value)):
-        return ("c", kind, repr(value)), None
-    return None
+    if kind is tuple and not all(type(part) is int for part in value):
+        return None
+    return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
 
 
 class _Run:
@@ -149,6 +149,9 @@ class _Run:
         self.failures = 0
         self.program: Program | None = None
         self.ahead = Ahead()
+        self.split: Split | None = None
+        self.once: list[Any] | None = None
+        self.buffers: list[Any] = []
 
     def suits(self, values: Sequence[Any]) -> bool:
         """Whether the operands are what they were in the step before, as far as the program goes."""
@@ -234,7 +237,7 @@ class _Run:
             assert self.program is not None
             self.site.splits[key] = split(self.program, items, [place[i] for i, _, _ in self.fixed])
         self.split = self.site.splits[key]
-        self.once: list[Any] | None = None
+        self.once = None
 
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
         operands = [_operand(values[i], region) for i in self.operands]

@@ -136,7 +136,7 @@ def _left(tree: Any, root: Root) -> Any:
     def release(leaf: Any) -> Any:
         if not isinstance(leaf, Batch):
             return leaf
-        out = copy.copy(leaf)
+        out: Any = copy.copy(leaf)
         out.region = None
         if isinstance(leaf, MaskedBatch) and type(leaf.data) in (PendingRows, Unpadded):
             out.data = leaf.data._ab_force()

@@ -60,7 +60,7 @@ def unbroadcast(ct: Any, like: Any) -> Any:
     return ct.astype(dtype)
 
 
-_BITS = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
 def kept(mask: Any, x: Any) -> Any:

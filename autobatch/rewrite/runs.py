@@ -85,6 +85,18 @@ def _is_array_function(value: Any) -> bool:
     return isinstance(value, type(np.sum)) and value in FUNCTIONS
 
 
+def _counts(target: ast.expr, value: ast.expr) -> bool:
+    """`n = n + 1`: of a Python number, most likely, which is nothing to launch."""
+    return (
+        isinstance(value, ast.BinOp)
+        and isinstance(value.right, ast.Constant)
+        and type(value.right.value) is int
+        and isinstance(target, ast.Name)
+        and isinstance(value.left, ast.Name)
+        and value.left.id == target.id
+    )
+
+
 class _Run:
     """Statements taken so far, and what they read."""
 
@@ -107,7 +119,7 @@ class _Run:
         if not targets or not all(isinstance(each, ast.Name) for each in targets):
             return False
         names = {each.id for each in targets}
-        if names & self.runs.written or len(names) < len(targets):
+        if names & self.runs.written or len(names) < len(targets) or _counts(target, value):
             return False
         parts = [value] if isinstance(target, ast.Name) else getattr(value, "elts", [])
         if len(parts) != len(targets) or (isinstance(value, ast.Tuple) != isinstance(target, ast.Tuple)):

@@ -69,6 +69,17 @@ def test_what_is_carried_is_not_computed_ahead():
     assert split(program, [0], [2]) is None or split(program, [0], [2]).ahead is None
 
 
+def test_only_matrices_that_stay_are_laid_out_in_blocks(monkeypatch):
+    monkeypatch.setattr(splitting, "has_blocks", lambda shape, dtype: True)
+    monkeypatch.setattr(blocked, "_width", lambda inner, columns: 2)
+    program = program_of(lambda h, m, w: h @ m + h @ w, (4,), (4, 4), (4, 4))
+    h, m, w = arrays((3, 4), (3, 4, 4), (4, 4))
+    operands = [Batched(h, (4,)), Batched(m, (4, 4)), w]
+    parts, (got,) = parted(program, [], [2], operands)
+    assert sorted(names(parts.rest)) == ["add", "blocked_matmul", "matmul"]
+    np.testing.assert_allclose(got, launch(program, operands)[0], rtol=1e-12)
+
+
 def test_without_a_product_nothing_is_computed_ahead():
     program = program_of(lambda x, h: np.exp(x) + h, (3,), (3,))
     assert split(program, [0], []) is None

@@ -17,9 +17,7 @@ import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.results import examples
 from autobatch.core.config import options
-from autobatch.errors import FallbackWarning
-from autobatch.lockstep import blocks
-from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
+from tests.lockstep.law import agrees, assert_same, batch_of, equals_loop, ragged, run_again
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(3, 4))
@@ -34,37 +32,6 @@ def rnn(xs, p):
     for x in xs:
         h = np.tanh(x @ p["w"] + h @ p["u"] + p["b"])
     return h
-
-
-@pytest.fixture
-def products(monkeypatch):
-    """The row counts of the products in launches, those of the items first."""
-    seen = []
-    launch = blocks.launch
-
-    def counted(program, operands):
-        out = launch(program, operands)
-        for step in program.steps:
-            if step.op.name == "matmul":
-                seen.append((program.avals[step.args[0]].shape[-1], out[0].shape[0]))
-        return out
-
-    monkeypatch.setattr(blocks, "launch", counted)
-    return seen
-
-
-def run(f, *columns, times=2, **shared):
-    """Results of lock-step calls, the last of which finds every program traced."""
-    f = batch(f, strict=True)
-    for _ in range(times):
-        out = f(*map(batch_of, columns), **shared)
-    return out
-
-
-def agrees(f, *columns, **shared):
-    got = examples(run(f, *columns, **shared))
-    for row, result in zip(zip(*columns, strict=True), got, strict=True):
-        assert_same(result, f(*row, **shared))
 
 
 def test_the_product_of_the_items_is_one_for_all_steps(products):
@@ -161,7 +128,7 @@ def test_a_loop_left_early_computes_little_ahead(products):
     xs, ns = ragged(*[100] * 4, width=3), [3, 2, 9, 1]
     agrees(f, xs, ns, w=W)
     products.clear()
-    run(f, xs, ns, w=W, times=1)
+    run_again(f, xs, ns, w=W, times=1)
     assert sum(n for _, n in products) <= 2 * 4 * 9
 
 
@@ -189,7 +156,7 @@ def test_an_arm_that_is_taken_now_and_then_stops_computing_ahead(products):
     xs = ragged(*[200] * 4, width=3)
     agrees(f, xs, w=W)
     products.clear()
-    run(f, xs, w=W, times=1)
+    run_again(f, xs, w=W, times=1)
     assert sum(n for _, n in products) < 4 * 40 + 4 * 8 + 4 * 16 + 1
 
 
@@ -303,8 +270,8 @@ def test_second_derivatives():
     f = batch(rnn, strict=True)
     xs = ragged(3, 9, width=3)
 
-    def penalty(w, run):
-        return (ab.grad(lambda w: run({**PARAMS, "w": w}))(w) ** 2).sum()
+    def penalty(w, loss):
+        return (ab.grad(lambda w: loss({**PARAMS, "w": w}))(w) ** 2).sum()
 
     for _ in range(3):
         got = ab.grad(lambda w: penalty(w, lambda p: f(batch_of(xs), p).data.sum()))(W)
@@ -316,74 +283,3 @@ def test_off():
     with options(blocks=False):
         agrees(rnn, SENTENCES, p=PARAMS)
     equals_loop(rnn, SENTENCES, p=PARAMS)
-
-
-EMB = RNG.normal(size=(20, 3))
-IDS = [RNG.integers(0, 20, n) for n in (5, 0, 3, 9, 1, 9, 12)]
-
-
-def by_words(words, p):
-    h = np.zeros(4)
-    for word in words:
-        x = p["emb"][word]
-        h = np.tanh(x @ p["w"] + h @ p["u"] + p["b"])
-    return h
-
-
-@pytest.mark.parametrize("make", [np.asarray, ab.EmbeddingTable])
-def test_look_ups_by_items_and_their_products_are_one_for_all_steps(products, make):
-    p = {**PARAMS, "emb": make(EMB)}
-    agrees(by_words, IDS, p=p)
-    products.clear()
-    run(by_words, IDS, p=p, times=1)
-    steps = [sum(len(x) > t for x in IDS) for t in range(12)]
-    assert [n for width, n in products if width == 3] == [sum(steps[:8]), sum(steps[8:])]
-
-
-@pytest.mark.parametrize("make", [np.asarray, ab.EmbeddingTable])
-def test_gradients_of_look_ups_by_items(make):
-    f = batch(by_words, strict=True)
-    p = {**PARAMS, "emb": make(EMB)}
-    for _ in range(3):
-        got = ab.grad(lambda p: (f(batch_of(IDS), p).data ** 2).sum())(p)
-    want = [ab.grad(lambda p, ids=ids: (by_words(ids, p) ** 2).sum())({**PARAMS, "emb": EMB}) for ids in IDS]
-    for name in p:
-        dense = got[name].to_dense() if isinstance(got[name], ab.SparseRows) else got[name]
-        np.testing.assert_allclose(dense, sum(each[name] for each in want), rtol=1e-7, atol=1e-12)
-
-
-def test_an_id_out_of_range_is_the_loops_error():
-    f = batch(by_words)
-    bad = [*IDS[:3], np.array([1, 2, 99]), np.array([77])]
-    for make in (np.asarray, ab.EmbeddingTable):
-        for _ in range(3):
-            with pytest.raises(IndexError, match="99") as caught:
-                f(batch_of(bad), p={**PARAMS, "emb": make(EMB)})
-            assert "example 3" in caught.value.__notes__[-1]
-
-
-def test_an_id_that_is_never_reached_is_no_error():
-    def f(words, emb):
-        h = np.zeros(3)
-        for word in words:
-            if word < 0:
-                break
-            h = h * 0.5 + emb[word]
-        return h
-
-    agrees(f, [np.array([1, -1, 99, 2]), np.array([3, 4]), np.array([-1])], emb=EMB)
-
-
-def test_a_write_into_a_looked_up_row_reaches_the_table():
-    def f(words, emb):
-        for word in words:
-            row = emb[word]
-            row += 1.0
-        return emb.sum()
-
-    mine, plain = EMB.copy(), EMB.copy()
-    with pytest.warns(FallbackWarning, match="known by another name"):
-        got = examples(batch(f)(batch_of(IDS), mine))
-    want = [f(ids, plain) for ids in IDS]
-    np.testing.assert_allclose(got, want)
-    np.testing.assert_allclose(mine, plain)
