@@ -149,8 +149,10 @@ class MaskedBatch(Batched, ArrayBatch):
         """The lanes from `start` up to `stop`, which do not keep the others alive."""
         if self.is_ragged:
             return super()._between(start, stop)
+        out = MaskedBatch.in_region(self, current_region())
         data = rows_between(self.data, start, stop)
-        return self._narrow(lambda _: data.copy() if type(data) is np.ndarray else data, {})
+        out.data = data.copy() if type(data) is np.ndarray else data
+        return out if self.sizes or is_scalar(self) else zero_d(out)
 
     def _take(self, index: Any, memo: dict[Any, Any]) -> "MaskedBatch":
         return self._narrow(lambda array: _taken(array, index), memo)

@@ -59,7 +59,7 @@ class LaneList:
             self._spread()
         assert self.owners is not None
         self.owners.append((lanes, self.counts[lanes], region))
-        value = map_tree(_narrowed_copy, value)
+        value = _narrowed_copy(value) if isinstance(value, Batch) else map_tree(_narrowed_copy, value)
         self.items.append(value)
         self.counts[lanes] += 1
         self._stacked = None

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.forms import Batch
+from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import take_lanes
+from autobatch.core.batched import Lengths
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
@@ -98,7 +100,14 @@ class Loop:
         `own`: places of values that no other name knows, so that they may be written into as they are narrowed.
         """
         self.fewer = False
-        out = self._narrowed(kept, carried)
+        current, previous = self.current, self.previous
+        if current is not previous and all([_is_simple(value, previous) for value in (*kept, *carried)]):
+            if kept:  # the case of nearly every step
+                start, stop = current.count, previous.count
+                self.pieces.append((tuple([value._between(start, stop) for value in kept]), stop - start))
+            out = tuple([current._of_prefix(value) for value in (*kept, *carried)])
+        else:
+            out = self._narrowed(kept, carried)
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
             if new is not old and (place not in own or has_views(old)):
                 _freeze_both(new, old)
@@ -183,7 +192,20 @@ class Loop:
         return out
 
 
+def _is_simple(value: Any, region: Prefix) -> bool:
+    """Whether a value is an array of one shape in each lane of this very region."""
+    return (
+        type(value) is MaskedBatch
+        and value.region is region
+        and bool(value.sizes)
+        and Lengths not in map(type, value.sizes)
+    )
+
+
 def _freeze_both(new: Any, old: Any) -> None:
+    if type(new) is type(old) is MaskedBatch and old.sizes:
+        new._frozen = old._frozen = True
+        return
     for value in (new, old):
         if isinstance(value, Batch):
             freeze(value)

@@ -19,6 +19,7 @@ __all__ = ["blocked_matmul_p", "column_blocks_p", "has_blocks"]
 
 _UNPACKED = 1_000_000  # multiplications, up to which a product is made without packing
 _ROWS = 120  # the blocks are made for products of up to so many
+_FEWEST = 32  # a matrix of which products of so many rows are below that size has no blocks
 _NARROWEST = 16
 
 
@@ -32,7 +33,7 @@ def _is_faster() -> bool:
 
 def _width(inner: int, columns: int) -> int:
     """How many columns make a block; 0 where blocks gain nothing."""
-    if inner * columns * _ROWS <= _UNPACKED:
+    if inner * columns * _FEWEST <= _UNPACKED:
         return 0
     width = max(_UNPACKED // (_ROWS * max(inner, 1)), _NARROWEST)
     while width >= _NARROWEST and columns % width:
