@@ -5,6 +5,7 @@ computes nothing for padding then, forward and backward, and need not keep it ou
 gets the padded array, made once.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from autobatch.ops.indexing_rows import rows_p, scatter_rows_p
 from autobatch.ops.indexing_spec import FULL
 from autobatch.ops.shaping_reshape import reshape_p
 
-__all__ = ["Unpadded", "padded", "unpadded"]
+__all__ = ["Unpadded", "gathered", "padded", "unpadded"]
 
 _LEAST_ELEMENTS = 1 << 13
 _MOST_FILLED = 0.9  # of the padded positions; where more are filled, the copies cost more than they save
@@ -43,8 +44,7 @@ class _Layout:
 
     def take(self, x: Any) -> Any:
         """The rows of an array over (lanes, width)."""
-        flat = np.reshape(x, (-1, *shape_of(x)[2:]))
-        return flat.take(self.rows, axis=0) if type(flat) is np.ndarray else rows_p(flat, self.rows, unique=True)
+        return _taken(np.reshape(x, (-1, *shape_of(x)[2:])), self.rows)
 
 
 class Unpadded(ArrayFace):
@@ -130,14 +130,35 @@ def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
     """The data without its padding, where the first dimension alone varies and that saves something; else as it is."""
     if type(data) is Unpadded or not isinstance(sizes[0], Lengths) or Lengths in map(type, sizes[1:]):
         return data
-    lengths, shape = sizes[0], shape_of(data)
-    positions = shape[0] * shape[1]
-    if data.size < _LEAST_ELEMENTS or int(lengths.values.sum()) > _MOST_FILLED * positions:
+    if not _pays(shape_of(data), sizes[0]):
         return data
-    layout = lengths.derived.get(shape[1])
-    if layout is None:
-        layout = lengths.derived[shape[1]] = _Layout(lengths, shape[1])
+    layout = _layout(sizes[0], shape_of(data)[1])
     return Unpadded(layout.take(data), layout)
+
+
+def gathered(rows: Any, table: np.ndarray, lengths: Lengths) -> Any:
+    """The (lanes, width, ...) data whose position (i, j) is `rows[table[i, j]]`; len(rows) stands for padding."""
+    if _pays((*table.shape, *shape_of(rows)[1:]), lengths):
+        layout = _layout(lengths, table.shape[1])
+        return Unpadded(_taken(rows, table[layout.mask]), layout)
+    data = np.concatenate([rows, np.zeros((1, *rows.shape[1:]), rows.dtype)])
+    return data[table]
+
+
+def _pays(shape: Sequence[int], lengths: Lengths) -> bool:
+    positions = shape[0] * shape[1]
+    return math.prod(shape) >= _LEAST_ELEMENTS and int(lengths.values.sum()) <= _MOST_FILLED * positions
+
+
+def _layout(lengths: Lengths, width: int) -> _Layout:
+    layout = lengths.derived.get(width)
+    if layout is None:
+        layout = lengths.derived[width] = _Layout(lengths, width)
+    return layout
+
+
+def _taken(x: Any, rows: np.ndarray) -> Any:
+    return x.take(rows, axis=0) if type(x) is np.ndarray else rows_p(x, rows, unique=True)
 
 
 Found = tuple[list[Any], dict[str, Any]] | None

@@ -9,6 +9,7 @@ from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast
+from autobatch.batches.unpadded import gathered
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
@@ -114,15 +115,13 @@ class LaneList:
             length: Any = first if (self.counts == first).all() else Lengths(self.counts)
             out = []
             for leaf in leaves:
-                data = leaf.data
-                if isinstance(length, Lengths):  # a last row of zeros for all that is padding
-                    data = np.concatenate([data, np.zeros((1, *data.shape[1:]), data.dtype)])
+                data = gathered(leaf.data, table, length) if isinstance(length, Lengths) else leaf.data[table]
                 inner = []
                 for size in leaf.sizes:
                     if isinstance(size, Lengths):
                         raise NeedsLoop("a list of ragged items")
                     inner.append(size)
-                out.append(MaskedBatch.in_region(Batched(data[table], (length, *inner), None), self.region))
+                out.append(MaskedBatch.in_region(Batched(data, (length, *inner), None), self.region))
             self._stacked = unflatten(structure, out)
         return self._stacked
 

@@ -101,7 +101,7 @@ class Loop:
         """
         self.fewer = False
         current, previous = self.current, self.previous
-        if current is not previous and all([_is_simple(value, previous) for value in (*kept, *carried)]):
+        if current is not previous and all(_is_simple(value, previous) for value in (*kept, *carried)):
             if kept:  # the case of nearly every step
                 start, stop = current.count, previous.count
                 self.pieces.append((tuple([value._between(start, stop) for value in kept]), stop - start))

@@ -210,3 +210,25 @@ def test_kept_is_where_bit_for_bit(dtype):
         got = kept(m, a)
         assert got.dtype == want.dtype
         assert got.tobytes() == want.tobytes()
+
+
+def tagged(x, w):
+    h = np.zeros(D)
+    out = []
+    for row in x:
+        h = np.tanh(row @ w + h)
+        out.append(h)
+    y = np.stack(out)
+    return y @ w, y[::-1], y.sum(axis=0)
+
+
+def test_a_list_of_each_step_is_stacked_without_padding():
+    xs = [x for x in XS if len(x)]
+    equals_loop(tagged, xs, w=W)
+    equals_loop(tagged, FULL, w=W)
+    f = batch(lambda x, w: tagged(x, w)[0], strict=True)
+    total = batch(lambda y: (y * y).sum(), strict=True)
+    for _ in range(3):
+        got = ab.grad(lambda w: total(f(batch_of(xs), w)).data.sum())(W)
+    want = sum(ab.grad(lambda w, x=x: (tagged(x, w)[0] ** 2).sum())(W) for x in xs)
+    np.testing.assert_allclose(got, want, rtol=1e-7, atol=1e-10)
