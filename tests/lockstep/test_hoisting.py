@@ -283,3 +283,19 @@ def test_off():
     with options(blocks=False):
         agrees(rnn, SENTENCES, p=PARAMS)
     equals_loop(rnn, SENTENCES, p=PARAMS)
+
+
+def test_a_state_that_starts_as_a_parameter():
+    def f(xs, p):
+        h = p["b"]
+        for x in xs:
+            h = np.tanh(x @ p["w"] + h @ p["u"])
+        return h
+
+    agrees(f, SENTENCES, p=PARAMS)
+    g = batch(f, strict=True)
+    for _ in range(3):
+        got = ab.grad(lambda p: (g(batch_of(SENTENCES), p).data ** 2).sum())(PARAMS)
+    want = [ab.grad(lambda p, x=x: (f(x, p) ** 2).sum())(PARAMS) for x in SENTENCES]
+    for name in PARAMS:
+        np.testing.assert_allclose(got[name], sum(each[name] for each in want), rtol=1e-7, atol=1e-12)

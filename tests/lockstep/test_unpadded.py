@@ -113,6 +113,12 @@ def test_a_loop_over_such_rows():
     equals_loop(f, XS, w=W)
 
 
+def test_no_examples():
+    x = ab.MaskedBatch(np.zeros((0, 5, D)), lengths=np.zeros(0, int))
+    for f in (dense, attention):
+        assert batch(f, strict=True)(x, W, V).examples() == []
+
+
 def test_under_a_branch():
     def f(x, w):
         y = x @ w
