@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: test lint demo clean
+.PHONY: test lint demo bench clean
 .DELETE_ON_ERROR:
 
 test: lint $(VENV)/.test
@@ -20,6 +20,10 @@ lint: $(VENV)/.test
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo
+
+# make bench ARGS="lstm --size small": some workloads, small cases; ARGS=--help says what else there is
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks $(ARGS)
 
 clean:
 	rm -rf $(VENV)

@@ -9,11 +9,11 @@ from autobatch.core.fallback import noted_fallbacks
 from tests.lockstep.law import batch_of
 from tests.programs.registry import PROGRAMS
 
-for _kind in ("sequences", "branches", "control", "loops", "shapes", "trees"):
+for _kind in ("sequences", "branches", "control", "loops", "shapes", "syntax", "trees"):
     importlib.import_module(f"tests.programs.{_kind}")
 
 # What lock-step runs as a loop over the examples: objects that change, and what no batch of arrays has.
-LOOPS = {"least_squares", "recursive_network", "model_driven_parser", "graph_network", "beam_search"}
+LOOPS = {"least_squares", "model_driven_parser", "graph_network", "beam_search"}
 RAISES = {"raises_for_some", "maximum_of_perhaps_nothing", "lengths_that_disagree"}
 
 

@@ -13,6 +13,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.lockstep.calls import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.convert import convert
+from autobatch.rewrite.effects import is_local
 
 __all__ = ["BatchFunction", "batch"]
 
@@ -44,8 +45,8 @@ class BatchFunction:
             return call(function, *args, **kwargs)
         if self.strict:
             with options(strict=True):
-                return run(function, args, kwargs, _convert)
-        return run(function, args, kwargs, _convert)
+                return run(function, args, kwargs, _convert, is_local)
+        return run(function, args, kwargs, _convert, is_local)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind as a function does; over a staticmethod or classmethod, bind what that gives."""

@@ -15,11 +15,24 @@ from autobatch.core.threads import cuts, in_parts
 from autobatch.kernels import pooling as kernels
 from autobatch.kernels.vectors import FORMATS, Lanes, computed_dtype
 
-__all__ = ["Located", "gather", "integers", "locate", "locate_array", "pool", "poolable", "read_rows", "write_rows"]
+__all__ = [
+    "Located",
+    "ahead_of",
+    "gather",
+    "integers",
+    "lanes_of",
+    "locate",
+    "locate_array",
+    "pool",
+    "poolable",
+    "read_rows",
+    "write_rows",
+]
 
-_AHEAD = 16  # ids between the row that is read and the one that is asked for
-_CACHED = 1 << 16  # bytes of a table whose rows need not be asked for ahead
+_AHEAD = 24  # ids between the row that is read and the one that is asked for
+_CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
+_LINE = 64  # bytes of the cache
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 
@@ -34,7 +47,7 @@ class Located:
     """
 
     table: tuple[int, int]
-    ids: np.ndarray
+    ids: np.ndarray | None
     format: str
     dim: int
     static: bool
@@ -44,7 +57,12 @@ class Located:
 
     @property
     def ahead(self) -> int | None:
-        return _AHEAD if self.total_bytes > _CACHED else None
+        return None if self.ids is None else ahead_of(self.total_bytes)
+
+
+def ahead_of(total_bytes: int) -> int | None:
+    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all."""
+    return _AHEAD if total_bytes > _CACHED else None
 
 
 def integers(ids: np.ndarray) -> np.ndarray:
@@ -54,8 +72,13 @@ def integers(ids: np.ndarray) -> np.ndarray:
     return ids if ids.flags.c_contiguous else np.ascontiguousarray(ids)
 
 
-def locate(table: Any, ids: np.ndarray, context: Any = None) -> Located:
-    """Where the rows of a table (an array, or what says so itself) are; rows with gaps are gathered first."""
+def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
+    """Where the rows of a table (an array, or what says so itself) are; rows with gaps are gathered first.
+
+    Without ids the rows are those of an array, as they stand.
+    """
+    if ids is None:
+        return locate_array(table, None, False)
     ids = integers(ids)
     find = getattr(table, "_ab_locate", None)
     if find is not None:
@@ -63,10 +86,12 @@ def locate(table: Any, ids: np.ndarray, context: Any = None) -> Located:
     return locate_array(np.asarray(table), ids, False)
 
 
-def locate_array(weights: np.ndarray, ids: np.ndarray, static: bool) -> Located:
+def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> Located:
     """The same for a matrix."""
     size = weights.itemsize
     if weights.size and weights.shape[1] > 1 and weights.strides[1] != size:
+        if ids is None:
+            return locate_array(np.ascontiguousarray(weights), None, static)
         rows = np.ascontiguousarray(weights[ids])
         return locate_array(rows, np.arange(len(rows)), static)
     base = weights.__array_interface__["data"][0]
@@ -82,26 +107,51 @@ def locate_array(weights: np.ndarray, ids: np.ndarray, static: bool) -> Located:
     )
 
 
-@functools.lru_cache(maxsize=4096)
-def lanes_for(format: str, dim: int, static: bool) -> Lanes:
-    """The lanes that cover `dim` columns: of the row itself for a static table, else the widest of a few.
+def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int]) -> Lanes:
+    """The lanes for rows of `dim` at an address and stride."""
+    address, stride = table
+    return lanes_for(format, dim, static, address % _LINE if stride % _LINE == 0 else 0)
 
-    >>> lanes_for("f4", 100, False).n, lanes_for("f4", 100, True).n, lanes_for("f4", 300, True).n
-    (64, 100, 100)
+
+@functools.lru_cache(maxsize=4096)
+def lanes_for(format: str, dim: int, static: bool, past: int = 0) -> Lanes:
+    """The lanes that cover `dim` columns: the row itself if it is short and even, or static; else the widest of a few.
+
+    Args:
+        past: by how many bytes every row starts past a line of the cache.
+
+    >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
+    (100, 64, 99)
+    >>> lanes_for("f4", 300, True).n, lanes_for("f4", 128, False, 16).lead
+    (100, 12)
     """
-    most = _WIDEST // computed_dtype(format).itemsize
+    size = computed_dtype(format).itemsize
+    most = _WIDEST // size
     if static:
         passes = -(-dim // most)
         n = -(-dim // passes)
-        return Lanes(format, n + n % 2 if format == "q4" else n)
-    return Lanes(format, next(n for n in _POWERS if n <= min(most, dim)))
+        n += n % 2 if format == "q4" else 0
+    elif dim <= most and dim * size % 16 == 0:
+        n = dim
+    else:
+        n = next(n for n in _POWERS if n <= min(most, dim))
+    lead = 0
+    if (
+        past % size == 0
+        and n * size >= 4 * _LINE
+        and n * size % _LINE == 0
+        and dim % n == 0
+        and format[1:] == str(size)
+    ):
+        lead = -past % _LINE // size
+    return Lanes(format, n, lead)
 
 
 def pool(
     found: Located,
     offsets: np.ndarray,
     weights: np.ndarray | None,
-    scales: np.ndarray | None,
+    norm: int,
     wanted: Sequence[str],
     outs: Sequence[np.ndarray],
 ) -> None:
@@ -109,13 +159,13 @@ def pool(
 
     Args:
         weights: a factor for each id, of the computed dtype; only for "sum".
-        scales: a factor for each bag's sum; only where nothing but "sum" is wanted.
+        norm: what a bag's sum is divided by, `kernels.SUM`, `MEAN` or `SQRTN`; only where nothing but "sum" is wanted.
         wanted: ("sum",), ("max",), ("min",), or ("sum", "max", "min").
         outs: (bags, dim) for each that is wanted, of the computed dtype, with contiguous rows.
     """
     if not found.dim or not len(offsets) - 1:
         return
-    lanes = lanes_for(found.format, found.dim, found.static)
+    lanes = lanes_of(found.format, found.dim, found.static, found.table)
     offsets = integers(offsets)
     place = (found.dim, found.ahead, lanes)
 
@@ -124,7 +174,7 @@ def pool(
             sums, greatest, least = outs
             kernels.pool_all(found.table, found.ids, offsets, sums, greatest, least, bags, *place)
         elif wanted[0] == "sum":
-            kernels.pool_sum(found.table, found.ids, offsets, weights, scales, outs[0], bags, *place)
+            kernels.pool_sum(found.table, found.ids, offsets, weights, norm, outs[0], bags, *place)
         else:
             kernel = kernels.pool_max if wanted[0] == "max" else kernels.pool_min
             kernel(found.table, found.ids, offsets, outs[0], bags, *place)
@@ -145,7 +195,7 @@ def _by_ids(offsets: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
 
 def read_rows(found: Located, out: np.ndarray) -> None:
     """Copy located rows into `out`, (ids, dim) with contiguous rows: bytes as they are, packed codes as numbers."""
-    if not found.dim or not len(found.ids):
+    if not found.dim or found.ids is None or not len(found.ids):
         return
     table, dim = found.table, found.dim
     if found.format in ("q8", "q4"):
@@ -180,7 +230,7 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
 
 def write_rows(found: Located, rows: np.ndarray) -> None:
     """Copy the bytes of `rows`, C-contiguous, to where the located rows are, in the order of the ids."""
-    if not found.row_bytes or not len(found.ids):
+    if not found.row_bytes or found.ids is None or not len(found.ids):
         return
     source = (rows.__array_interface__["data"][0], found.row_bytes)
     kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))

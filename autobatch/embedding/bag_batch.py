@@ -88,8 +88,6 @@ def _bounds(flat: Any, lengths: np.ndarray, starts: np.ndarray, closed: bool) ->
         keep = np.ones(len(offsets), np.bool_)
         keep[ends - 1] = False
         offsets, counts = offsets[keep], counts - 1
-    if ((counts == 0) & (lengths > 0)).any():
-        raise NeedsLoop("an example with ids and no bags")
     moved = offsets.astype(np.int64) + np.repeat(starts[:-1], counts)
     return counts, np.append(moved, starts[-1])
 
@@ -98,16 +96,29 @@ def _weights(
     weights: Any, lanes: int, lengths: np.ndarray, options: Options, bounds: np.ndarray, lane_of_id: np.ndarray
 ) -> Any:
     """The weight of each id."""
-    if options.positional:
-        if isinstance(weights, Batched | Packed):
-            raise NeedsLoop("positional weights that differ from example to example")
+    if options.positional and not isinstance(weights, Batched | Packed):
         return per_id(weights, bounds)
     values, found, _ = _flat(weights, lanes)
+    if options.positional:
+        return _own_positions(values, found, bounds, lane_of_id)
     wrong = np.flatnonzero(found != lengths)
     if wrong.size:
         lane = int(wrong[0])
         raise note_example(ShapeError(f"{found[lane]} per_sample_weights for {lengths[lane]} ids"), lane)
     return values
+
+
+def _own_positions(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_id: np.ndarray) -> Any:
+    """The weight of each id by its position in its bag, where each example has weights of its own."""
+    sizes = np.diff(bounds)
+    position = np.arange(len(lane_of_id)) - np.repeat(bounds[:-1], sizes)
+    wrong = np.flatnonzero(position >= found[lane_of_id])
+    if wrong.size:
+        lane = int(lane_of_id[wrong[0]])
+        most = int(position[lane_of_id == lane].max()) + 1
+        message = f"positional_weights have shape ({found[lane]},); expected one for each position, ({most},) or more"
+        raise note_example(ShapeError(message), lane)
+    return np.take(values, (np.cumsum(found) - found)[lane_of_id] + position, axis=0)
 
 
 def _table(table: Any, lanes: int) -> tuple[Any, np.ndarray, np.ndarray | None]:
@@ -129,7 +140,7 @@ def _check_ids(
     bad = np.flatnonzero((ids < 0) | (ids >= num_rows[lane_of_id]))
     if bad.size:
         lane = int(lane_of_id[bad[0]])
-        place = f"position {bad[0] - starts[lane]} of example {lane}"
+        place = f" at position {bad[0] - starts[lane]} of example {lane}"
         raise note_example(BadIdError(bad_id_message(int(ids[bad[0]]), place, int(num_rows[lane]))), lane)
 
 

@@ -9,6 +9,7 @@ from autobatch.core.aval import dtype_of
 from autobatch.embedding.access import gather, integers, locate, pool, poolable
 from autobatch.errors import DTypeError, UnsupportedError
 from autobatch.kernels import bags as kernels
+from autobatch.kernels.pooling import MEAN, SQRTN, SUM
 from autobatch.kernels.vectors import computed_dtype
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
 ]
 
 EXTREMA = ("max", "min")
+_NORMS = {"mean": MEAN, "sqrtn": SQRTN}
 Mode = str | tuple[str, ...]
 
 
@@ -30,6 +32,8 @@ def reduce_bags(
     table: Any, ids: Any, offsets: Any, weights: Any, mode: Mode, out: np.ndarray | None = None
 ) -> np.ndarray:
     """Reduce each bag ids[offsets[b]:offsets[b + 1]]; ids and offsets are checked. An empty bag is 0.
+
+    Where ids are None, bags are runs of an array's own rows.
 
     Args:
         out: where the result of one mode may be put, with contiguous rows and of the table's dtype.
@@ -41,19 +45,17 @@ def reduce_bags(
     dtype, dim = table.dtype, table.shape[1]
     modes = (mode,) if isinstance(mode, str) else mode
     _check_dtype(dtype, modes, weights)
-    found = locate(table, np.asarray(ids))
+    found = locate(table, None if ids is None else np.asarray(ids))
     real = computed_dtype(found.format)
     kinds = {one if one in EXTREMA else "sum" for one in modes}
     wanted = tuple(kinds) if len(kinds) == 1 else ("sum", *EXTREMA)
     if weights is not None:
         weights = np.ascontiguousarray(weights, real)
-    scales = None
-    if weights is None and wanted == ("sum",) and isinstance(mode, str) and mode != "sum":
-        scales = bag_scales(np.diff(offsets), mode).astype(real)
+    norm = _NORMS.get(mode, SUM) if weights is None and isinstance(mode, str) else SUM
     if out is None or out.dtype != real or found.dim > dim:
         out = np.empty((len(offsets) - 1, found.dim), real)
     outs = [out, *(np.empty((len(offsets) - 1, found.dim), real) for _ in wanted[1:])]
-    pool(found, offsets, weights, scales, wanted, outs)
+    pool(found, offsets, weights, norm, wanted, outs)
     if found.dim > dim:
         outs = [out[:, :dim] for out in outs]
     named = dict(zip(wanted, outs, strict=True))
@@ -76,7 +78,8 @@ def reduce_bags(
 
 def _check_dtype(dtype: np.dtype, modes: Sequence[str], weights: Any) -> None:
     if dtype.kind not in "fiu" or not poolable(dtype):
-        raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers")
+        hint = ": ab.segment_any and ab.segment_all are the or and the and" if dtype.kind == "b" else ""
+        raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers{hint}")
     for mode in modes:
         if dtype.kind != "f" and (mode in ("mean", "sqrtn") or weights is not None):
             raise DTypeError(f"mode {mode!r} over a table of {dtype} is no {dtype}; make the table a float one")

@@ -191,7 +191,7 @@ def _check_bags(ids: np.ndarray, num_rows: int, offsets: np.ndarray) -> None:
     except BadIdError:
         at = int(np.flatnonzero((ids < 0) | (ids >= num_rows))[0])
         lane = int(np.searchsorted(offsets, at, side="right")) - 1
-        place = f"position {at - offsets[lane]} of example {lane}"
+        place = f" at position {at - offsets[lane]} of example {lane}"
         raise note_example(BadIdError(bad_id_message(int(ids[at]), place, num_rows)), lane) from None
 
 

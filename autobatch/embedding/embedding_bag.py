@@ -11,6 +11,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.embedding.bag_batch import embedding_bag_p
 from autobatch.embedding.bag_call import Call, Options, checked_offsets, per_id, reduced, table_below
+from autobatch.embedding.bag_direct import direct
 from autobatch.embedding.bags import MODES
 from autobatch.embedding.ids import integer_ids
 from autobatch.embedding.protocol import Table
@@ -74,6 +75,10 @@ def embedding_bag(
     array([[0., 1.],
            [6., 7.]])
     """
+    if padding_idx is max_norm is positional_weights is empty is skipped is None and not sparse and bad_ids == "raise":
+        out = direct(input, weight, offsets, mode, per_sample_weights, bool(include_last_offset))
+        if out is not None:
+            return out
     modes = (mode,) if isinstance(mode, str) else tuple(mode)
     weights = per_sample_weights if positional_weights is None else positional_weights
     _check_options(weight, scale_grad_by_freq, modes, sparse, weights, bad_ids, max_norm)

@@ -30,7 +30,8 @@ def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{what} have dtype {array.dtype}; expected integers: write {what}.astype(np.int64)")
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
-        raise BadIdError(f"{what} hold {array.max()}, which is beyond any table")
+        at = int(np.argmax(array > np.uint64(np.iinfo(np.int64).max)))
+        raise BadIdError(f"{what} hold {array.flat[at]}{_place(at, array.shape)}, which is beyond any table")
     return array.astype(_INT64)
 
 
@@ -58,19 +59,23 @@ def check_ids(ids: np.ndarray, num_rows: int, offsets: np.ndarray | None = None,
     at = first_bad_id(flat, num_rows)
     if at < 0:
         return
+    place = _place(at, ids.shape)
     if offsets is not None:
-        bag = int(np.searchsorted(offsets, at, side="right")) - 1
-        place = f"position {at}, in bag {bag}"
-    else:
-        place = f"position {at}" if ids.ndim == 1 else f"position {tuple(map(int, np.unravel_index(at, ids.shape)))}"
-    bad = int(flat[at])
-    raise BadIdError(bad_id_message(bad, place, num_rows, what))
+        place += f", in bag {int(np.searchsorted(offsets, at, side='right')) - 1}"
+    raise BadIdError(bad_id_message(int(flat[at]), place, num_rows, what))
 
 
 def bad_id_message(bad: int, place: str, num_rows: int, what: str = "id") -> str:
-    """What the error of a bad id says."""
+    """What the error of a bad id says; `place` is where it stands, " at position 3", or nothing for one alone."""
     hint = "; a table has no negative ids" if bad < 0 else ""
-    return f"{what} {bad} at {place} is outside a table of {num_rows} rows{hint}"
+    return f"{what} {bad}{place} is outside a table of {num_rows} rows{hint}"
+
+
+def _place(at: int, shape: tuple[int, ...]) -> str:
+    """Where an element of an array stands."""
+    if not shape:
+        return ""
+    return f" at position {at if len(shape) == 1 else tuple(map(int, np.unravel_index(at, shape)))}"
 
 
 def check_offsets(offsets: np.ndarray, total: int, *, closed: bool, what: str = "offsets") -> None:
@@ -85,6 +90,8 @@ def check_offsets(offsets: np.ndarray, total: int, *, closed: bool, what: str = 
     if not offsets.size:
         if closed:
             raise BadIdError(f"{what} are empty; with the last offset included they hold at least the 0")
+        if total:
+            raise BadIdError(f"{what} are empty, and {total} ids are in no bag; {what}=[0] makes them one bag")
         return
     if offsets[0] != 0:
         raise BadIdError(f"{what}[0] is {offsets[0]}; expected 0, where the first bag starts")

@@ -60,7 +60,7 @@ def _check_lanes(valid: np.ndarray, num_rows: int, places: np.ndarray, shape: tu
     if at < 0:
         return
     lane, *position = map(int, np.unravel_index(places[at], shape))
-    place = f"position {position[0] if len(position) == 1 else tuple(position)} of example {lane}"
+    place = f" at position {position[0] if len(position) == 1 else tuple(position)} of example {lane}"
     raise note_example(BadIdError(bad_id_message(int(valid[at]), place, num_rows)), lane)
 
 

@@ -119,6 +119,13 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     def _refuse_updates(self) -> None:
         if not self.trainable:
             raise UnsupportedError(f"a {type(self).__name__} is for look-ups only; train a table of floats")
+        if not self.writeable:
+            raise UnsupportedError(f"this {type(self).__name__} is read-only; make it of arrays that can be written to")
+
+    @property
+    def writeable(self) -> bool:
+        """Whether rows may be written where they are; a kind whose memory may be read-only says so here."""
+        return True
 
     @property
     def ndim(self) -> int:

@@ -15,6 +15,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.flattening import by_lane, flattened, in_lane, offsets_from
 from autobatch.embedding.ids import as_ids, check_offsets
 from autobatch.errors import BadIdError, DTypeError, ShapeError
+from autobatch.kernels.rows import first_bad_id
 
 __all__ = [
     "lengths_to_offsets",
@@ -234,11 +235,14 @@ def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def segments_of(
     n: int, form: str, values: Any, num_segments: int | None, *, in_order: bool = False
-) -> tuple[np.ndarray, int]:
-    """The segment of each of n rows, and how many segments there are; everything is checked.
+) -> tuple[np.ndarray, int, bool]:
+    """What describes the segments of n rows, how many there are, and whether they are runs; everything is checked.
 
     Args:
         form: what `values` are: segment_ids, lengths or offsets. in_order: the ids are said to be sorted.
+
+    Returns:
+        The segment of each row, (n,); or of runs, that follow each other, their bounds, (count + 1,).
     """
     if form == "segment_ids":
         found = as_ids(values, form)
@@ -247,16 +251,18 @@ def segments_of(
             raise ShapeError(f"segment_ids have shape {found.shape}; expected one for each row, ({n},)")
         if in_order:
             _check_sorted(found)
-        return found, count
+        return found, count, False
     if form == "offsets":
         bounds = as_ids(values, form)
         check_offsets(bounds, n, closed=True)
-        values = np.diff(bounds)
-    lengths = _lengths(values)
-    _check_total(lengths, n, "rows")
-    if num_segments is not None and num_segments != lengths.shape[0]:
-        raise ShapeError(f"num_segments={num_segments}, but {lengths.shape[0]} segments are given; leave it out")
-    return np.repeat(np.arange(lengths.shape[0]), lengths), lengths.shape[0]
+    else:
+        lengths = _lengths(values)
+        _check_total(lengths, n, "rows")
+        bounds = offsets_from(lengths)
+    count = bounds.shape[0] - 1
+    if num_segments is not None and num_segments != count:
+        raise ShapeError(f"num_segments={num_segments}, but {count} segments are given; leave it out")
+    return bounds, count, True
 
 
 def _check_total(lengths: np.ndarray, n: int, of: str = "values") -> None:
@@ -292,9 +298,8 @@ def _count(ids: np.ndarray, num_segments: int | None) -> int:
         raise ShapeError(f"segment_ids have shape {ids.shape}; expected one dimension")
     if num_segments is not None and num_segments < 0:
         raise ShapeError(f"num_segments={num_segments}; expected at least 0")
-    wrong = ids < 0 if num_segments is None else (ids < 0) | (ids >= num_segments)
-    if wrong.any():
-        at = int(np.argmax(wrong))
+    at = int(first_bad_id(ids, np.iinfo(np.int64).max if num_segments is None else num_segments))
+    if at >= 0:
         why = "negative" if ids[at] < 0 else f"outside {num_segments} segments"
         raise BadIdError(f"segment id {ids[at]} at position {at} is {why}")
     return int(ids.max(initial=-1)) + 1 if num_segments is None else int(num_segments)

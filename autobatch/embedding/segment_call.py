@@ -64,7 +64,9 @@ def reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
         check_ids(ids, n)
         n, rest[0] = ids.shape[0], ids
-    segments, count = segments_of(n, form, np.asarray(described), _number(how.num_segments), in_order=how.sorted)
+    found = segments_of(n, form, np.asarray(described), _number(how.num_segments), in_order=how.sorted)
+    segments, count, runs = found
+    params |= {"runs": True} if runs else {}
     if weights is not None and shape_of(weights) != (n,):
         raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each row, ({n},)")
     return op(data, segments, *rest, count=count, **params)

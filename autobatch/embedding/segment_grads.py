@@ -12,7 +12,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.ids import as_ids
-from autobatch.embedding.segment_values import compute_dtype, operands_of
+from autobatch.embedding.segment_values import compute_dtype, operands_of, segments_in
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import lookup_p
 from autobatch.errors import UnsupportedError
@@ -28,7 +28,8 @@ class _Call:
 
     def __init__(self, op: Op, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> None:
         self.op, self.args, self.params = op, args, params
-        self.data, self.segments = args[0], as_ids(np.asarray(args[1]))
+        self.data, segments = args[0], as_ids(np.asarray(args[1]))
+        self.segments = segments_in(segments) if params.get("runs") else segments
         self.ids, self.weights = operands_of(args[2:], params)
         self.count, self.n = params["count"], self.segments.shape[0]
         self.rest = (1,) * (ndim_of(self.data) - 1)
@@ -240,16 +241,35 @@ _SCALED: dict[str, Callable[[_Call], Any]] = {
 
 def _others(x: Any, segments: Any, *, count: int) -> np.ndarray:
     x = np.asarray(x)
-    width = int(np.prod(x.shape[1:], dtype=np.int64))
-    rows = np.ascontiguousarray(x.reshape(x.shape[0], width))
+    rows = _matrix(x)
     out = np.empty_like(rows)
-    kernels.segment_prod_others(rows, np.ascontiguousarray(segments), np.ones((count, width), x.dtype), out)
+    kernels.segment_prod_others(rows, np.ascontiguousarray(segments), np.ones((count, rows.shape[1]), x.dtype), out)
     return out.reshape(x.shape)
 
 
+def _matrix(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x.reshape(x.shape[0], int(np.prod(x.shape[1:], dtype=np.int64))))
+
+
 def _others_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    raise UnsupportedError("no gradient of the gradient of segment_prod; multiply the rows of each segment by np.prod")
+    return slopes_p(ct, args[0], args[1], **params) if position == 0 else None
 
 
-# The product of the other rows of each row's segment.
+def _slopes(ct: Any, x: Any, segments: Any, *, count: int) -> np.ndarray:
+    x, ct = np.asarray(x), np.asarray(ct)
+    rows, by = _matrix(x), _matrix(ct.astype(x.dtype, copy=False))
+    ones, zeros = np.ones((count, rows.shape[1]), x.dtype), np.zeros((count, rows.shape[1]), x.dtype)
+    out = np.empty_like(rows)
+    kernels.segment_prod_slopes(rows, by, np.ascontiguousarray(segments), ones, zeros, np.empty_like(rows), out)
+    return out.reshape(x.shape)
+
+
+def _slopes_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position == 1:
+        raise UnsupportedError("no third gradient of segment_prod; multiply the rows of each segment by np.prod")
+    return slopes_p(ct, args[1], args[2], **params) if position == 0 else None
+
+
+# The product of the other rows of each row's segment; and what it changes by where the rows do.
 others_p = Op("segment_prod_others", _others, vjp=_others_vjp, kind="segment")
+slopes_p = Op("segment_prod_slopes", _slopes, vjp=_slopes_vjp, kind="segment")

@@ -3,9 +3,10 @@
 Arguments are those of `segment_sum`; results that have a row for each row of the data take no `empty=`.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from autobatch.embedding.segment_call import Segments, reduce, topk
+from autobatch.embedding.segments import reduction
 
 __all__ = [
     "segment_argmax",
@@ -20,174 +21,126 @@ __all__ = [
 ]
 
 
-def segment_softmax(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    sorted: bool = False,
-) -> Any:
+class Rowwise(Protocol):
+    """The arguments of the functions whose result has a row for each row of the data."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        data: Any,
+        segment_ids: Any = None,
+        *,
+        lengths: Any = None,
+        offsets: Any = None,
+        ids: Any = None,
+        weights: Any = None,
+        num_segments: Any = None,
+        sorted: bool = False,
+    ) -> Any: ...
+
+
+def _rowwise(mode: str, doc: str) -> Rowwise:
+    def call(
+        data: Any,
+        segment_ids: Any = None,
+        *,
+        lengths: Any = None,
+        offsets: Any = None,
+        ids: Any = None,
+        weights: Any = None,
+        num_segments: Any = None,
+        sorted: bool = False,
+    ) -> Any:
+        how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+        return reduce(mode, data, how)
+
+    call.__name__ = call.__qualname__ = f"segment_{mode}"
+    call.__doc__ = doc
+    return call
+
+
+segment_softmax = _rowwise(
+    "softmax",
     """exp(x) over its sum within the segment, (n, ...); with weights w·exp(x) / Σ w·exp(x).
 
-    >>> segment_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1])
-    array([0.25, 0.75, 1.  ])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("softmax", data, how)
+>>> segment_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1])
+array([0.25, 0.75, 1.  ])
+""",
+)
 
-
-def segment_log_softmax(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_log_softmax = _rowwise(
+    "log_softmax",
     """The log of `segment_softmax`, (n, ...), computed without its overflow.
 
-    >>> np.exp(segment_log_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]))
-    array([0.25, 0.75, 1.  ])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("log_softmax", data, how)
+>>> np.exp(segment_log_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]))
+array([0.25, 0.75, 1.  ])
+""",
+)
 
-
-def segment_cumsum(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_cumsum = _rowwise(
+    "cumsum",
     """The running sum within each segment, in the order of the rows, (n, ...); with weights of w·x.
 
-    >>> segment_cumsum(np.array([1, 2, 3, 4]), [0, 1, 0, 1])
-    array([1, 2, 4, 6])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("cumsum", data, how)
+>>> segment_cumsum(np.array([1, 2, 3, 4]), [0, 1, 0, 1])
+array([1, 2, 4, 6])
+""",
+)
 
-
-def segment_sort(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_sort = _rowwise(
+    "sort",
     """Each column of each segment in ascending order, (n, ...), NaN last; with weights of w·x.
 
-    The k-th least stands where the k-th row of the segment stood.
+The k-th least stands where the k-th row of the segment stood.
 
-    >>> segment_sort(np.array([3, 9, 1, 4]), [0, 1, 0, 1])
-    array([1, 4, 3, 9])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("sort", data, how)
+>>> segment_sort(np.array([3, 9, 1, 4]), [0, 1, 0, 1])
+array([1, 4, 3, 9])
+""",
+)
 
-
-def segment_argmax(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_argmax = reduction(
+    "argmax",
     """The position among the n rows of the first greatest of each column of a segment; -1 for an empty one.
 
-    A NaN counts as the greatest, as in `np.argmax`. `empty=` changes the -1, which names no row.
+A NaN counts as the greatest, as in `np.argmax`. `empty=` changes the -1, which names no row.
 
-    >>> segment_argmax(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
-    array([ 0, -1,  1])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("argmax", data, how, empty)
+>>> segment_argmax(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
+array([ 0, -1,  1])
+""",
+    __name__,
+)
 
-
-def segment_argmin(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_argmin = reduction(
+    "argmin",
     """The position among the n rows of the first least of each column of a segment; -1 for an empty one.
 
-    A NaN counts as the least, as in `np.argmin`. `empty=` changes the -1, which names no row.
+A NaN counts as the least, as in `np.argmin`. `empty=` changes the -1, which names no row.
 
-    >>> segment_argmin(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
-    array([ 0, -1,  1])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("argmin", data, how, empty)
+>>> segment_argmin(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
+array([ 0, -1,  1])
+""",
+    __name__,
+)
 
-
-def segment_first(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_first = reduction(
+    "first",
     """The first row of each segment, 0 for an empty one; with weights of w·x.
 
-    >>> segment_first(np.array([5, 6, 7]), [2, 2, 0])
-    array([7, 0, 5])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("first", data, how, empty)
+>>> segment_first(np.array([5, 6, 7]), [2, 2, 0])
+array([7, 0, 5])
+""",
+    __name__,
+)
 
-
-def segment_last(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_last = reduction(
+    "last",
     """The last row of each segment, 0 for an empty one; with weights of w·x.
 
-    >>> segment_last(np.array([5, 6, 7]), [2, 2, 0])
-    array([7, 0, 6])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("last", data, how, empty)
+>>> segment_last(np.array([5, 6, 7]), [2, 2, 0])
+array([7, 0, 6])
+""",
+    __name__,
+)
 
 
 def segment_topk(

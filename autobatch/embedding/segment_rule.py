@@ -12,7 +12,7 @@ from autobatch.embedding.flattening import by_lane, flattened, in_lane, offsets_
 from autobatch.embedding.ids import as_ids
 from autobatch.embedding.representations import segments_of
 from autobatch.embedding.segment_grads import segment_vjp
-from autobatch.embedding.segment_values import POSITIONS, ROWWISE, segment
+from autobatch.embedding.segment_values import POSITIONS, ROWWISE, segment, segments_in
 from autobatch.errors import ShapeError, note_example
 from autobatch.ops.kinds import select
 
@@ -20,7 +20,7 @@ __all__ = ["segment_p", "segment_rows_p"]
 
 
 def _all_segments(described: Packed, rows: np.ndarray, form: str, count: Any, in_order: bool) -> Any:
-    """The segments of all examples numbered one after the other, and how many each example has.
+    """The segments of all examples numbered one after the other, how many each example has, and whether as runs.
 
     Each example is checked as it would be alone: all at once, and the first that fails once more by itself.
     """
@@ -42,19 +42,39 @@ def _all_segments(described: Packed, rows: np.ndarray, form: str, count: Any, in
         steps = (values[1:] < values[:-1]) & (lane_of[1:] == lane_of[:-1]) if in_order else np.zeros(0, bool)
         good = (described.lengths == rows).all() and (last >= 0).all() and not steps.any()
         if good and not ((values < 0) | (values >= last[lane_of])).any():
-            return values + offsets_from(last)[:-1][lane_of], last
+            return values + offsets_from(last)[:-1][lane_of], last, False
+    elif values.ndim == 1:
+        lengths, numbers_of = _lengths_of(described, values, form)
+        if lengths is not None and (counts < 0).all() | (counts == numbers_of).all():
+            bounds = offsets_from(lengths)
+            ends = offsets_from(numbers_of)
+            if (lengths >= 0).all() and (lengths <= rows.sum()).all() and (np.diff(bounds[ends]) == rows).all():
+                return bounds, numbers_of, True
     out: list[np.ndarray] = []
     numbers: list[int] = []
     for lane in range(lanes):
-        found, number = in_lane(lane, lambda lane=lane: alone(lane))  # type: ignore[misc]
+        found, number, runs = in_lane(lane, lambda lane=lane: alone(lane))  # type: ignore[misc]
+        found = segments_in(found) if runs else found
         out.append(found + sum(numbers))
         numbers.append(number)
-    return np.concatenate([np.zeros(0, np.int64), *out]), np.array(numbers, np.int64)
+    return np.concatenate([np.zeros(0, np.int64), *out]), np.array(numbers, np.int64), False
+
+
+def _lengths_of(described: Packed, values: np.ndarray, form: str) -> tuple[np.ndarray | None, np.ndarray]:
+    """The lengths of the segments of all examples, None where offsets do not start at 0; how many each example has."""
+    if form == "lengths":
+        return values, described.lengths
+    if not described.lengths.all() or values[described.offsets[:-1]].any():
+        return None, described.lengths
+    inside = np.ones(len(values), np.bool_)
+    inside[described.offsets[:-1]] = False
+    return np.diff(values, prepend=0)[inside], described.lengths - 1
 
 
 def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     given = dict(params)
     form, in_order = given.pop("form", "segment_ids"), given.pop("in_order", False)
+    form = "offsets" if given.pop("runs", False) else form
     counted, count = given.pop("counted", False), given.pop("count", None)
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
     data, described, *rest = operands
@@ -81,7 +101,8 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
             message = f"weights have shape {shape}; expected one for each row, ({lengths[lane]},)"
             raise note_example(ShapeError(message), lane)
         more.append(weights.values)
-    segments, counts = _all_segments(description, lengths, form, count, in_order)
+    segments, counts, runs = _all_segments(description, lengths, form, count, in_order)
+    given |= {"runs": True} if runs else {}
     out = op(values, segments, *more, count=int(counts.sum()), **given)
     mode = params["mode"]
     if mode in POSITIONS:

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
+from autobatch.embedding.bag_values import EXTREMA, bag_scales, reduce_bags
 from autobatch.embedding.bags import MODES, bags_p
 from autobatch.embedding.ids import as_ids
 from autobatch.embedding.table import EmbeddingTable, lookup_p
 from autobatch.errors import DTypeError
 from autobatch.kernels import segments as kernels
 
-__all__ = ["POSITIONS", "ROWWISE", "compute_dtype", "operands_of", "segment"]
+__all__ = ["POSITIONS", "ROWWISE", "compute_dtype", "operands_of", "segment", "segments_in"]
 
 ROWWISE = frozenset(("softmax", "log_softmax", "cumsum", "sort", "argsort"))
 POSITIONS = frozenset(("argmax", "argmin", "argfirst", "arglast", "argsort", "argtopk"))
@@ -58,16 +59,23 @@ def segment(
     weighted: bool = False,
     empty: Any = None,
     k: int = 0,
+    runs: bool = False,
 ) -> np.ndarray:
-    """Reduce the rows of each of `count` segments; the implementation of the ops."""
+    """Reduce the rows of each of `count` segments; the implementation of the ops.
+
+    Args:
+        segments: the segment of each row; with `runs` the bounds of segments that follow each other, (count + 1,).
+    """
     ids, weights = operands_of(rest, {"fused": fused, "weighted": weighted})
-    segments = as_ids(segments)
+    segments = np.ascontiguousarray(as_ids(segments))
     if dtype_of(data).kind not in "fiub":
         raise DTypeError(f"a segment reduction of {dtype_of(data)}; expected floats, integers or booleans")
-    if ids is not None and _is_bags(data, segments, mode, weighted):
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(segments, minlength=count))])
+    bounds = None
+    if mode in MODES and not (weighted and mode in EXTREMA):
+        bounds = segments if runs else _bounds_of(segments, count)
+    if bounds is not None and ids is not None and len(shape_of(data)) == 2 and dtype_of(data).kind == "f":
         by = () if weights is None else (_weights(weights, dtype_of(data)),)
-        return _filled(bags_p.impl(data, as_ids(ids), offsets, *by, mode=mode), segments, count, mode, empty)
+        return _filled(bags_p.impl(data, as_ids(ids), bounds, *by, mode=mode), np.diff(bounds) == 0, mode, empty)
     rows = data.weights if isinstance(data, EmbeddingTable) else data
     if ids is not None and (type(rows) is not np.ndarray or not _reads_in_place(rows, mode, weighted)):
         rows, ids = lookup_p(data, ids), None
@@ -83,30 +91,51 @@ def segment(
     if weights is not None:
         weights = np.ascontiguousarray(weights, x.dtype)
     ids = None if ids is None else np.ascontiguousarray(as_ids(ids))
-    out = _MODES[mode](x, ids, weights, np.ascontiguousarray(segments), count, k)
+    if bounds is not None and ids is None:
+        out = _of_runs(x, weights, bounds, mode)
+    else:
+        segments = segments_in(segments) if runs else segments
+        out = _MODES[mode](x, ids, weights, segments, count, k)
     if mode not in POSITIONS and mode not in ("any", "all", "count"):
         out = out.astype(dtype, copy=False)
     shape = (*out.shape[: 2 if mode in ("topk", "argtopk") else 1], *rows.shape[1:])
     if mode == "count":
         shape = (count,)
-    return _filled(out.reshape(shape), segments, count, mode, empty)
+    if empty is None or mode in ROWWISE:
+        return out.reshape(shape)
+    bare = np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0
+    return _filled(out.reshape(shape), bare, mode, empty)
 
 
-def _filled(out: np.ndarray, segments: np.ndarray, count: int, mode: str, empty: Any) -> np.ndarray:
+def segments_in(bounds: np.ndarray) -> np.ndarray:
+    """The segment of each row, where segments follow each other."""
+    return np.repeat(np.arange(bounds.shape[0] - 1), np.diff(bounds))
+
+
+def _bounds_of(segments: np.ndarray, count: int) -> np.ndarray | None:
+    """The bounds of the segments, if they follow each other."""
+    bounds = np.zeros(count + 1, np.int64)
+    return bounds if kernels.run_bounds(segments, bounds) else None
+
+
+def _of_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.ndarray:
+    """A reduction of rows that stand beside each other; numbers are added up without a vector for each."""
+    if x.shape[1] != 1 or mode in EXTREMA or (weights is not None and mode != "sum"):
+        return reduce_bags(x, None, bounds, weights, mode)
+    out = np.empty(len(bounds) - 1, x.dtype)
+    kernels.sum_runs(x[:, 0], weights, bounds, out)
+    if mode != "sum":
+        out *= bag_scales(np.diff(bounds), mode).astype(x.dtype)
+    return out[:, None]
+
+
+def _filled(out: np.ndarray, bare: np.ndarray, mode: str, empty: Any) -> np.ndarray:
     """With the value asked for where a segment has no rows."""
-    if mode in ROWWISE or empty is None:
+    if empty is None:
         return out
     if out.dtype.kind in "iu" and not float(empty).is_integer():
         raise DTypeError(f"empty={empty} for a result of {out.dtype}; give an integer, or make the data a float array")
-    bare = np.bincount(segments, minlength=count) == 0
-    return np.where(bare.reshape(count, *(1,) * (out.ndim - 1)), np.asarray(empty, out.dtype), out)
-
-
-def _is_bags(table: Any, segments: np.ndarray, mode: str, weighted: bool) -> bool:
-    """Whether a fused reduction is one of bags of a table of floats: their kernels read the rows fastest."""
-    if mode not in MODES or (weighted and mode in ("max", "min")) or dtype_of(table).kind != "f":
-        return False
-    return len(shape_of(table)) == 2 and bool((segments[1:] >= segments[:-1]).all())
+    return np.where(bare.reshape(-1, *(1,) * (out.ndim - 1)), np.asarray(empty, out.dtype), out)
 
 
 def _reads_in_place(rows: np.ndarray, mode: str, weighted: bool) -> bool:

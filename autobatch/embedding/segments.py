@@ -5,7 +5,7 @@ offsets; of the rows as they are or, with `ids=`, of the rows of a table that th
 called on one example's data in code that runs batched, it runs once for all examples.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 from autobatch.embedding.segment_call import Segments, reduce
 
@@ -26,313 +26,201 @@ __all__ = [
 ]
 
 
-def segment_sum(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+class Reduction(Protocol):
+    """The arguments of every segment reduction; those of `segment_sum` say what they are."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        data: Any,
+        segment_ids: Any = None,
+        *,
+        lengths: Any = None,
+        offsets: Any = None,
+        ids: Any = None,
+        weights: Any = None,
+        num_segments: Any = None,
+        empty: Any = None,
+        sorted: bool = False,
+    ) -> Any: ...
+
+
+def reduction(mode: str, doc: str, module: str = __name__) -> Reduction:
+    """The public function `segment_<mode>`."""
+
+    def call(
+        data: Any,
+        segment_ids: Any = None,
+        *,
+        lengths: Any = None,
+        offsets: Any = None,
+        ids: Any = None,
+        weights: Any = None,
+        num_segments: Any = None,
+        empty: Any = None,
+        sorted: bool = False,
+    ) -> Any:
+        how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+        return reduce(mode, data, how, empty)
+
+    call.__name__ = call.__qualname__ = f"segment_{mode}"
+    call.__module__, call.__doc__ = module, doc
+    return call
+
+
+segment_sum = reduction(
+    "sum",
     """The sum of the rows of each segment.
 
-    Args:
-        data: (n, ...) rows; with `ids`, a table of which row i is `data[ids[i]]`, never gathered where that can be
-            avoided, and whose gradient is `SparseRows`.
-        segment_ids: (n,) the segment of each row, in any order. Or `lengths`, (segments,), or `offsets`,
-            (segments + 1,) from 0 to n, of segments that follow each other. Exactly one of the three.
-        weights: (n,) a factor for each row, taken in the dtype of float rows.
-        num_segments: how many segments there are; None: up to the greatest id.
-        empty: the value of a segment without rows; None is 0.
-        sorted: the segment ids are said not to fall, and that is checked.
+Args:
+    data: (n, ...) rows; with `ids`, a table of which row i is `data[ids[i]]`, never gathered where that can be
+        avoided, and whose gradient is `SparseRows`.
+    segment_ids: (n,) the segment of each row, in any order. Or `lengths`, (segments,), or `offsets`,
+        (segments + 1,) from 0 to n, of segments that follow each other. Exactly one of the three.
+    weights: (n,) a factor for each row, taken in the dtype of float rows.
+    num_segments: how many segments there are; None: up to the greatest id.
+    empty: the value of a segment without rows; None is 0.
+    sorted: the segment ids are said not to fall, and that is checked.
 
-    Returns:
-        (segments, ...), of the dtype that `np.sum` gives: that of float data, int64 for smaller integers. float16 is
-        added up in float32.
+Returns:
+    (segments, ...), of the dtype that `np.sum` gives: that of float data, int64 for smaller integers. float16 is
+    added up in float32.
 
-    Raises:
-        BadIdError: a segment id outside `num_segments` or that falls, an id outside the table, offsets that fall.
-        ShapeError: shapes that do not fit together, or not exactly one description of the segments.
-        DTypeError: ids that are not integers.
+Raises:
+    BadIdError: a segment id outside `num_segments` or that falls, an id outside the table, offsets that fall.
+    ShapeError: shapes that do not fit together, or not exactly one description of the segments.
+    DTypeError: ids that are not integers.
 
-    Source: Caffe2's sparse operations (`SortedSegmentSum`, `UnsortedSegmentSum`, their `Sparse*` and `*Weighted*`).
+Source: Caffe2's sparse operations (`SortedSegmentSum`, `UnsortedSegmentSum`, their `Sparse*` and `*Weighted*`).
 
-    >>> segment_sum(np.array([[1, 2], [11, 5], [3, 3], [11, 9]]), [0, 0, 1, 1])
-    array([[12,  7],
-           [14, 12]])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("sum", data, how, empty)
+>>> segment_sum(np.array([[1, 2], [11, 5], [3, 3], [11, 9]]), [0, 0, 1, 1])
+array([[12,  7],
+       [14, 12]])
+""",
+)
 
-
-def segment_mean(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_mean = reduction(
+    "mean",
     """The mean of the rows of each segment; with weights Σwx/Σw. Arguments as for `segment_sum`.
 
-    The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.
+The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.
 
-    >>> segment_mean(np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])
-    array([2., 0., 5.])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("mean", data, how, empty)
+>>> segment_mean(np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])
+array([2., 0., 5.])
+""",
+)
 
-
-def segment_sqrtn(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_sqrtn = reduction(
+    "sqrtn",
     """The sum of the rows of each segment over √n; with weights Σwx/√Σw². Arguments as for `segment_sum`.
 
-    >>> segment_sqrtn(np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])
-    array([6., 5.])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("sqrtn", data, how, empty)
+>>> segment_sqrtn(np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])
+array([6., 5.])
+""",
+)
 
-
-def segment_max(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_max = reduction(
+    "max",
     """The greatest of each column of a segment; NaN if there is one. Arguments as for `segment_sum`.
 
-    Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
+Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
 
-    >>> segment_max(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
-    array([-5.,  3.])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("max", data, how, empty)
+>>> segment_max(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
+array([-5.,  3.])
+""",
+)
 
-
-def segment_min(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_min = reduction(
+    "min",
     """The least of each column of a segment; NaN if there is one. Arguments as for `segment_sum`.
 
-    Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
+Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
 
-    >>> segment_min(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
-    array([-5.,  1.])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("min", data, how, empty)
+>>> segment_min(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
+array([-5.,  1.])
+""",
+)
 
-
-def segment_prod(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_prod = reduction(
+    "prod",
     """The product of the rows of each segment, 1 for an empty one. Arguments as for `segment_sum`.
 
-    Its gradient is right where rows are zero. With weights, of the rows times their weights.
+Its gradient is right where rows are zero. With weights, of the rows times their weights.
 
-    >>> segment_prod(np.array([2, 3, 5]), lengths=[2, 0, 1])
-    array([6, 1, 5])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("prod", data, how, empty)
+>>> segment_prod(np.array([2, 3, 5]), lengths=[2, 0, 1])
+array([6, 1, 5])
+""",
+)
 
-
-def segment_logsumexp(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_logsumexp = reduction(
+    "logsumexp",
     """log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x). Arguments as for `segment_sum`.
 
-    It does not overflow: the greatest of each segment is taken out first.
-    Source: Caffe2's `SortedSegmentRangeLogSumExp`.
+It does not overflow: the greatest of each segment is taken out first.
+Source: Caffe2's `SortedSegmentRangeLogSumExp`.
 
-    >>> segment_logsumexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
-    array([1.386, 1.609])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("logsumexp", data, how, empty)
+>>> segment_logsumexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
+array([1.386, 1.609])
+""",
+)
 
-
-def segment_logmeanexp(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_logmeanexp = reduction(
+    "logmeanexp",
     """The log of the mean of exp(x) over the rows of each segment; with weights log(Σ w·exp(x) / Σw).
 
-    Arguments as for `segment_sum`. Source: Caffe2's `SortedSegmentRangeLogMeanExp`.
+Arguments as for `segment_sum`. Source: Caffe2's `SortedSegmentRangeLogMeanExp`.
 
-    >>> segment_logmeanexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
-    array([0.693, 1.609])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("logmeanexp", data, how, empty)
+>>> segment_logmeanexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
+array([0.693, 1.609])
+""",
+)
 
+segment_var = reduction(
+    "var",
+    """The variance of the rows of each segment about their mean; with weights Σw(x - mean)²/Σw.
 
-def segment_var(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
-    """The variance of the rows of each segment about their mean; with weights Σw(x − mean)²/Σw.
+Arguments as for `segment_sum`. As `np.var`, it divides by the number of rows.
 
-    Arguments as for `segment_sum`. As `np.var`, it divides by the number of rows.
+>>> segment_var(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
+array([1., 0.])
+""",
+)
 
-    >>> segment_var(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
-    array([1., 0.])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("var", data, how, empty)
-
-
-def segment_std(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_std = reduction(
+    "std",
     """The standard deviation, the root of `segment_var`. Arguments as for `segment_sum`.
 
-    Where it is 0 its gradient is NaN, as that of `np.std`.
+Where it is 0 its gradient is NaN, as that of `np.std`.
 
-    >>> segment_std(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
-    array([1., 0.])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("std", data, how, empty)
+>>> segment_std(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
+array([1., 0.])
+""",
+)
 
-
-def segment_any(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_any = reduction(
+    "any",
     """Whether any row of each segment is not zero; of none it is False. Arguments as for `segment_sum`.
 
-    >>> segment_any(np.array([0, 3, 0]), [0, 0, 1])
-    array([ True, False])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("any", data, how, empty)
+>>> segment_any(np.array([0, 3, 0]), [0, 0, 1])
+array([ True, False])
+""",
+)
 
-
-def segment_all(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_all = reduction(
+    "all",
     """Whether every row of each segment is not zero; of none it is True. Arguments as for `segment_sum`.
 
-    >>> segment_all(np.array([2, 3, 0]), [0, 0, 1])
-    array([ True, False])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("all", data, how, empty)
+>>> segment_all(np.array([2, 3, 0]), [0, 0, 1])
+array([ True, False])
+""",
+)
 
-
-def segment_count(
-    data: Any,
-    segment_ids: Any = None,
-    *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    empty: Any = None,
-    sorted: bool = False,
-) -> Any:
+segment_count = reduction(
+    "count",
     """(segments,): the number of rows of each segment; with weights their sum. Arguments as for `segment_sum`.
 
-    >>> segment_count(np.array([2, 3, 0]), [0, 0, 2])
-    array([2, 0, 1])
-    """
-    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-    return reduce("count", data, how, empty)
+>>> segment_count(np.array([2, 3, 0]), [0, 0, 2])
+array([2, 0, 1])
+""",
+)

@@ -10,7 +10,7 @@ from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.embedding.ids import as_ids, check_ids
 from autobatch.embedding.indexer import Indexer
-from autobatch.errors import ShapeError, StructureError
+from autobatch.errors import ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import coalescing as kernels
 from autobatch.kernels.rows import scatter_add
 
@@ -208,6 +208,11 @@ class SparseRows(SparseCotangent):
 
     def __reduce__(self) -> Any:
         return SparseRows.trusted, (self.ids, self.rows, self.num_rows)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise UnsupportedError(
+            f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if that is meant"
+        )
 
     __array_ufunc__ = None  # array + sparse and array * sparse come here instead of element by element
 

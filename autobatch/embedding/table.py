@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.embedding.access import Located, gather, locate_array
+from autobatch.embedding.ids import check_ids
 from autobatch.embedding.look_up import lookup_p, lookup_where_p
 from autobatch.embedding.protocol import Context, Table, checked_matrix
 
@@ -53,6 +54,11 @@ class EmbeddingTable(Table):
     def dtype(self) -> np.dtype:  # type: ignore[override]
         return self.weights.dtype
 
+    @property
+    def writeable(self) -> bool:
+        """Whether the array can be written to."""
+        return self.weights.flags.writeable
+
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
         """Where rows start in the array."""
         return self.weights.__array_interface__["data"][0] + self.weights.strides[0] * ids.astype(np.int64)
@@ -71,7 +77,10 @@ class EmbeddingTable(Table):
 
     def write(self, ids: Any, rows: Any) -> None:
         """Row ids[i] becomes rows[i]."""
-        self.weights[np.asarray(ids, np.int64)] = rows
+        self._refuse_updates()
+        ids = np.asarray(ids, np.int64)
+        check_ids(ids, self.shape[0])
+        self.weights[ids] = rows
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy or (dtype is not None and np.dtype(dtype) != self.dtype):

@@ -70,6 +70,11 @@ class SplitTable(Table):
             split_addresses(self._bases, self._strides, len(self.chunks[0]), ids, out)
         return out
 
+    @property
+    def writeable(self) -> bool:
+        """Whether every chunk can be written to."""
+        return all(chunk.flags.writeable for chunk in self.chunks)
+
     def _ab_overlaps(self, out: np.ndarray) -> bool:
         return any(np.may_share_memory(out, chunk) for chunk in self.chunks)
 

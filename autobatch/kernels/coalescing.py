@@ -6,6 +6,7 @@ Ids are trusted. Sums run in the order of the positions, so equal input gives bi
 """
 
 from autobatch.kernels.jit import jit
+from autobatch.kernels.prefetch import AHEAD, prefetch_source
 
 __all__ = [
     "add_spread",
@@ -52,6 +53,9 @@ def row_gradient(acc, k, starts, positions, sources, segments, factors, scale, l
         for j in range(width):
             acc[j] = 0
         for p in range(starts[k], starts[k + 1]):
+            if p + AHEAD < positions.shape[0]:
+                later = positions[p + AHEAD]
+                prefetch_source(sources, later if segments is None else segments[later])
             at = positions[p]
             source = sources[at if segments is None else segments[at]]
             if factors is None:
@@ -79,6 +83,9 @@ def gradient_of(acc, k, starts, positions, sources, segments, factors, scale, li
         if positions is None:
             return sources[k]
         if starts[k + 1] - starts[k] == 1:
+            if starts[k] + AHEAD < positions.shape[0]:
+                later = positions[starts[k] + AHEAD]
+                prefetch_source(sources, later if segments is None else segments[later])
             at = positions[starts[k]]
             return sources[at if segments is None else segments[at]]
     row_gradient(acc, k, starts, positions, sources, segments, factors, scale, limit)

@@ -5,6 +5,7 @@ disk cache beside its module. It runs without the GIL. `NUMBA_DISABLE_JIT=1` lea
 coverage and the debugger reach inside.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,14 +16,37 @@ __all__ = ["jit"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def jit(function: F) -> F:
-    """Compile a kernel on first use: strict IEEE arithmetic, NumPy's division, no GIL, cached on disk.
+class Kernel:
+    """A function that is given to Numba when it is first called, or met in another kernel: not at import, which that
+    would make a fifth slower."""
 
-    A package directory and a user cache directory that are both read-only leave the kernel uncached.
-    """
-    compiled: Any
-    try:
-        compiled = numba.njit(nogil=True, error_model="numpy", cache=True)(function)
-    except RuntimeError:  # Numba found no directory that it may write its cache to
-        compiled = numba.njit(nogil=True, error_model="numpy")(function)
-    return compiled
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.py_func = function
+        functools.update_wrapper(self, function)
+
+    @functools.cached_property
+    def dispatcher(self) -> Any:
+        """What Numba makes of it; a package and a user cache that are both read-only leave it uncached on disk."""
+        options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+        try:
+            return numba.njit(cache=True, **options)(self.py_func)
+        except RuntimeError:  # Numba found no directory that it may write its cache to
+            return numba.njit(**options)(self.py_func)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return numba.typeof(self.dispatcher)
+
+    @property
+    def signatures(self) -> list[Any]:
+        """The argument types that it is compiled for by now."""
+        return self.dispatcher.signatures if "dispatcher" in vars(self) else []
+
+    def __call__(self, *args: Any) -> Any:
+        return self.dispatcher(*args)
+
+
+def jit(function: F) -> F:
+    """Compile a kernel on first use: strict IEEE arithmetic, NumPy's division, no GIL, cached on disk."""
+    kernel: Any = function if numba.config.DISABLE_JIT else Kernel(function)  # type: ignore[attr-defined]
+    return kernel

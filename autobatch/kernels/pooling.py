@@ -5,55 +5,145 @@ addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the comput
 rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
 `dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
 ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, and
-counted with unsigned numbers: of others the compiler asks each time whether they count from the end.
+counted with unsigned numbers: of others the compiler asks each time whether they count from the end. Where ids are
+None, row i is the i-th, bags are runs of rows, and there is a last offset.
 """
+
+import math
 
 from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vectors import add, greater, lesser, load, prefetch, put, scaled, store, width, zeros
 
-__all__ = ["pool_all", "pool_max", "pool_min", "pool_sum", "put_rows", "unpack_rows"]
+__all__ = [
+    "MEAN",
+    "SQRTN",
+    "SUM",
+    "checked_sum",
+    "pool_all",
+    "pool_max",
+    "pool_min",
+    "pool_sum",
+    "put_rows",
+    "unpack_rows",
+]
+
+SUM, MEAN, SQRTN = range(3)
+_FEW = 16  # bags that take their passes together
+_BLOCK = 1024  # about as many ids are checked at a time: they are in the cache when their rows are read
 
 
 @jit
-def pool_sum(table, ids, offsets, weights, scales, out, bags, dim, ahead, lanes):
-    """out[b] = scales[b] * the sum of weights[i] * row(ids[i]); weights and scales may be None."""
+def _row(ids, i):
+    if ids is None:
+        return int64(i)
+    return int64(ids[i])
+
+
+@jit
+def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
+    """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None.
+
+    Without a last offset the last bag takes all ids that are left.
+    """
+    together = bags[1] - bags[0] if dim == width(lanes) else _FEW
+    for b in range(bags[0], bags[1], max(together, 1)):
+        part = (b, min(b + together, bags[1]))
+        for first in range(0, dim, width(lanes)):
+            column = min(first, dim - width(lanes))
+            _sum_columns(table, ids, offsets, weights, norm, out, part, column, dim, ahead, lanes)
+
+
+@jit
+def _sum_columns(table, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
+    """The columns of `pool_sum` from one column on that the lanes hold."""
     base, stride = table
-    final = uint64(max(ids.shape[0] - 1, 0))
-    for b in range(bags[0], bags[1]):
-        for start in range(0, dim, width(lanes)):
-            column = min(start, dim - width(lanes))
-            total = zeros(lanes)
-            for i in range(uint64(offsets[b]), uint64(offsets[b + 1])):
-                if ahead is not None:
-                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                x = load(lanes, base + stride * int64(ids[i]), column, dim)
-                if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
-                    total = add(total, x)
-                else:
-                    total = add(total, scaled(x, weights[i]))
-            if scales is None:
-                store(out, b, column, total)
+    total = uint64(offsets[-1]) if ids is None else uint64(ids.shape[0])
+    final = max(total, uint64(1)) - uint64(1)
+    known = uint64(offsets.shape[0] - 1)
+    stop = uint64(offsets[uint64(bags[0])])
+    for b in range(uint64(bags[0]), uint64(bags[1])):
+        start = stop
+        stop = uint64(offsets[b + uint64(1)]) if b < known else total
+        found = zeros(lanes)
+        for i in range(start, stop):
+            if ahead is not None:
+                prefetch(lanes, base + stride * int64(ids[min(i + uint64(ahead), final)]), column)
+            x = load(lanes, base + stride * _row(ids, i), column, dim)
+            if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
+                found = add(found, x)
             else:
-                store(out, b, column, scaled(total, scales[b]))
+                found = add(found, scaled(x, weights[i]))
+        if norm != SUM:
+            count = float(max(stop - start, uint64(1)))
+            found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
+        store(out, int64(b), column, found)
+
+
+@jit
+def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes):
+    """`pool_sum` of ids and offsets that are not checked yet; False, and `out` arbitrary, if they are not right.
+
+    Offsets start at 0, never fall and, with `closed`, end with the number of ids; without, the last bag takes all that
+    are left. Ids are in [0, rows). No row is read before its id is checked.
+    """
+    total = ids.shape[0]
+    bags = offsets.shape[0] - closed
+    if bags < 0 or not _starts(offsets, total, closed):
+        return False
+    if bags == 0:
+        return total == 0
+    block = max(_BLOCK * bags // max(total, 1), 1)
+    checked = 0
+    for first in range(0, bags, block):
+        last = min(first + block, bags)
+        end = offsets[last] if last < offsets.shape[0] else total
+        if not _within(ids[checked:end], rows):
+            return False
+        checked = end
+        pool_sum(table, ids, offsets, weights, norm, out, (first, last), dim, ahead, lanes)
+    return True
+
+
+@jit
+def _starts(offsets, total, closed):
+    """Whether offsets start bags of `total` ids."""
+    count = offsets.shape[0]
+    if count == 0:
+        return True
+    if offsets[0] != 0 or offsets[count - 1] > total or (closed and offsets[count - 1] != total):
+        return False
+    falls = 0
+    for i in range(uint64(count - 1)):  # without a way out, so that the compiler can take many at a time
+        falls |= offsets[uint64(i + 1)] < offsets[uint64(i)]
+    return falls == 0
+
+
+@jit
+def _within(ids, rows):
+    """Whether all ids are in [0, rows); negative ones are the greatest of the unsigned."""
+    greatest = uint64(0)
+    for i in range(uint64(ids.shape[0])):
+        greatest = max(greatest, uint64(int64(ids[i])))
+    return greatest < uint64(rows) or ids.shape[0] == 0
 
 
 @jit
 def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The greatest of each column; NaN if there is one."""
     base, stride = table
-    final = uint64(max(ids.shape[0] - 1, 0))
+    final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             best = zeros(lanes)
             if offsets[b] < offsets[b + 1]:
-                best = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
+                best = load(lanes, base + stride * _row(ids, uint64(offsets[b])), column, dim)
             for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
                     prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                best = greater(best, load(lanes, base + stride * int64(ids[i]), column, dim))
+                best = greater(best, load(lanes, base + stride * _row(ids, i), column, dim))
             store(out, b, column, best)
 
 
@@ -61,17 +151,17 @@ def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
 def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
     """The least of each column; NaN if there is one."""
     base, stride = table
-    final = uint64(max(ids.shape[0] - 1, 0))
+    final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
     for b in range(bags[0], bags[1]):
         for start in range(0, dim, width(lanes)):
             column = min(start, dim - width(lanes))
             best = zeros(lanes)
             if offsets[b] < offsets[b + 1]:
-                best = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
+                best = load(lanes, base + stride * _row(ids, uint64(offsets[b])), column, dim)
             for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
                 if ahead is not None:
                     prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
-                best = lesser(best, load(lanes, base + stride * int64(ids[i]), column, dim))
+                best = lesser(best, load(lanes, base + stride * _row(ids, i), column, dim))
             store(out, b, column, best)
 
 

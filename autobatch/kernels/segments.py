@@ -5,9 +5,13 @@ times weights[i] where `weights` is not None. Ids are trusted: 0 <= segments[i] 
 Additions run in the order of the positions, so equal input gives bit-equal output.
 """
 
+from numpy import uint64
+
 from autobatch.kernels.jit import jit
+from autobatch.kernels.prefetch import AHEAD, prefetch_row, prefetch_source
 
 __all__ = [
+    "run_bounds",
     "segment_argmax",
     "segment_argmin",
     "segment_cumsum",
@@ -15,9 +19,46 @@ __all__ = [
     "segment_min",
     "segment_prod",
     "segment_prod_others",
+    "segment_prod_slopes",
     "segment_squares",
     "segment_sum",
+    "sum_runs",
 ]
+
+
+@jit
+def run_bounds(segments, bounds):
+    """bounds[k]: the first row of segment k, if segments never fall; else False. `bounds` is zero on entry."""
+    n = uint64(segments.shape[0])
+    falls = False
+    for i in range(uint64(1), n):  # neither loop has a way out or a choice, which would be guessed wrong at each bound
+        falls |= segments[i] < segments[i - uint64(1)]
+    if falls:
+        return False
+    for i in range(n):
+        bounds[segments[i] + 1] = i + uint64(1)
+    for k in range(1, bounds.shape[0]):
+        bounds[k] = max(bounds[k], bounds[k - 1])
+    return True
+
+
+@jit
+def sum_runs(x, weights, bounds, out):
+    """out[k]: the sum of weights[i] * x[i] of the run k of numbers, in four partial sums."""
+    for k in range(uint64(out.shape[0])):
+        start = uint64(bounds[k])
+        stop = uint64(bounds[k + uint64(1)])
+        a = b = c = d = x.dtype.type(0)
+        if weights is None:
+            while start + uint64(4) <= stop:
+                a += x[start]
+                b += x[start + uint64(1)]
+                c += x[start + uint64(2)]
+                d += x[start + uint64(3)]
+                start += uint64(4)
+        for i in range(start, stop):
+            a += x[i] if weights is None else x[i] * weights[i]
+        out[k] = (a + b) + (c + d)
 
 
 @jit
@@ -27,7 +68,12 @@ def segment_sum(x, ids, weights, segments, out):
     if width == 1:
         _sum_numbers(x[:, 0], ids, weights, segments, out[:, 0])
         return
-    for i in range(segments.shape[0]):
+    n = segments.shape[0]
+    for i in range(n):
+        if i + AHEAD < n:
+            if ids is not None:
+                prefetch_source(x, ids[i + AHEAD])
+            prefetch_row(out, segments[i + AHEAD])
         row = i if ids is None else ids[i]
         into = out[segments[i]]
         values = x[row]
@@ -153,6 +199,32 @@ def segment_prod_others(x, segments, running, out):
         for j in range(width):
             out[i, j] *= running[segments[i], j]
             running[segments[i], j] *= x[i, j]
+
+
+@jit
+def segment_prod_slopes(x, ct, segments, running, slopes, firsts, out):
+    """out[i]: the sum, over the other rows k of its segment, of ct[k] times the product of the rows besides i and k.
+
+    It is the slope of the product of the others where each row grows by its ct: products and slopes are carried forward
+    and backward. `running` is (segments, width), one on entry, `slopes` as well, zero on entry; `firsts` is as `out`.
+    """
+    n = segments.shape[0]
+    for i in range(n):
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            firsts[i, j] = running[segment, j]
+            out[i, j] = slopes[segment, j]
+            slopes[segment, j] = slopes[segment, j] * x[i, j] + running[segment, j] * ct[i, j]
+            running[segment, j] *= x[i, j]
+    running[:] = 1
+    slopes[:] = 0
+    for k in range(n):
+        i = n - 1 - k
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            out[i, j] = out[i, j] * running[segment, j] + firsts[i, j] * slopes[segment, j]
+            slopes[segment, j] = slopes[segment, j] * x[i, j] + running[segment, j] * ct[i, j]
+            running[segment, j] *= x[i, j]
 
 
 @jit

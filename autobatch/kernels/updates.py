@@ -10,8 +10,18 @@ import math
 from autobatch.kernels.coalescing import gradient_of
 from autobatch.kernels.jit import jit
 from autobatch.kernels.prefetch import AHEAD, prefetch_row
+from autobatch.kernels.vectors import add, load, put_past_cache, scaled, width
 
-__all__ = ["adagrad_rows", "adam_rows", "ftrl_rows", "momentum_rows", "rms_rows", "row_adagrad_rows", "sgd_rows"]
+__all__ = [
+    "adagrad_rows",
+    "adam_rows",
+    "ftrl_rows",
+    "momentum_rows",
+    "rms_rows",
+    "row_adagrad_rows",
+    "sgd_rows",
+    "sgd_rows_past_cache",
+]
 
 
 @jit
@@ -23,6 +33,21 @@ def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
         given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             weights[row, j] -= lr * (given[j] + decay * weights[row, j])
+
+
+@jit
+def sgd_rows_past_cache(weights, ids, lo, hi, acc, g, lr, decay, lanes):
+    """As `sgd_rows`, to the bit; rows start at multiples of 16 bytes, are covered by the lanes, and are not cached."""
+    for k in range(lo, hi):
+        if ids is not None and k + AHEAD < hi:
+            prefetch_row(weights, ids[k + AHEAD])
+        row = k if ids is None else ids[k]
+        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        place = weights.ctypes.data + row * weights.strides[0]
+        for column in range(0, acc.shape[0], width(lanes)):
+            old = load(lanes, place, column, acc.shape[0])
+            step = load(lanes, given.ctypes.data, column, acc.shape[0])
+            put_past_cache(place, column, add(old, scaled(add(step, scaled(old, decay)), -lr)))
 
 
 @jit

@@ -12,7 +12,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from autobatch.kernels.vectors import (
+from autobatch.kernels.vector_types import (
     VectorType,
     by_pieces,
     computed_dtype,
@@ -71,7 +71,7 @@ def _compared(plain: Callable[..., Any], sign: str, unordered: bool = False) -> 
     """A comparison gives a mask with pieces as long as those of its operands."""
 
     def typed(typingctx: Any, x: Any, y: Any) -> Any:
-        mask = VectorType("u1", x.n)
+        mask = VectorType("u1", x.n, x.lead)
         assert [k for _, k in pieces(mask)] == [k for _, k in pieces(x)]
 
         def combine(builder: Any, k: int, parts: list[Any]) -> Any:

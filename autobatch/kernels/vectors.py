@@ -15,124 +15,39 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, config, types
-from numba.extending import intrinsic, models, register_model
+from numba.core import cgutils, types
+
+from autobatch.kernels.prefetch import LINE, ask_for
+from autobatch.kernels.vector_types import (
+    FORMATS,
+    Lanes,
+    by_pieces,
+    computed_dtype,
+    either,
+    element,
+    pieces,
+    spread_over,
+    vector_of,
+)
 
 __all__ = [
     "FORMATS",
     "Lanes",
-    "VectorType",
     "add",
-    "by_pieces",
     "computed_dtype",
-    "either",
-    "element",
     "greater",
     "lesser",
     "load",
-    "pieces",
     "prefetch",
     "put",
+    "put_past_cache",
     "scaled",
-    "spread_over",
     "store",
-    "vector_of",
     "width",
     "zeros",
 ]
-
-FORMATS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
-_REGISTER = 64  # bytes; wider than the machine's is split by the compiler
-
-
-class Lanes:
-    """n consecutive elements of a row of one format."""
-
-    __slots__ = ("_numba_type_", "format", "n")
-
-    def __init__(self, format: str, n: int) -> None:
-        self.format = format
-        self.n = n
-        self._numba_type_ = _LanesType(format, n)  # where the dispatcher looks before it calls any Python
-
-
-def computed_dtype(format: str) -> np.dtype:
-    """What the elements are computed in."""
-    return np.dtype(np.float32) if format in ("f2", "q8", "q4") else np.dtype(format)
-
-
-class _LanesType(types.Dummy):
-    def __init__(self, format: str, n: int) -> None:
-        self.format, self.n = format, n
-        super().__init__(f"Lanes({format},{n})")
-
-
-class VectorType(types.Type):
-    """The value of some lanes."""
-
-    def __init__(self, code: str, n: int) -> None:
-        self.code, self.n = code, n
-        super().__init__(f"Vector({code},{n})")
-
-
-register_model(_LanesType)(models.OpaqueModel)
-
-
-@register_model(VectorType)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, fe_type: Any) -> None:
-        kind = element(fe_type.code)
-        parts = [ir.VectorType(kind, k) for _, k in pieces(fe_type)]
-        super().__init__(manager, fe_type, ir.LiteralStructType(parts))
-
-
-@numba.extending.unbox(_LanesType)
-def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
-    return numba.extending.NativeValue(c.context.get_dummy_value())
-
-
-def vector_of(lanes: _LanesType) -> VectorType:
-    """The type of the value of some lanes."""
-    return VectorType(computed_dtype(lanes.format).str[1:], lanes.n)
-
-
-def element(code: str) -> ir.Type:
-    """The machine's type of an element."""
-    if code == "f2":
-        return ir.IntType(16)
-    if code in ("f4", "f8"):
-        return ir.FloatType() if code == "f4" else ir.DoubleType()
-    return ir.IntType(8 * int(code[1:]))
-
-
-def pieces(vector: VectorType) -> list[tuple[int, int]]:
-    """(first element, number of elements) of each machine vector."""
-    out, at, width = [], 0, _REGISTER // int(vector.code[1:])
-    while at < vector.n:
-        while width > vector.n - at:
-            width //= 2
-        out.append((at, width))
-        at += width
-    return out
-
-
-def either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place.
-
-    It is the intrinsic's `plain`, too, for tests that run a kernel uncompiled.
-    """
-
-    def declare(typed: Any) -> Any:
-        if vars(config)["DISABLE_JIT"]:
-            return plain
-        out: Any = intrinsic(typed)
-        out.plain = plain
-        return out
-
-    return declare
 
 
 def _bytes_at(address: int, count: int) -> np.ndarray:
@@ -193,14 +108,6 @@ def _read(builder: Any, address: Any, kind: ir.Type) -> Any:
     return out
 
 
-def spread_over(builder: Any, scalar: Any, k: int) -> Any:
-    """A machine vector of k times the same."""
-    one = ir.VectorType(scalar.type, 1)
-    lone = builder.insert_element(ir.Constant(one, ir.Undefined), scalar, ir.IntType(32)(0))
-    zero = ir.Constant(ir.VectorType(ir.IntType(32), k), None)
-    return builder.shuffle_vector(lone, ir.Constant(one, ir.Undefined), zero)
-
-
 def _constant(value: int, bits: int, k: int) -> Any:
     return ir.Constant(ir.VectorType(ir.IntType(bits), k), [value] * k)
 
@@ -248,26 +155,6 @@ def zeros(typingctx: Any, lanes: Any) -> Any:
 def width(typingctx: Any, lanes: Any) -> Any:
     """How many elements the lanes are."""
     return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
-
-
-def by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
-    """Code that combines the machine vectors of the first operands, one piece after the other."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        out = ir.Constant(context.get_value_type(vector), ir.Undefined)
-        rest = list(args[operands:])
-        if rest:  # a factor, in the dtype of the elements
-            rest = [context.cast(builder, rest[0], signature.args[operands], _scalar(vector))]
-        for index, (_, k) in enumerate(pieces(vector)):
-            parts = [builder.extract_value(x, index) for x in args[:operands]]
-            out = builder.insert_value(out, combine(builder, k, [*parts, *rest]), index)
-        return out
-
-    return codegen
-
-
-def _scalar(vector: Any) -> Any:
-    return numba.from_dtype(np.dtype(vector.code))
 
 
 def _plain_add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -349,10 +236,7 @@ def _plain_put(address: int, column: int, x: np.ndarray) -> None:
     ctypes.memmove(int(address) + column * x.itemsize, x.tobytes(), x.nbytes)
 
 
-@either(_plain_put)
-def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
-    """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
-
+def _put(typingctx: Any, address: Any, column: Any, x: Any, past_cache: bool) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer = ir.IntType(64)
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (0, 1))
@@ -360,10 +244,25 @@ def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
         for index, (at, k) in enumerate(pieces(x)):
             place = builder.add(address, builder.mul(builder.add(column, integer(at)), size))
             pointer = builder.inttoptr(place, ir.VectorType(element(x.code), k).as_pointer())
-            builder.store(builder.extract_value(args[2], index), pointer).align = 1
+            stored = builder.store(builder.extract_value(args[2], index), pointer)
+            stored.align = k * int(x.code[1:]) if past_cache else 1
+            if past_cache:
+                stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
         return context.get_dummy_value()
 
     return types.none(address, column, x), codegen
+
+
+@either(_plain_put)
+def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+    """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
+    return _put(typingctx, address, column, x, False)
+
+
+@either(_plain_put)
+def put_past_cache(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+    """As `put`, straight to memory; what is written must start at a multiple of its vectors' size."""
+    return _put(typingctx, address, column, x, True)
 
 
 @either(lambda lanes, address, column: None)
@@ -372,14 +271,11 @@ def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
+        integer = ir.IntType(64)
         start = builder.add(address, builder.lshr(builder.mul(column, integer(bits)), integer(3)))
-        kind = ir.FunctionType(ir.VoidType(), [pointer, *[ir.IntType(32)] * 3])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        for line in range(0, max(1, lanes.n * bits // 8), 64):
-            place = builder.inttoptr(builder.add(start, integer(line)), pointer)
-            builder.call(function, [place, *map(ir.IntType(32), (0, 3, 1))])
+        for line in range(0, max(1, lanes.n * bits // 8), LINE):
+            ask_for(builder, builder.add(start, integer(line)), to_write=False)
         return context.get_dummy_value()
 
     return types.none(lanes, address, column), codegen

@@ -50,7 +50,7 @@ def truth(test: Any) -> Any:
     if not isinstance(test, Batch) or current_region() is None:
         return bool(test)
     batch = narrowed(test)
-    data: Any = getattr(batch, "data", None)
+    data: Any = batch.data if type(batch) is MaskedBatch else None
     while hasattr(data, "value"):
         data = data.value
     if type(batch) is MaskedBatch and not batch.sizes and type(data) is np.ndarray:
@@ -177,9 +177,12 @@ class Returns:
 
     def give(self, value: Any) -> None:
         """The lanes of the current region return."""
-        if self.base is not None:
-            self.base.root.changes += 1
-        self.pieces.append((current_region(), (value,)))
+        pieces = self.pieces
+        journal = None if self.base is None else self.base.root.journal
+        if journal is not None:
+            count = len(pieces)
+            journal.on_undo(lambda: pieces.__delitem__(slice(count, None)))
+        pieces.append((current_region(), (value,)))
 
     def result(self) -> Any:
         """All lanes have returned."""
@@ -256,19 +259,24 @@ class RaisedError(Exception):
     """An example raises: the loop over the examples says which, and what."""
 
 
-def raised(kind: Any, error: Callable[[], Any]) -> Any:
-    """What a `raise` raises: of one lane an exception of its kind, which a handler may catch.
+def raised(error: Callable[[], Any]) -> Any:
+    """What a `raise` raises: of one lane the exception itself, which a handler may catch and read.
 
-    Args:
-        kind: what the raised expression calls, or is.
+    Of several lanes it is enough to know that each of them raises: a `try` around it runs again for each alone, and
+    without one the loop over the examples says which comes first.
     """
     region: Any = current_region()
     if region is None:
         return error()
-    if region.count > 1 or not (isinstance(kind, type) and issubclass(kind, Exception)):
+    if region.count != 1:
         return RaisedError("an exception is raised")
-    out: Any = kind.__new__(kind)
-    out._ab_raised = True
+    out = error()
+    if isinstance(out, Batch):
+        out = narrowed(out)._lane(0)
+    if isinstance(out, type) and issubclass(out, BaseException):
+        out = out()
+    if isinstance(out, BaseException):
+        out._ab_raised = True  # type: ignore[attr-defined]
     return out
 
 

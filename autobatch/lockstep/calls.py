@@ -11,7 +11,7 @@ import operator
 import random
 import sys
 import sysconfig
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,13 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
-from autobatch.core.lanes import current_region
+from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.functions import HANDLERS, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.alone import run_alone
+from autobatch.lockstep.functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import own
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each
@@ -97,14 +99,19 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         return _method(f, args, kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
-        if handler is not None:
-            return handler(*args, **kwargs)
         root = current_root()
+        if handler is not None or (kind is FunctionType and root is not None):
+            region, journal = current_region(), root and root.journal
+            try:
+                return handler(*args, **kwargs) if handler is not None else _own(f, args, kwargs)
+            except NeedsLoop as error:
+                if root is None:
+                    raise
+                set_region(region)
+                root.journal = journal
+                return run_alone(f, args, kwargs, error)
         if root is None:
             return f(*args, **kwargs)
-        if kind is FunctionType:
-            ours = root.convert(f)
-            return ours(*args, **kwargs) if ours is not None else _library(f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -166,7 +173,21 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop("a random generator is drawn from")
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
-    return ours(holder, *args, **kwargs) if ours is not None else _library(f, args, kwargs)
+    return _converted(ours, f, (holder, *args), kwargs) if ours is not None else _library(f, args, kwargs)
+
+
+def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _converted(current_root().convert(f), f, args, kwargs)  # type: ignore[union-attr]
+
+
+def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of the user's own function, in its lock-step form."""
+    if ours is None:
+        return _library(f, args, kwargs)
+    out = ours(*args, **kwargs)
+    if type(out) is GeneratorType and out.gi_code is getattr(ours, "__code__", None):
+        return LaneGenerator(out)
+    return out
 
 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -221,7 +242,10 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if issubclass(cls, BaseException) or cls.__module__ == "builtins":
+    if issubclass(cls, BaseException):
+        args, named = tuple(map(unwrapped, args)), {key: unwrapped(value) for key, value in kwargs.items()}
+        return stack_results(per_lane(cls, args, named)) if is_batched_tree((args, named)) else cls(*args, **named)
+    if cls.__module__ == "builtins":
         return _library(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrapped, args), **kwargs)
     if issubclass(cls, np.generic):
         if args and isinstance(args[0], Batch) and not args[0].ndim:  # type: ignore[attr-defined]
@@ -256,8 +280,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     root = current_root()
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
-        ours = root.convert(f.__wrapped__)
-        return ours(*args, **kwargs) if ours is not None else _library(f.__wrapped__, args, kwargs)
+        return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
     if isinstance(f, functools.partial):
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):
@@ -315,17 +338,3 @@ def _library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _may_change(f: Any) -> bool:
     module = (getattr(f, "__module__", None) or "").split(".")[0]
     return module in ("heapq", "_heapq", "bisect", "_bisect", "random", "operator", "_operator")
-
-
-def captures_lanes(f: Any) -> bool:
-    """Whether a function, or one that it wraps, has a per-lane value in its closure."""
-    while f is not None:
-        for cell in getattr(f, "__closure__", None) or ():
-            try:
-                held = cell.cell_contents
-            except ValueError:
-                continue
-            if is_batched_tree(held) or (isinstance(held, FunctionType) and captures_lanes(held)):
-                return True
-        f = getattr(f, "__wrapped__", None)
-    return False

@@ -4,6 +4,7 @@ import builtins
 import functools
 import operator
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from autobatch.batches.results import weak_lanes
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.cells import Cell
+from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import setattribute, update
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import SharedLoop, UniformLoop, each, loop, loop_over
@@ -24,14 +27,14 @@ from autobatch.lockstep.regions import current_root, lanes_within
 from autobatch.lockstep.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.ops.creation import CREATION
 
-__all__ = ["HANDLERS", "is_batched_tree", "shared", "unwrapped"]
+__all__ = ["HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
 
 
 def unwrapped(value: Any) -> Any:
     """An argument for code that is not converted: our lists as plain lists, or as one list per lane."""
     if type(value) is LaneList:
         return value.per_lane() if value.is_spread else [unwrapped(item) for item in value.items]
-    if isinstance(value, LaneSequence):
+    if isinstance(value, LaneSequence | LaneGenerator):
         return unwrapped(as_list(value))
     if type(value) is tuple or type(value) is list:
         return type(value)(unwrapped(item) for item in value)
@@ -51,6 +54,22 @@ def is_spread(value: Any) -> bool:
     return isinstance(value, LaneList) and value.is_spread
 
 
+def captures_lanes(f: Any) -> bool:
+    """Whether a function, or one that it wraps, has a per-lane value in its closure."""
+    while f is not None:
+        for cell in getattr(f, "__closure__", None) or ():
+            try:
+                held = cell.cell_contents
+            except ValueError:
+                continue
+            if isinstance(held, Cell | LaneGenerator) or is_batched_tree(held):
+                return True
+            if isinstance(held, FunctionType) and held is not f and captures_lanes(held):
+                return True
+        f = getattr(f, "__wrapped__", None)
+    return False
+
+
 def shared(value: Any) -> Any:
     """A value that must be one and the same for all lanes."""
     if is_batched_tree(value):
@@ -59,12 +78,17 @@ def shared(value: Any) -> Any:
 
 
 def as_list(iterable: Any = ()) -> Any:
-    sequence = lane_sequence(iterable)
+    sequence = None if isinstance(iterable, LaneGenerator) else lane_sequence(iterable)
     if sequence is None and (current_region() is None or not is_readable(iterable)):
         return list(iterable)
     out = LaneList()
     each(sequence if sequence is not None else iterable, out.append)
     return out
+
+
+def read(value: Any) -> Any:
+    """A generator as the list of its items."""
+    return as_list(value) if isinstance(value, LaneGenerator) else value
 
 
 def is_readable(iterable: Any) -> bool:
@@ -74,6 +98,7 @@ def is_readable(iterable: Any) -> bool:
 
 
 def _tuple(iterable: Any = ()) -> Any:
+    iterable = read(iterable)
     sequence = lane_sequence(iterable)
     if sequence is None:
         return tuple(iterable) if is_readable(iterable) else ()
@@ -202,17 +227,21 @@ def _print(*args: Any, **kwargs: Any) -> None:
     if kwargs.get("file") is not None:
         raise NeedsLoop("print to a file")
     frozen = map_tree(lambda leaf: leaf.__copy__() if type(leaf) is MaskedBatch else leaf, unwrapped(list(args)))
-    root.changes += 1
+    root.note_change()
     root.prints.append((region, map_tree(narrowed, frozen), kwargs))
 
 
 def _next(iterator: Any, *default: Any) -> Any:
+    if isinstance(iterator, LaneGenerator):
+        return iterator.following(*default)
     if current_region() is not None:
         require_own(iterator, "next()")
     return next(iterator, *default)
 
 
 def _iter(x: Any, *sentinel: Any) -> Any:
+    if isinstance(x, LaneGenerator):
+        return x
     if isinstance(x, LaneSequence) or is_spread(x) or isinstance(x, ObjectBatch):
         raise NeedsLoop("iter() of items per example")
     return remember(iter(x.items if isinstance(x, LaneList) else x, *sentinel))
@@ -235,6 +264,7 @@ def _copied(container: type) -> Callable[..., Any]:
     """dict() and set(): new containers, which may be changed."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(map(read, args))
         if any(isinstance(arg, Batch | LaneSequence) or is_spread(arg) for arg in args):
             raise NeedsLoop(f"{container.__name__}() of items per example")
         args = tuple(arg.items if isinstance(arg, LaneList) else arg for arg in args if is_readable(arg))

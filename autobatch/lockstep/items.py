@@ -110,8 +110,10 @@ def _list_item(x: LaneList, index: Any) -> Any:
         if index == slice(None, None, -1) and x.region is current_region():
             return x.backwards()
         return stack_results(per_lane(operator.getitem, (x.per_lane(), index), {}))
+    if x.region is not current_region():  # lanes that are elsewhere may have no such item
+        return stack_results(per_lane(operator.getitem, (x.per_lane(), index), {}))
     if isinstance(index, Batch):
-        if x.region is not current_region() or getattr(index, "scalar", None) is not int:
+        if getattr(index, "scalar", None) is not int:
             return stack_results(per_lane(operator.getitem, (x.per_lane(), index), {}))
         index = narrowed(index)
     return map_tree(freeze, x.item(index))

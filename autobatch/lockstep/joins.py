@@ -37,6 +37,8 @@ def meet(pieces: Sequence[Piece], base: Any, own: Sequence[int] = ()) -> Piece:
     if any(place is None for place in places):
         raise NeedsLoop("examples meet where they did not part")
     arrived: np.ndarray = np.concatenate(places)  # type: ignore[arg-type]
+    if len(arrived) > base.count:
+        raise NeedsLoop("an example meets itself")
     order = np.argsort(arrived, kind="stable")
     target = base if len(arrived) == base.count else Subset(base, base.lanes()[arrived[order]])
     regions = [region for region, _ in pieces]

@@ -15,7 +15,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
-from autobatch.lockstep.ownership import freeze
+from autobatch.lockstep.ownership import changing, freeze
 from autobatch.lockstep.regions import lanes_within
 
 __all__ = ["LaneList"]
@@ -68,8 +68,7 @@ class LaneList:
     def _require_one(self) -> None:
         if self.torn:
             raise NeedsLoop("a list that has become another one for some examples is changed")
-        if self.region is not None:
-            self.region.root.changes += 1
+        changing(self)
 
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)

@@ -8,10 +8,11 @@ import numpy as np
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import take_lanes
-from autobatch.core.batched import Lengths
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.generators import GeneratorLoop, LaneGenerator
 from autobatch.lockstep.merging import joined
 from autobatch.lockstep.ownership import freeze, is_made, remember, require_own
 from autobatch.lockstep.regions import Order, Prefix
@@ -166,7 +167,7 @@ class Loop:
         out = tuple(self._unsorted(joined(column, counts), old) for column, old in zip(columns, kept, strict=True))
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
             if new is not old:
-                if isinstance(old, Batch) and not is_scalar(old):
+                if isinstance(old, Batched) and not is_scalar(old):
                     zero_d(new)
                 if place not in own or has_views(old):
                     _freeze_both(new, old)
@@ -220,6 +221,8 @@ def loop(iterable: Any) -> Any:
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
+    if kind is LaneGenerator:
+        return GeneratorLoop(iterable)
     sequence = items_of(iterable)
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)
 

@@ -8,7 +8,7 @@ from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions import current_root, lanes_within
 
-__all__ = ["freeze", "is_made", "remember", "require_own", "require_whole"]
+__all__ = ["changing", "freeze", "is_made", "remember", "require_own", "require_whole"]
 
 
 def remember(value: Any, region: Any = None) -> Any:
@@ -25,12 +25,21 @@ def is_made(value: Any) -> bool:
     return root is None or id(value) in root.made
 
 
+def changing(value: Any) -> None:
+    """Say that an object is going to change: an attempt that fails takes the change back."""
+    root = current_root()
+    if root is not None:
+        root.changes += 1
+        if root.journal is not None:
+            root.journal.changing(value)
+
+
 def require_own(value: Any, what: str) -> None:
     """Raise NeedsLoop unless this call made the object, in the region that is current."""
     root = current_root()
     if root is None:
         return
-    root.changes += 1
+    changing(value)
     entry = root.made.get(id(value))
     if entry is None:
         raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
@@ -51,7 +60,7 @@ def require_whole(batch: Any) -> None:
     root, region = current_root(), current_region()
     if root is None:
         return
-    root.changes += 1
+    changing(batch)
     if batch.region is not region and (batch.region is None or lanes_within(region, batch.region) is None):
         raise NeedsLoop("a write into an array of other examples")
     while batch is not None:

@@ -32,7 +32,9 @@ class Root:
         batch_size: the number of lanes.
         call: runs a call of converted code.
         convert: gives the lock-step form of a user's function, or None where it has none.
-        changes: how many changes in place, jumps and random numbers there were.
+        is_local: whether a function, or source text, changes nothing but its own variables.
+        changes: how many changes in place and random numbers there were.
+        journal: how to take the latest of them back; None outside of a `try`.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         prints: what the lanes have printed; shown example by example when the call ends.
         blocks: {site: its run}, for the blocks of straight-line code that run now.
@@ -40,15 +42,17 @@ class Root:
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "changes", "convert", "count", "items", "made", "parent", "prints",
-        "root",
+        "batch_size", "blocks", "call", "changes", "convert", "count", "is_local", "items", "journal", "made", "parent",
+        "prints", "root",
     )  # fmt: skip
 
-    def __init__(self, batch_size: int, call: Any, convert: Any) -> None:
+    def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
         self.batch_size = self.count = batch_size
         self.call = call
         self.convert = convert
+        self.is_local = is_local
         self.changes = 0
+        self.journal: Any = None
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
         self.blocks: dict[Any, Any] = {}
@@ -61,7 +65,18 @@ class Root:
             return batch
         if batch.region is None:
             raise NeedsLoop("a batch that is no argument of the call is used inside it")
-        raise unbound()
+        if batch.region.root is not self or batch.region.count < self.count:
+            raise unbound()
+        index = lanes_within(self, batch.region)  # all lanes, in the order of a loop
+        assert index is not None
+        out = taken(batch, index, self, {})
+        self.freeze(batch)
+        self.freeze(out)
+        return out
+
+    def take(self, batch: Any, index: np.ndarray) -> Any:
+        """The lanes of a batch at `index`, which are all lanes, in their own order."""
+        return taken(batch, index, self, {})
 
     def freeze(self, batch: Any) -> None:
         """Let no write go into this batch, which stands for a part of an array, or has a part standing for it."""
@@ -69,6 +84,12 @@ class Root:
             batch._frozen = True
         elif isinstance(batch, Batched | Packed) and not is_scalar(batch):
             batch._frozen = True  # type: ignore[union-attr]
+
+    def note_change(self) -> None:
+        """Count a change that every attempt knows how to take back: a print, a random number."""
+        self.changes += 1
+        if self.journal is not None:
+            self.journal.known += 1
 
     def lanes(self) -> np.ndarray:
         return np.arange(self.batch_size)
@@ -137,14 +158,21 @@ class Prefix:
         value = _value_of(batch)
         if known is not None and known[1] is value:
             return known[2]
-        index = lanes_within(self, region) if type(region) is Subset else None
-        if index is not None and lanes_within(self.parent, region) is None:
+        index = None if region is None or self._is_inside(region) else lanes_within(self, region)
+        if index is not None and (type(region) is Prefix or lanes_within(self.parent, region) is None):
             out = taken(batch, index, self, self._lengths)
             self.root.freeze(out)
         else:
             out = self._of_prefix(self.order.arranged(batch))
         self._known[id(batch)] = (batch, value, out)
         return out
+
+    def _is_inside(self, region: Any) -> bool:
+        """Whether it is a step of a loop that runs in that region, or in one inside of it."""
+        outer = self.parent
+        while outer is not None and outer is not region:
+            outer = getattr(outer, "parent", None)
+        return outer is not None
 
     def merged(self, batch: Any, new: Any) -> Any:
         return written(self, batch, new)
@@ -306,7 +334,7 @@ class LaneExample(Example):
         assert region is not None
         if is_boxed(seed):
             raise NeedsLoop("a seed that differs by example")
-        region.root.changes += 1  # type: ignore[attr-defined]
+        region.root.note_change()  # type: ignore[attr-defined]
         lanes = region.lanes()  # type: ignore[attr-defined]
         keys = random_key(seed, self.index[lanes], self.calls[lanes])
         self.calls[lanes] += 1

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 from autobatch.batches.forms import Batch
@@ -13,14 +14,16 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast, lane, leaves, stack_results
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
+from autobatch.core.config import config
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example, region
 from autobatch.core.pytree import TreeDef, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
-from autobatch.errors import NeedsLoop, ShapeError, note_example
+from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lockstep.calls import call, is_library
+from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.regions import LaneExample, Root, unbound
+from autobatch.lockstep.regions import LaneExample, Root
 
 __all__ = ["has_batch", "loop_over_examples", "run"]
 
@@ -33,13 +36,16 @@ def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
 
 
-def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any) -> Any:
+def run(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any, is_local: Any
+) -> Any:
     """Call a function of one example on batches, all lanes at once; where that is not possible, one by one.
 
     Args:
         function: the user's own function.
         convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
             where a function has no lock-step form.
+        is_local: whether a function changes nothing but its own variables.
 
     Raises:
         ShapeError: arguments of different batch sizes.
@@ -47,10 +53,12 @@ def run(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     """
     size = _batch_size(function, args, kwargs)
     try:
-        return _in_lock_step(function, args, kwargs, convert, size)
+        return _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
     except NeedsLoop as error:
         reason, where, loop_first = str(error), _line_of(error, function), False
     except Exception as error:
+        if config.strict and isinstance(error, UnsupportedError):
+            raise
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
         where, loop_first = _line_of(error, function), True
     if not size:
@@ -75,9 +83,8 @@ def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return next(iter(sizes.values()))
 
 
-def _in_lock_step(function: Any, args: Any, kwargs: Any, convert: Any, size: int) -> Any:
-    root = Root(size, call, convert)
-    ours = convert(function)
+def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root) -> Any:
+    size, ours = root.batch_size, root.convert(function)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     with region(root), example(LaneExample(size, lambda keys: MaskedBatch.of(Batched(keys, ())))):
@@ -123,15 +130,15 @@ def _left(tree: Any, root: Root) -> Any:
     """A result outside of the run: plain containers, batches of no region, one value per example."""
 
     def settle(value: Any) -> Any:
+        if isinstance(value, LaneGenerator | GeneratorType):
+            raise NeedsLoop("a generator is returned")
         if isinstance(value, LaneList):
             if value.region is not root:
                 raise NeedsLoop("a list of one step of a loop is returned")
             return root.narrow(value.per_lane()) if value.is_spread else settle(value.items)
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
-        if isinstance(value, Batch) and value.region is not root:
-            raise unbound()
-        return value
+        return root.narrow(value) if isinstance(value, Batch) else value
 
     def release(leaf: Any) -> Any:
         if not isinstance(leaf, Batch):

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.core import pytree
+from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.threads import thread_count
 from autobatch.embedding.indexer import Indexer
-from autobatch.errors import DTypeError, StructureError
-from autobatch.optim.leaves import like_leaves, paired, state_like, step_of
-from autobatch.optim.steps import run_steps, squares
+from autobatch.errors import DTypeError, ShapeError, StructureError
+from autobatch.optim.leaves import is_parameter, like_leaves, paired, state_like, step_of
+from autobatch.optim.steps import Running, run_steps, squares
 
 __all__ = ["Optimizer", "Schedule", "check"]
 
@@ -78,7 +80,16 @@ class Optimizer(abc.ABC):
         return 0.0
 
     def update(
-        self, params: Any, grads: Any, state: dict[str, Any], *, indexers: Any = None, threads: int | None = None
+        self,
+        params: Any,
+        grads: Any,
+        state: dict[str, Any],
+        *,
+        indexers: Any = None,
+        threads: int | None = None,
+        num_splits: int | None = None,
+        scratch: Sequence[np.ndarray] | None = None,
+        nontemporal: bool = False,
     ) -> tuple[Any, dict[str, Any]]:
         """Take one step, `p -= ...`.
 
@@ -89,7 +100,17 @@ class Optimizer(abc.ABC):
         Args:
             indexers: memory kept from step to step, a tree like the parameters with an `Indexer` for each table
                 (None elsewhere).
-            threads: how many at most; None: as many as there are cores. Results are the same to the bit.
+            threads: how many at most; None: as many as there are cores, where there is enough to do.
+            num_splits: into how many parts the rows of each parameter are cut, for threads to share out; None: by size.
+            scratch: memory for the partial sums of a row, kept from step to step: a list with an array for each thread
+                (`scratch(params)` makes one), of the longest row at least and of the parameters' dtype.
+            nontemporal: store the weights of tables straight to memory, past the cache, where rows are whole multiples
+                of 16 bytes and the optimiser is SGD without momentum; the others read and write state beside the
+                weights, which is what fills the cache. It pays where a table is much larger than the cache and a
+                step's rows are not read again soon; the seed of this keyword has it on, here it is slower on most
+                machines, since a row was just read and is in the cache already.
+
+            Results are the same to the bit whatever these four are.
 
         Raises:
             StructureError: parameters, gradients and state that differ in structure.
@@ -104,8 +125,10 @@ class Optimizer(abc.ABC):
         if not isinstance(state, dict) or state.keys() != {"step", *self.slots}:
             found = list(state) if isinstance(state, dict) else type(state).__name__
             raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params)")
-        if threads is not None and threads < 1:
-            raise ValueError(f"threads={threads}; expected at least 1")
+        for name, value in (("threads", threads), ("num_splits", num_splits)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value}; expected at least 1")
+        how = Running(threads, num_splits, _checked_scratch(scratch), nontemporal)
         leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
         memory = self._memory(structure, indexers, len(leaves))
         before = state["step"]
@@ -124,12 +147,28 @@ class Optimizer(abc.ABC):
         if self.clip_norm is not None:
             norm = math.sqrt(math.fsum(map(squares, steps)))
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
-        run_steps(steps, kernel, numbers, scale, -1.0 if self.clip_value is None else self.clip_value, threads)
+        limit = -1.0 if self.clip_value is None else self.clip_value
+        run_steps(steps, kernel, self._streaming(), numbers, scale, limit, how)
         given = [leaf.grad is not None for leaf in leaves]
         new = [result() if moved else result for result, moved in zip(results, given, strict=True)]
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)
         return params, state | {"step": before + 1}
+
+    def scratch(self, params: Any, threads: int | None = None) -> list[np.ndarray]:
+        """Memory for `update(scratch=...)`: an array of the longest row for each of so many threads (None: all cores).
+
+        >>> [space.shape for space in ab.optim.SGD(0.1).scratch(ab.EmbeddingTable(np.zeros((4, 3))), threads=2)]
+        [(3,), (3,)]
+        """
+        tables = [leaf for leaf in pytree.leaves(params) if is_parameter(leaf) and len(shape_of(leaf)) == 2]
+        width = max((shape_of(leaf)[1] for leaf in tables), default=0)
+        dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
+        return [np.empty(width, dtype) for _ in range(threads or thread_count())]
+
+    def _streaming(self) -> Callable[..., None] | None:
+        """The kernel of the same step that stores past the cache, if there is one."""
+        return None
 
     def _arrays(self, arrays: list[Any]) -> list[Any]:
         """Weights and state as the kernel takes them."""
@@ -160,3 +199,15 @@ class Optimizer(abc.ABC):
     @abc.abstractmethod
     def _step(self, step: int, lr: float) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
         """The kernel of the step number `step` (from 1), and its numbers, made with a dtype's constructor."""
+
+
+def _checked_scratch(scratch: Any) -> Sequence[np.ndarray] | None:
+    """Spaces of one dimension, none of them twice."""
+    if scratch is None:
+        return None
+    for i, space in enumerate(scratch):
+        if not isinstance(space, np.ndarray) or space.ndim != 1 or not space.flags.carray:
+            raise ShapeError(f"scratch[{i}] is no contiguous array of one dimension; opt.scratch(params) makes them")
+        if any(np.may_share_memory(space, other) for other in scratch[:i]):
+            raise ShapeError(f"scratch[{i}] shares memory with another; each thread needs its own")
+    return scratch

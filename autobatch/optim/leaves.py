@@ -131,8 +131,8 @@ def _check(leaf: Leaf, by_row: bool) -> None:
             )
     if not getattr(value, "trainable", True):
         raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
-    array = value.weights if isinstance(value, EmbeddingTable) else value
-    if isinstance(array, np.ndarray) and not array.flags.writeable:
+    writeable = value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)
+    if not writeable:
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
 
 

@@ -4,22 +4,23 @@ A thread takes unique rows, never positions of the gradient, so the sums of a ro
 order of the positions: results are the same to the bit whatever the number of threads.
 """
 
-import concurrent.futures
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from autobatch.core.threads import in_turn, thread_count
 from autobatch.embedding.indexer import Indexer
 from autobatch.embedding.sparse import SparseRows
 from autobatch.kernels.coalescing import row_squares
+from autobatch.kernels.vectors import Lanes
 
-__all__ = ["RowStep", "make_step", "run_steps", "squares"]
+__all__ = ["RowStep", "Running", "make_step", "run_steps", "squares"]
 
-_CHUNK = 1 << 16  # elements that one task updates: below it, a thread costs more than it saves
+_CHUNK = 1 << 16  # elements that one task updates
+_WORTH = 1 << 19  # elements for which a further thread is woken
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,8 +43,9 @@ class RowStep:
     dtype: np.dtype
     finish: Callable[[], None] | None
 
-    def chunks(self) -> Iterator[tuple[int, int]]:
-        rows = max(1, _CHUNK // max(self.width, 1))
+    def chunks(self, parts: int | None = None) -> Iterator[tuple[int, int]]:
+        """[first, last) of the rows of each task: `parts` of them, or as many as are of a good size."""
+        rows = max(1, -(-self.count // parts) if parts else _CHUNK // max(self.width, 1))
         return ((lo, min(lo + rows, self.count)) for lo in range(0, self.count, rows))
 
 
@@ -121,38 +123,69 @@ def squares(step: RowStep) -> float:
     return float(out.sum())
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Running:
+    """How steps are run, which changes nothing in what they give.
+
+    Attributes:
+        threads: how many at most; None: as many as there are cores, where there is enough to do.
+        parts: into how many tasks a parameter's rows are cut; None: by their size.
+        scratch: arrays of one dimension for partial sums, one for each thread; None: allocated.
+        past_cache: weights are stored straight to memory, where the step and the rows allow it.
+    """
+
+    threads: int | None = None
+    parts: int | None = None
+    scratch: Sequence[np.ndarray] | None = None
+    past_cache: bool = False
+
+
 def run_steps(
     steps: Sequence[RowStep],
     kernel: Callable[..., None],
+    streaming: Callable[..., None] | None,
     numbers: Callable[[Any], Sequence[Any]],
     scale: float,
     limit: float,
-    threads: int | None,
+    how: Running,
 ) -> None:
     """Run `kernel` on every row of every step, then write back.
 
     Args:
+        streaming: the kernel of the same step that stores past the cache, where it is asked for and rows allow it.
         scale: what gradients are multiplied with; limit: where their elements are cut, -1 for nowhere.
-        threads: how many at most; None: as many as there are cores, where there is enough to do.
     """
-    tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks()]
-    prepared = {
-        id(step): ((*step.pieces, step.dtype.type(scale), step.dtype.type(limit)), numbers(step.dtype.type))
-        for step in steps
-    }
+    tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks(how.parts)]
+    prepared = {}
+    for step in steps:
+        real, call, extra = step.dtype.type, kernel, tuple(numbers(step.dtype.type))
+        lanes = _lanes_past_cache(step) if how.past_cache else None
+        if streaming is not None and lanes is not None:
+            call, extra = streaming, (*extra, lanes)
+        prepared[id(step)] = call, (*step.pieces, real(scale), real(limit)), extra
+    waiting = iter(tasks)
 
-    def run(task: tuple[RowStep, int, int]) -> None:
-        step, lo, hi = task
-        gradient, extra = prepared[id(step)]
-        kernel(*step.arrays, step.ids, lo, hi, np.empty(step.width, step.dtype), gradient, *extra)
+    def work(own: np.ndarray | None) -> None:
+        for step, lo, hi in waiting:
+            acc = np.empty(step.width, step.dtype)
+            if own is not None and own.size >= step.width and own.dtype == step.dtype:
+                acc = own[: step.width]
+            call, gradient, extra = prepared[id(step)]
+            call(*step.arrays, step.ids, lo, hi, acc, gradient, *extra)
 
-    workers = min(len(tasks), len(os.sched_getaffinity(0)) if threads is None else threads)
-    if workers > 1:
-        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-            list(pool.map(run, tasks))
-    else:
-        for task in tasks:
-            run(task)
+    spaces = list(how.scratch or ())
+    count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
+    count = max(1, min(count, len(tasks)))
+    in_turn([lambda i=i: work(spaces[i] if i < len(spaces) else None) for i in range(count)])  # type: ignore[misc]
     for step in steps:
         if step.finish is not None:
             step.finish()
+
+
+def _lanes_past_cache(step: RowStep) -> Lanes | None:
+    """Lanes of 16 bytes, where every row of the weights is so many whole ones; else None."""
+    weights, size = step.arrays[0], 16
+    address, stride = weights.__array_interface__["data"][0], weights.strides[0]
+    if (address | stride | step.width * weights.itemsize) % size:
+        return None
+    return Lanes(weights.dtype.str[1:], size // weights.itemsize)

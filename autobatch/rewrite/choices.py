@@ -4,6 +4,7 @@ import ast
 from typing import Any
 
 from autobatch.rewrite.quote import expression
+from autobatch.rewrite.scopes import with_methods
 
 __all__ = ["Choices"]
 
@@ -28,7 +29,7 @@ class Choices(ast.NodeTransformer):
         )
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         native = _is_bound_here(node.body, node.orelse)

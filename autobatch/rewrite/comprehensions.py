@@ -3,11 +3,12 @@
 import ast
 from typing import Any
 
+from autobatch.rewrite.generators import EAGER
 from autobatch.rewrite.quote import expression, is_generated, name
+from autobatch.rewrite.scopes import with_methods
 
 __all__ = ["Comprehensions"]
 
-_EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set"})  # these read a generator to its end
 _KINDS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict", ast.GeneratorExp: "list"}
 _ADD = {
     "list": "_ab_call(_ab_out.append, VALUE)",
@@ -36,13 +37,29 @@ class Comprehensions(ast.NodeTransformer):
         )
 
     def visit_Call(self, node: ast.Call) -> Any:
-        only = node.args[0] if len(node.args) == 1 else None
-        eager = isinstance(node.func, ast.Name) and node.func.id in _EAGER and not is_generated(node)
-        if eager and isinstance(only, ast.GeneratorExp) and _convertible(only):
+        only = node.args[0] if node.args else None
+        if not isinstance(only, ast.GeneratorExp) or is_generated(node) or not _convertible(only):
+            return self.generic_visit(node)
+        called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+        if called in ("any", "all") and isinstance(node.func, ast.Name) and len(node.args) == 1:
+            return self._until(node, only, called)
+        if called in EAGER or called == "join":
             node.args[0] = self._convert(only)
             node.keywords = [self.visit(keyword) for keyword in node.keywords]
             return node
         return self.generic_visit(node)
+
+    def _until(self, node: ast.Call, generator: ast.GeneratorExp, called: str) -> ast.expr:
+        """`any(C(x) for x in XS)` as `_ab_any(any, XS, lambda x: C(x))`: each lane goes on until it knows."""
+        value = self.visit(generator.elt)
+        for place in range(len(generator.generators) - 1, -1, -1):
+            each = generator.generators[place]
+            for test in reversed(each.ifs):
+                skip = ast.copy_location(ast.Constant(called == "all"), test)
+                value = expression("VALUE if TEST else SKIP", test, VALUE=value, TEST=self.visit(test), SKIP=skip)
+            parts = {"F": node.func, "ITER": self.visit(each.iter), "STEP": _function_of(each.target, value)}
+            value = expression(f"_ab_{called}(F, ITER, STEP)", node if not place else each.iter, **parts)
+        return value
 
     def visit_ListComp(self, node: ast.ListComp) -> Any:
         return self._convert(node) if _convertible(node) else self._keep(node)
@@ -57,7 +74,7 @@ class Comprehensions(ast.NodeTransformer):
         return self._keep(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def _keep(self, node: Any) -> Any:
         self.generic_visit(node)

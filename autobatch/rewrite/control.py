@@ -1,16 +1,14 @@
 """The pass for control flow that lanes may differ in: `if`, `while`, `for`, their jumps, `return` and `assert`."""
 
 import ast
-import copy
 from collections.abc import Iterable
 from typing import Any
 
-from autobatch.errors import NeedsLoop
 from autobatch.rewrite.liveness import annotate
 from autobatch.rewrite.loops import item_loop, takes_item
 from autobatch.rewrite.names import places, rebind, stored_names, values
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import bound_names, local_nodes, target_names
+from autobatch.rewrite.scopes import bound_names, local_nodes, target_names, with_methods
 
 __all__ = ["Control"]
 
@@ -18,6 +16,7 @@ _ATTEMPT = """
 try:
     try:
         BODY
+        TRY.ran()
     except _ab_Exception:
         TRY.caught()
         raise
@@ -66,7 +65,7 @@ class Control(ast.NodeTransformer):
     `break` is `_ab_loop_1.leave(...)`, `continue` is `_ab_loop_1.next(...)` and `return X` is `_ab_returns.give(X)`,
     each followed by a native `continue`, which goes to the next arm or step. Behind a statement that a jump may leave,
     `if _ab_if_1.nobody: continue` skips what no lane reaches. A `for` that is left by nothing is an `item_loop`.
-    A `try` runs for all lanes, and again lane by lane if anything was raised in it (`_ATTEMPT`).
+    A `try` runs for all lanes, and again for fewer of them if anything was raised in it (`_ATTEMPT`).
     `raise` raises something: that an example does is enough to know, which and what the loop over the examples says.
     Runs first, on the user's own syntax, since it needs to see every binding.
     """
@@ -114,7 +113,7 @@ class Control(ast.NodeTransformer):
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
+        return with_methods(self, node)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         return node
@@ -125,27 +124,13 @@ class Control(ast.NodeTransformer):
 
     def visit_Raise(self, node: ast.Raise) -> Any:
         if node.exc is not None:
-            kind = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-            node.exc = expression("_ab_raised(KIND, lambda: ERROR)", node.exc, KIND=copy.deepcopy(kind), ERROR=node.exc)
+            node.exc = expression("_ab_raised(lambda: ERROR)", node.exc, ERROR=node.exc)
         return node
 
     def visit_Try(self, node: ast.Try) -> Any:
-        if node.finalbody and (_jumps([node]) or (self.gives and _returns([node]))):
-            raise NeedsLoop(f"a jump out of a try with finally (line {node.lineno})")
-        if node.finalbody:
-            inner = ast.copy_location(ast.Try(node.body, node.handlers, node.orelse, []), node)
-            inner.live_head, inner.live_out = node.live_head, node.live_out  # type: ignore[attr-defined]
-            inner.bound = node.bound  # type: ignore[attr-defined]
-            node.body = self._block([inner]) if node.handlers else self._block(node.body)
-            node.handlers, node.orelse, node.finalbody = [], [], self._block(node.finalbody)
-            return node
-        return self._attempt(node)
-
-    def _attempt(self, node: ast.Try) -> list[ast.stmt]:
         number = self._number()
         tries, turn = f"_ab_try_{number}", f"_ab_turn_{number}"
         whole = [*node.body, *node.handlers, *node.orelse]
-        left = _returns(whole) or _jumps(whole)
         names = self._names(whole, node)
         bound: set[str] = node.bound  # type: ignore[attr-defined]
         at = node.body[0]
@@ -156,8 +141,8 @@ class Control(ast.NodeTransformer):
                 isinstance(part, ast.Name) and part.id == handler.name
                 for part in ast.walk(ast.Module(handler.body, []))
             )
-            refuse = statements("_ab_refuse('a handler reads the exception that it caught')", handler)
-            handler.body = [*(refuse if reads_it else []), *self._inner(handler.body)]
+            exact = statements("TRY.readable(ERROR)", handler, TRY=tries, ERROR=handler.name) if reads_it else []
+            handler.body = [*exact, *self._inner(handler.body)]
         attempt.handlers += node.handlers
         attempt.orelse = self._inner(node.orelse)
         body = [attempt, *statements("TRY.end(V)", at, TRY=tries, V=values(names, bound, at))]
@@ -166,13 +151,13 @@ class Control(ast.NodeTransformer):
             body = [*statements("if TRY.changed:\n    RESTORE", at, TRY=tries, RESTORE=restore), *body]
         out = statements("TRY = _ab_try(V)", at, TRY=tries, V=values(names, bound, at))
         out.append(ast.copy_location(ast.For(name(turn, at, ast.Store()), name(tries, at), body, []), node))
-        if left:
-            out += statements("if TRY.nobody:\n    AWAY", at, TRY=tries, AWAY=self._away(node))
         join = expression("TRY.join()", at, TRY=tries)
         joined = rebind(names, join, bound, at) if names else [ast.copy_location(ast.Expr(join), at)]
         return [*out, *statements("if TRY.split:\n    JOIN", at, TRY=tries, JOIN=joined)]
 
     def visit_Return(self, node: ast.Return) -> Any:
+        if getattr(node, "given", False):
+            return self._away(node)
         if not self.gives:
             return node
         value = node.value or ast.copy_location(ast.Constant(None), node)

@@ -16,25 +16,40 @@ from autobatch.lockstep.runtime import NAMES
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
-from autobatch.rewrite.expressions import Calls, Displays, Guards, Reads
+from autobatch.rewrite.exits import Exits
+from autobatch.rewrite.expressions import Calls, Displays, Guards, Properties, Reads, property_names
+from autobatch.rewrite.generators import Generators
+from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.scopes import parameters
+from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import NoSourceError, find
 from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "convert", "source"]
 
-PASSES: list[Any] = [Control, Comprehensions, Choices, Guards, Stores, Displays, Reads, Calls]
+PASSES: list[Any] = [
+    Generators,
+    Patterns,
+    Exits,
+    Sharing,
+    Control,
+    Comprehensions,
+    Choices,
+    Guards,
+    Stores,
+    Displays,
+    Reads,
+    Properties,
+    Calls,
+]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
 
 _REFUSED = {
-    ast.Yield: "a generator",
-    ast.YieldFrom: "a generator",
     ast.Await: "a coroutine",
-    ast.Nonlocal: "nonlocal",
     ast.TryStar: "except*",
 }
-_GENERATED = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator
+_ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
 
@@ -108,17 +123,21 @@ def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
     sites: dict[str, Site] = {}
     try:
-        if code.co_flags & _GENERATED:
-            raise NoSourceError(f"{function.__qualname__} is a generator or a coroutine")
+        if code.co_flags & _ASYNCHRONOUS:
+            raise NoSourceError(f"{function.__qualname__} is a coroutine")
         node, owner = find(function)
         tree = _as_function(node, code.co_name)
         _check(tree)
         if owner is not None:
             _Mangle(owner).visit(tree)
         for part in ast.walk(tree):
+            if isinstance(part, ast.ClassDef):
+                _Mangle(part.name).generic_visit(part)
+        for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
                 part.runs = Runs(part, function, sites)  # type: ignore[attr-defined]
+        tree.properties = property_names(function, tree)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
         compiled = _compile(tree, code, sites)
@@ -177,6 +196,9 @@ class _Mangle(ast.NodeTransformer):
     def _mangled(self, name: str) -> str:
         private = name.startswith("__") and not name.endswith("__") and "." not in name
         return f"{self.prefix}{name}" if private and self.prefix != "_" else name
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return node  # its private names are its own
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         self.generic_visit(node)

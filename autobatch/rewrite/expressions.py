@@ -1,11 +1,13 @@
 """The passes over expressions: reads of items, displays, calls, and syntax that would look at a batch as a whole."""
 
 import ast
+import functools
+from types import CellType, FunctionType
 from typing import Any
 
 from autobatch.rewrite.quote import expression, is_generated
 
-__all__ = ["Calls", "Displays", "Guards", "Reads"]
+__all__ = ["Calls", "Displays", "Guards", "Properties", "Reads", "property_names"]
 
 _FRAME_FUNCTIONS = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
 
@@ -31,6 +33,48 @@ class Reads(ast.NodeTransformer):
             for key, part in (("A", node.lower), ("B", node.upper), ("C", node.step))
         }
         return expression("_ab_slice(A, B, C)", at, **parts)
+
+
+def property_names(function: FunctionType, tree: ast.FunctionDef) -> frozenset[str]:
+    """Names of properties: of the classes that a function can name, and of those that it defines."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+    found: set[str] = set()
+    for value in (*function.__globals__.values(), *cells):
+        for cls in value.__mro__[:-1] if isinstance(value, type) and value.__module__ not in _NO_USERS else ():
+            found.update(
+                name for name, held in vars(cls).items() if isinstance(held, property | functools.cached_property)
+            )
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.decorator_list]
+            found.update(each.name for each in methods)
+    return frozenset(found)
+
+
+_NO_USERS = ("builtins", "numpy", "dataclasses", "collections")
+
+
+class Properties(ast.NodeTransformer):
+    """Reads attributes that may be properties of the user's classes; leaves `_ab_property(x, "name")`.
+
+    Which names those may be is known from the classes that the function can reach (`property_names`); of any other
+    object such an attribute is read as ever. Runs before the calls.
+    """
+
+    removes = "an attribute that may be a property"
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.names: frozenset[str] = getattr(function, "properties", frozenset())
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        return False
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        if node.attr not in self.names or not isinstance(node.ctx, ast.Load):
+            return node
+        return expression("_ab_property(X, NAME)", node, X=node.value, NAME=ast.Constant(node.attr))
 
 
 class Displays(ast.NodeTransformer):
@@ -64,13 +108,31 @@ class Calls(ast.NodeTransformer):
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node)
 
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self.lambdas = 0
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        self.lambdas += 1
+        self.generic_visit(node)
+        self.lambdas -= 1
+        return node
+
+    def whole(self, node: ast.Call) -> bool:
+        """Whether a call of `eval` sees the function's own variables, and nothing else."""
+        return not self.lambdas and len(node.args) == 1 and not node.keywords
+
     def visit_Call(self, node: ast.Call) -> Any:
+        call: ast.Call
         self.generic_visit(node)
         if is_generated(node) or _is_super(node):
             return node
+        if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec") and self.whole(node):
+            call = expression("_ab_evaluated(F, _ab_locals(), _ab_globals())", node, F=node.func)
+            call.args += node.args
+            return call
         if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS and len(node.args) < 2:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
-        call: ast.Call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
+        call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
         call.args += node.args
         call.keywords = node.keywords
         return call
@@ -81,9 +143,7 @@ def _is_super(node: ast.Call) -> bool:
 
 
 class Guards(ast.NodeTransformer):
-    """Reads `is`, `in`, `%`, f-strings, `with` and `match`, which would look at a batch as one object, or act once for
-    all lanes; leaves checks.
-    """
+    """Reads `is`, `in`, `%`, and f-strings, which would look at a batch as one object; leaves calls."""
 
     removes = "`is` and `in`, an f-string"
 
@@ -129,14 +189,3 @@ class Guards(ast.NodeTransformer):
         spec = node.format_spec or ast.copy_location(ast.Constant(""), node)
         conversion = ast.copy_location(ast.Constant(node.conversion), node)
         return ast.copy_location(ast.Tuple([node.value, conversion, spec], ast.Load()), node)
-
-    def visit_With(self, node: ast.With) -> Any:
-        self.generic_visit(node)
-        for item in node.items:
-            item.context_expr = expression("_ab_context(MANAGER)", item.context_expr, MANAGER=item.context_expr)
-        return node
-
-    def visit_Match(self, node: ast.Match) -> Any:
-        self.generic_visit(node)
-        node.subject = expression("_ab_shared(SUBJECT)", node.subject, SUBJECT=node.subject)
-        return node

@@ -20,8 +20,8 @@ _NONE: Names = frozenset()
 def annotate(function: ast.FunctionDef) -> None:
     """Annotate every loop and branch in the function's own scope.
 
-    Names that nested functions mention count as read everywhere; inside `try`, `with` and `match` nothing counts as
-    overwritten, since any statement there may be the last one that runs.
+    Names that nested functions mention count as read everywhere. What a handler reads is live at the head of its `try`,
+    not inside: handlers run for one lane alone, whose names nothing inside has parted from those of others.
     """
     live = _Live(Names(captured(function)))
     live.block(function.body, _NONE, _NONE, _NONE)
@@ -56,8 +56,12 @@ class _Live:
                 return self._while(node, out, at_break, at_continue)
             case ast.For():
                 return self._for(node, out, at_break, at_continue)
-            case ast.Try() | ast.TryStar() | ast.With() | ast.Match():
-                return self._guarded(node, out | at_break | at_continue)
+            case ast.Try():
+                return self._try(node, out, at_break, at_continue)
+            case ast.With():
+                bound = bound_names([item.optional_vars for item in node.items if item.optional_vars is not None])
+                body = self.block(node.body, out, at_break, at_continue)
+                return (body - bound) | self.always | reads([item.context_expr for item in node.items])
             case ast.Assign() | ast.AnnAssign() | ast.Delete() | ast.FunctionDef() | ast.ClassDef():
                 return (out - bound_names(node)) | self.always | reads(node) | (out & _reads_of_class(node))
             case ast.AugAssign():
@@ -89,13 +93,17 @@ class _Live:
         node.live_out = after | out  # type: ignore[attr-defined]
         return head | reads(node.iter)
 
-    def _guarded(self, node: ast.stmt, out: Names) -> Names:
-        anything = out | self.always | reads(node) | bound_names(node)
-        node.live_head = node.live_out = anything  # type: ignore[attr-defined]
-        for child in ast.iter_child_nodes(node):
-            blocks = [child] if isinstance(child, ast.stmt) else getattr(child, "body", ())
-            self.block(list(blocks), anything, anything, anything)
-        return anything
+    def _try(self, node: ast.Try, out: Names, at_break: Names, at_continue: Names) -> Names:
+        caught = _NONE
+        for handler in node.handlers:
+            bound = {handler.name} if handler.name else set()
+            caught |= (self.block(handler.body, out, at_break, at_continue) - bound) | (
+                reads(handler.type) if handler.type is not None else _NONE
+            )
+        after = self.block(node.orelse, out, at_break, at_continue)
+        head = self.block(node.body, after, at_break, at_continue) | caught
+        node.live_head, node.live_out = head, out  # type: ignore[attr-defined]
+        return head
 
 
 def _subscripted(target: ast.expr) -> Names:
@@ -134,12 +142,15 @@ def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
                 node.bound = Names(bound)  # type: ignore[attr-defined]
                 node.bound_end = Names(_bind(node.body, set(bound)))  # type: ignore[attr-defined]
                 _bind(node.orelse, set(bound))
-            case ast.Try() | ast.TryStar() | ast.With() | ast.Match():
+            case ast.Try():
                 bound -= _deleted(node)
-                node.bound = Names(bound)  # type: ignore[union-attr]
-                for child in ast.iter_child_nodes(node):
-                    blocks = [child] if isinstance(child, ast.stmt) else getattr(child, "body", ())
-                    _bind(list(blocks), set(bound))
+                node.bound = Names(bound)  # type: ignore[attr-defined]
+                ends = [_bind([*node.body, *node.orelse], set(bound))]
+                ends += [_bind(handler.body, set(bound)) for handler in node.handlers]
+                bound = set.intersection(*ends)
+            case ast.With():
+                targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
+                bound = _bind(node.body, bound | bound_names(targets))
             case _:
                 pass
     return bound

@@ -152,6 +152,10 @@ class Stores(ast.NodeTransformer):
                 return node
             if isinstance(target, ast.Subscript | ast.Attribute):
                 return self._store(node.value, target)
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            for part, value in zip(target.elts, node.value.elts, strict=False):
+                if isinstance(part, ast.Name) and part.id in self.owned.written and isinstance(value, ast.Call):
+                    value.owned = True  # type: ignore[attr-defined]
         after: list[ast.stmt] = []
         node.targets = [self._replace(each, after) for each in node.targets]
         return [node, *after]

@@ -218,6 +218,9 @@ CALLS = {
     "positional": lambda words, t, v: (
         ab.embedding_bag(words, t, [0], mode="sum", positional_weights=np.arange(4.0))[0] @ v
     ),
+    "own positions": lambda words, t, v: (
+        ab.embedding_bag(words, t, [0], mode="sum", positional_weights=np.cos(np.arange(len(words) + 1.0)))[0] @ v
+    ),
     "frequency": lambda words, t, v: ab.embedding_bag(words, t, [0], mode="sum", scale_grad_by_freq=True)[0] @ v,
 }
 

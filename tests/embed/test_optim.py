@@ -191,6 +191,7 @@ def test_an_update_inside_a_gradient_is_refused():
         grad(lambda x: opt.update(x, np.ones(2), opt.init(np.ones(2)))[0].sum())(np.ones(2))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # what torch says of its own optimisers
 def test_equals_torch():
     torch = pytest.importorskip("torch")
     start, steps = make((5, 3)), [make((5, 3)) for _ in range(4)]

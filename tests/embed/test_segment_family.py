@@ -112,7 +112,7 @@ def test_gradients_are_the_differences(mode, fused, weighted):
         np.testing.assert_allclose(found[kept], expected[kept], 1e-5, 1e-6)
 
 
-@pytest.mark.parametrize("mode", [mode for mode in SMOOTH if mode not in ("prod", "std")])
+@pytest.mark.parametrize("mode", [mode for mode in SMOOTH if mode != "std"])
 def test_gradients_of_gradients(mode):
     segment_ids = np.array([2, 0, 2, 2, 0])
     x, w = RANDOM.standard_normal((5, 2)), RANDOM.standard_normal((5, 2))
@@ -127,9 +127,26 @@ def test_gradients_of_gradients(mode):
     np.testing.assert_allclose(ab.grad(slope)(x), naive.numeric_gradient(slope, x), 1e-4, 1e-4)
 
 
-def test_the_gradient_of_the_gradient_of_a_product_is_refused():
-    with pytest.raises(UnsupportedError, match="segment_prod"):
-        ab.grad(lambda x: ab.grad(lambda x: ab.segment_prod(x, lengths=[2]).sum())(x).sum())(np.ones(2))
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+def test_the_gradient_of_the_gradient_of_a_product_with_zeros(zeros):
+    x, w = RANDOM.standard_normal((6, 2)), RANDOM.standard_normal((6, 2))
+    x[:zeros, 0] = 0
+
+    def slope(x):
+        def loss(x):
+            return (ab.segment_prod(x, [1, 0, 1, 1, 0, 1]) * np.array([[1.0, 2.0], [3.0, 4.0]])).sum()
+
+        return (ab.grad(loss)(x) * w).sum()
+
+    np.testing.assert_allclose(ab.grad(slope)(x), naive.numeric_gradient(slope, x), 1e-5, 1e-6)
+
+
+def test_the_third_gradient_of_a_product_is_refused():
+    def third(x):
+        return ab.grad(lambda x: ab.grad(lambda x: ab.segment_prod(x, lengths=[2]).sum())(x).sum())(x).sum()
+
+    with pytest.raises(UnsupportedError, match="no third gradient of segment_prod"):
+        ab.grad(third)(np.ones(2))
 
 
 def test_the_gradient_of_a_product_where_rows_are_zero():

@@ -174,3 +174,9 @@ def test_gradients_of_scatters(weight):
 def test_bad_input(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def test_rows_are_no_array_until_it_is_asked_for():
+    sparse = ab.SparseRows([3, 0], np.ones((2, 2)), 1_000_000)
+    with pytest.raises(ab.errors.UnsupportedError, match=r"as an array of shape \(1000000, 2\): write .to_dense\(\)"):
+        np.asarray(sparse)

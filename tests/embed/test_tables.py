@@ -176,3 +176,18 @@ def test_coalescing_is_bit_equal():
 def test_bad_sparse_rows(make_it, error, match):
     with pytest.raises(error, match=match):
         make_it()
+
+
+def test_a_bad_id_says_where_it_stands():
+    """S1.09: the id, its position and the table's size; of one id alone no position."""
+    table = EmbeddingTable(np.ones((3, 2)))
+    for ids, match in (
+        (7, r"^id 7 is outside a table of 3 rows$"),
+        (np.int64(-1), r"^id -1 is outside a table of 3 rows; a table has no negative ids$"),
+        ([0, 7], r"^id 7 at position 1 is outside"),
+        ([[0, 1], [1, 7]], r"^id 7 at position \(1, 1\) is outside"),
+        (np.array([0, 2**64 - 1], np.uint64), r"^ids hold 18446744073709551615 at position 1, which is beyond any"),
+        (np.uint64(2**63), r"^ids hold 9223372036854775808, which is beyond any table"),
+    ):
+        with pytest.raises(BadIdError, match=match):
+            table[ids]

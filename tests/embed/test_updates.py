@@ -278,6 +278,7 @@ def step(opt, count=1, **options):
     return opt.update(params, [make(2) for _ in range(count)], opt.init(params), **options)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # what torch says of its own optimisers
 def test_equals_torch_for_sparse_gradients_and_clipping():
     torch = pytest.importorskip("torch")
     start, ids = make((6, 3)), np.array([4, 1, 4, 0])

@@ -47,7 +47,7 @@ def test_s1_02_s1_13_bags_of_any_lengths(lengths, ids_dtype, ahead):
         np.testing.assert_array_equal(out, naive.bags(table, ids, offsets, mode))
         assert untouched(whole)
     out, whole = guarded(len(lengths), 9, np.float32)
-    pooling.pool_sum(place(table), ids, offsets, None, None, out, (0, len(lengths)), 9, ahead, Lanes("f4", 8))
+    pooling.pool_sum(place(table), ids, offsets, None, pooling.SUM, out, (0, len(lengths)), 9, ahead, Lanes("f4", 8))
     np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sum"), rtol=1e-5, atol=1e-6)
     assert untouched(whole)
 
@@ -60,7 +60,7 @@ def test_s1_04_every_format(format, dim, n):
     table, ids, offsets = matrix(format, 5, dim), np.array([4, 0, 0, 2]), np.array([0, 1, 4])
     real = computed_dtype(format)
     out = np.empty((2, dim), real)
-    pooling.pool_sum(place(table), ids, offsets, None, None, out, (0, 2), dim, None, Lanes(format, n))
+    pooling.pool_sum(place(table), ids, offsets, None, pooling.SUM, out, (0, 2), dim, None, Lanes(format, n))
     expected = np.stack([table[4].astype(real), table[0].astype(real) + table[0].astype(real) + table[2].astype(real)])
     np.testing.assert_array_equal(out, expected)
     pooling.pool_max(place(table), ids, offsets, out, (0, 2), dim, None, Lanes(format, n))
@@ -88,14 +88,62 @@ def test_s1_15_codes_with_a_scale_and_a_bias(bits, n):
     np.testing.assert_array_equal(out, (codes.astype(np.float32) * numbers[:, :1] + numbers[:, 1:])[ids])
 
 
-def test_weights_scales_and_parts():
+@pytest.mark.parametrize(("norm", "by"), [(pooling.SUM, [1, 1, 1]), (pooling.MEAN, [2, 1, 3])])
+def test_weights_norms_and_parts(norm, by):
     table, ids, offsets = matrix("f8", 5, 6), np.array([4, 0, 0, 2, 1]), np.array([0, 2, 2, 5])
-    weights, scales = RANDOM.standard_normal(5), np.array([0.5, 1.0, 2.0])
+    weights = RANDOM.standard_normal(5)
     out, whole = guarded(3, 6, np.float64)
     for bags in ((0, 1), (1, 3)):
-        pooling.pool_sum(place(table), ids, offsets, weights, scales, out, bags, 6, None, Lanes("f8", 4))
-    np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sum", weights) * scales[:, None], atol=1e-12)
+        pooling.pool_sum(place(table), ids, offsets, weights, norm, out, bags, 6, None, Lanes("f8", 4))
+    sums = naive.bags(table, ids, offsets, "sum", weights)
+    np.testing.assert_allclose(out, sums / np.array(by)[:, None], atol=1e-12)
     assert untouched(whole)
+    pooling.pool_sum(place(table), ids, offsets, None, pooling.SQRTN, out, (0, 3), 6, None, Lanes("f8", 4))
+    np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sqrtn"), atol=1e-12)
+
+
+RIGHT = np.array([4, 0, 0, 2, 1])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("ids", "offsets", "closed", "right"),
+    [
+        (RIGHT, [0, 2, 2, 5], True, True),
+        (RIGHT, [0, 2, 2], False, True),
+        (RIGHT, [0], False, True),
+        (RIGHT, [0, 5], False, True),
+        (RIGHT[:0], [0, 0], True, True),
+        (RIGHT[:0], [0], True, True),
+        (RIGHT[:0], [], False, True),
+        (np.arange(3000) % 5, [0, 0, 1, 1500, 2999], False, True),
+        (RIGHT, [0, 2, 2, 4], True, False),
+        (RIGHT, [0, 2, 2, 6], False, False),
+        (RIGHT, [1, 2], False, False),
+        (RIGHT, [-1, 2], False, False),
+        (RIGHT, [0, 3, 2, 5], True, False),
+        (RIGHT, [0, 6, 2, 5], True, False),
+        (RIGHT, [], False, False),
+        (RIGHT[:0], [], True, False),
+        (RIGHT, [0], True, False),
+        (np.array([0, 5, 1]), [0], False, False),
+        (np.array([0, -1, 1]), [0], False, False),
+        (np.where(np.arange(3000) == 2999, 5, 0), [0, 0, 1, 1500, 2999], False, False),
+        (np.where(np.arange(3000) == 1700, -5, 0), [0, 0, 1, 1500, 3000], True, False),
+    ],
+)
+def test_s1_09_s1_12_checked_in_the_pass_that_reads(ids, offsets, closed, right, dtype):
+    """`checked_sum` says whether ids and offsets are right, and writes nothing outside its output if they are not."""
+    table, offsets = matrix("f4", 5, 9), np.array(offsets, dtype)
+    bags = max(len(offsets) - closed, 0)
+    out, whole = guarded(bags, 9, np.float32)
+    arguments = (place(table), 5, ids.astype(dtype), offsets, closed, None, pooling.SUM, out, 9, None, Lanes("f4", 8))
+    assert pooling.checked_sum(*arguments) == right
+    assert untouched(whole)
+    if right:
+        bounds = offsets if closed or not bags else np.append(offsets, len(ids))
+        expected = naive.bags(table, ids, bounds, "sum") if bags else np.zeros((0, 9))
+        np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-4)
 
 
 def test_all_reductions_in_one_pass():
@@ -105,7 +153,7 @@ def test_all_reductions_in_one_pass():
     outs = [np.empty((3, 10), np.float32) for _ in range(3)]
     pooling.pool_all(place(table), ids, offsets, *outs, (0, 3), 10, 4, Lanes("f4", 8))
     for out, mode in zip(outs, ("sum", "max", "min"), strict=True):
-        np.testing.assert_allclose(out, naive.bags(table, ids, offsets, mode), rtol=1e-6)
+        np.testing.assert_allclose(out, naive.bags(table, ids, offsets, mode), rtol=1e-6, atol=1e-6)
 
 
 def test_rows_are_put_where_they_belong():
@@ -121,5 +169,18 @@ def test_addresses_for_ids():
     rows = [np.full(3, i, np.float64) for i in range(4)]
     addresses = np.array([row.__array_interface__["data"][0] for row in rows])[[3, 1, 1]]
     out = np.empty((1, 3))
-    pooling.pool_sum((0, 1), addresses, np.array([0, 3]), None, None, out, (0, 1), 3, None, Lanes("f8", 2))
+    pooling.pool_sum((0, 1), addresses, np.array([0, 3]), None, pooling.SUM, out, (0, 1), 3, None, Lanes("f8", 2))
     np.testing.assert_array_equal(out, [[5.0] * 3])
+
+
+@pytest.mark.parametrize(("format", "lead", "n"), [("f4", 12, 64), ("f4", 1, 16), ("f8", 6, 37)])
+def test_a_lead_changes_where_vectors_start_and_nothing_else(format, lead, n):
+    table, ids, offsets = matrix(format, 5, 64), RIGHT, np.array([0, 2, 2, 5])
+    results = []
+    for lanes in (Lanes(format, n), Lanes(format, n, lead)):
+        out, whole = guarded(3, 64, np.dtype(format))
+        pooling.pool_sum(place(table), ids, offsets, None, pooling.MEAN, out, (0, 3), 64, None, lanes)
+        assert untouched(whole)
+        results.append(out.copy())
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_allclose(results[0], naive.bags(table, ids, offsets, "mean"), rtol=1e-5, atol=1e-6)

@@ -2,6 +2,10 @@
 
 A soak run compares as many as wanted with the plain interpreter, one example at a time:
     python -m tests.lockstep.fuzz 2000
+
+To see that the suite can fail, break one thing by hand at a time: let `Journal.undo` restore nothing, or keep the
+prints or the random calls; drop the `on_undo` in `Returns.give`; let `Cell._put` drop the lanes that do not set it; let
+`Sharing` leave what generators capture as it is, or `LaneGenerator` change things for lanes that have left it.
 """
 
 import linecache
@@ -17,7 +21,7 @@ from tests.lockstep.law import assert_same, batch_of, ragged
 
 SCALARS = ("a", "b", "c")
 VECTORS = ("u", "v")
-NAMESPACE = {"np": np}
+NAMESPACE = {"np": np, "__name__": "fuzz"}
 
 HELPERS = """
 def helper(x, k):
@@ -43,6 +47,37 @@ def steps(x, k):
 
 def pick(items, k):
     return items[k % len(items)] if len(items) else 0.5
+
+
+def counting(k, x):
+    while k > 0:
+        if k % 2:
+            yield x
+        elif k == 4:
+            return
+        else:
+            yield k * 0.5
+        k -= 1
+
+
+def endless(x):
+    while True:
+        yield x
+        x = x + 0.5
+
+
+class Guard:
+    def __init__(self, k):
+        self.k = k
+        self.seen = 0
+
+    def __enter__(self):
+        self.seen += 1
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.seen += 10
+        return kind is KeyError
 """
 
 
@@ -53,14 +88,28 @@ class Writer:
         self.random = random.Random(seed)
         self.lines = []
         self.loops = self.inside = 0
+        self.closures = False
 
     def write(self):
         self.put(0, "def f(xs, ys, n):")
         self.put(1, "a = 0.5; b = np.float64(1.0); c = n; d = None")
-        self.put(1, "u = np.zeros(2); v = np.ones(2); kept = []; table = {}; buf = np.zeros(3)")
+        self.put(1, "u = np.zeros(2); v = np.ones(2); kept = []; table = {}; buf = np.zeros(3); total = 0; q = n")
+        if self.random.random() < 0.6:
+            self.closure()
         self.block(1, [], 4)
-        self.put(1, "return a, b, c, d, u, v, kept, table, buf, len(kept)")
+        self.put(1, "return a, b, c, d, u, v, kept, table, buf, len(kept), total, q")
         return "\n".join(self.lines) + "\n"
+
+    def closure(self):
+        r = self.random
+        self.put(1, "def step(k):")
+        self.put(2, "nonlocal total")
+        self.put(2, r.choice(["total += 1", "total = total + k", "total += k if k > 1 else 0"]))
+        if r.random() < 0.5:
+            self.put(2, "if k % 2:")
+            self.put(3, r.choice(["return k", "total = total * 2", "total -= n"]))
+        self.put(2, "return total")
+        self.closures = True
 
     def put(self, depth, text):
         self.lines.append("    " * depth + text)
@@ -97,13 +146,116 @@ class Writer:
             ["break", "continue", "break", "continue", r.choice(["return a, kept, u", "return c", "return"])]
         )
 
+    def newer(self, depth, counters, budget):
+        """try, with, match, generators, closures and walrus."""
+        r = self.random
+        kind = r.choice(["try", "try", "with", "match", "match", "generator", "generator", "closure", "walrus"])
+        s = r.choice(SCALARS)
+        if kind == "try":
+            self.attempt(depth, counters, budget)
+        elif kind == "with":
+            self.put(depth, f"with Guard({self.scalar(counters)}) as guard:")
+            self.inner(depth, counters, budget)
+            if r.random() < 0.4:
+                self.put(depth + 1, f"if {self.condition(counters)}:")
+                self.put(depth + 2, r.choice(["raise KeyError(n)", self.leaves(), self.leaves()]))
+            self.put(depth, "q = guard.seen")
+        elif kind == "match":
+            self.put(depth, f"match {r.choice(['n', 'len(ys)', '(n, len(xs))', '[n % 2, n, 3]', 'n % 3', 'd'])}:")
+            cases = ["0 | 2", "1 as q", "(0, y)", "(q, 2 | 3)", "[0, *rest]", "[1, _, 3]", "int(q)", "(y, q)", "None"]
+            for case in r.sample(cases, r.randint(1, 3)):
+                guard = r.choice(["", "", f" if {self.condition(counters)}"])
+                self.put(depth + 1, f"case {case}{guard}:")
+                self.inner(depth + 1, counters, budget)
+            if r.random() < 0.5:
+                self.put(depth + 1, "case _:")
+                self.put(depth + 2, f"{s} = {self.scalar(counters)}")
+        elif kind == "generator":
+            self.generator(depth, counters, budget)
+        elif kind == "closure" and self.closures:
+            self.put(
+                depth, r.choice([f"{s} = step({r.choice(['n', 'len(ys)', '2'])}) * 0.5", "step(n)", "step(total)"])
+            )
+        else:
+            test = f"(q := {r.choice(['n - 1', 'len(ys)', 'q + 1'])}) > {r.choice(['0', '1', '2'])}"
+            self.put(depth, r.choice([
+                f"{s} = 0.5 if {self.condition(counters)} and {test} else q",
+                f"{s} = q if {self.condition(counters)} or {test} else 1.5",
+                f"d = [q for w in ys if (q := w * 2) > {s}]",
+                f"{s} = (q := n) if n > 1 else q",
+            ]))  # fmt: skip
+
+    def inner(self, depth, counters, budget):
+        self.block(depth + 1, counters, budget - 1) if budget > 1 else self.put(depth + 1, "a = a + 1")
+
+    def leaves(self):
+        return self.jump() if self.inside else self.random.choice(["return b, v", "raise KeyError(n)"])
+
+    def attempt(self, depth, counters, budget):
+        r = self.random
+        s = r.choice(SCALARS)
+        self.put(depth, "try:")
+        self.inner(depth, counters, budget)
+        self.put(depth + 1, r.choice([
+            f"{s} = 6 // (n - 2)", "kept.append([1.0, 2.0, 3.0][n])", f"{s} = {{0: 1.0, 2: 2.0, 3: 0.5}}[len(ys)]",
+            f"if {self.condition(counters)}: raise ValueError(n)", "assert n > 1, n", f"q = {s}", "step(1)"
+            if self.closures else "q = 1",
+        ]))  # fmt: skip
+        if r.random() < 0.4:
+            self.put(depth + 1, f"if {self.condition(counters)}:")
+            self.put(depth + 2, self.leaves())
+        handled = r.random() < 0.85
+        if handled:
+            self.put(
+                depth, r.choice(["except (ArithmeticError, LookupError):", "except Exception:", "except KeyError:"])
+            )
+            self.put(depth + 1, r.choice([f"{s} = -1", "kept.append(n)", "total += 1", "total = -1"]))
+            if r.random() < 0.4:
+                self.put(depth, "except (ValueError, AssertionError) as error:")
+                self.put(depth + 1, "d = error.args[0]")
+                if r.random() < 0.3:
+                    self.put(depth + 1, self.leaves())
+            if r.random() < 0.3:
+                self.put(depth, "else:")
+                self.put(depth + 1, f"{s} = {self.scalar(counters)}")
+        if not handled or r.random() < 0.4:
+            self.put(depth, "finally:")
+            self.put(depth + 1, r.choice(["total += 10", "kept.append(0.5)", f"{s} = {s} + 1", "u = u * 0.5"]))
+
+    def generator(self, depth, counters, budget):
+        r = self.random
+        s = r.choice(SCALARS)
+        source = r.choice([
+            f"counting(n, {s})", "counting(len(ys), b)", f"(w * 2 for w in ys if w > {s})", "(w.sum() + a for w in xs)",
+            "(i * 0.5 for i in range(n) for j in range(i))",
+        ])  # fmt: skip
+        if r.random() < 0.5:
+            self.put(depth, r.choice([
+                f"d = list({source})", f"{s} = sum({source})", f"{s} = any(w > 1 for w in {source})",
+                f"{s} = next({source}, 0.5)", f"{s} = all(w < 1 for w in ys)",
+                f"{s} = next(w for w in endless(n) if w > 2)",
+            ]))  # fmt: skip
+            return
+        self.loops += 1
+        w = f"w{self.loops}"
+        ends = r.random() < 0.3
+        self.put(depth, f"for {w} in {f'endless({s})' if ends else source}:")
+        if ends:
+            self.put(depth + 1, f"if {w} > 3: break")
+        self.put(depth + 1, f"a = a * 0.5 + {w}")
+        self.inside += 1
+        self.inner(depth, counters, budget)
+        self.inside -= 1
+
     def statement(self, depth, counters, budget):
         r = self.random
-        kind = r.choice(["scalar", "vector", "update", "list", "item", "loop", "loop", "if", "other"])
+        kind = r.choice(["scalar", "vector", "update", "list", "item", "loop", "loop", "if", "other", "newer"])
         if kind == "loop" and (depth > 3 or budget < 2):
             kind = "vector"
         s, v = r.choice(SCALARS), r.choice(VECTORS)
-        if kind == "scalar":
+        if kind == "newer":
+            self.newer(depth, counters, budget)
+        elif kind == "scalar":
             self.put(depth, f"{s} = {self.scalar(counters)} {r.choice('+-*')} {self.scalar(counters)} * 0.5")
         elif kind == "vector":
             self.put(depth, f"{v} = np.tanh({self.vector(counters)} + {self.vector(counters)})")

@@ -1,11 +1,19 @@
-"""`try` in lock-step: nothing raised runs for all lanes; else the statement runs lane by lane, or the loop knows."""
+"""`try` in lock-step: nothing raised runs for all lanes; else the statement runs again for fewer of them."""
 
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.api.batch import batch
+from autobatch.batches.results import examples
+from autobatch.core.fallback import forget_warnings
+from autobatch.core.lanes import current_region, region, set_region
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import batch_of, equals_loop, ragged
+from autobatch.lockstep.attempts import Aside, Attempts
+from autobatch.lockstep.branches import RaisedError
+from autobatch.lockstep.regions import Root, Subset
+from autobatch.lockstep.run import loop_over_examples
+from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 XS = ragged(3, 1, 0, 4)
@@ -153,15 +161,154 @@ def catches_everything(x):
         return 0
 
 
-@pytest.mark.parametrize("f", [appends_first, reads_the_exception])
-def test_what_the_loop_must_do(f):
+def writes_first(n):
+    out, rest = np.zeros(3), n
+    try:
+        out[0] = n
+        out += 1
+        out[[0, 1, 2][n]] = 5
+    except IndexError:
+        out[1] = -1
+    return out, rest
+
+
+def draws_and_counts(n):
+    count = 0
+
+    def step():
+        nonlocal count
+        count += 1
+        return 6 // n
+
+    try:
+        x = ab.nn.dropout(np.ones(4), 0.5, seed=3)
+        step()
+    except ZeroDivisionError:
+        x = ab.nn.dropout(np.ones(4), 0.5, seed=3)
+    return x, count
+
+
+@pytest.mark.parametrize("f", [appends_first, reads_the_exception, writes_first, draws_and_counts])
+@pytest.mark.parametrize("chosen", [slice(None), slice(None, None, -1), slice(3, 4), slice(0, 1)])
+def test_what_a_failed_attempt_changed_is_taken_back(f, chosen):
+    numbers = NUMBERS[chosen]
+    if f is draws_and_counts:
+        want = examples(loop_over_examples(f, (batch_of(numbers),), {}, len(numbers)))
+        got = examples(batch(f, strict=True)(batch_of(numbers)))
+        return assert_same(got, want)
+    equals_loop(f, numbers)
+
+
+def test_prints_of_a_failed_attempt_are_not_shown(capsys):
+    def f(n):
+        print("before", n)
+        try:
+            print("in", n)
+            return 6 // n
+        except ZeroDivisionError:
+            print("caught", n)
+
+    for n in NUMBERS:
+        f(n)
+    want = capsys.readouterr().out
+    batch(f, strict=True)(batch_of(NUMBERS))
+    assert capsys.readouterr().out == want
+
+
+def reads_its_arguments(n):
+    try:
+        if n < 0:
+            raise StopError("negative", n)
+        [1, 2][n]
+    except StopError as error:
+        word, number = error.args
+        return word, number + 1, str(error)
+    except IndexError as error:
+        return str(error)
+    return n
+
+
+def raises_another(n):
+    try:
+        try:
+            x = 12 // n
+        except ZeroDivisionError as error:
+            raise StopError(n) from error
+        finally:
+            n += 1
+        if x < 0:
+            raise LookupError(x)
+    except StopError as error:
+        return type(error.__cause__).__name__, error.args[0], n
+    except LookupError as error:
+        return str(error)
+    return x, n
+
+
+def raises_again(n):
+    try:
+        try:
+            return 12 // n
+        except ZeroDivisionError:
+            n = 7
+            raise
+    except ArithmeticError:
+        return n
+
+
+@pytest.mark.parametrize("f", [reads_its_arguments, raises_another, raises_again])
+@pytest.mark.parametrize("chosen", [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)])
+def test_exceptions_that_handlers_read(f, chosen):
+    equals_loop(f, NUMBERS[chosen])
+
+
+def test_only_lanes_that_raise_run_alone():
+    def tried(n):
+        try:
+            n = n + 1
+            if n > 6:
+                raise ValueError(n)
+        except ValueError:
+            n = 0
+        return n
+
+    equals_loop(tried, list(range(8)))
+    root = Root(8, None, None, None)
+    with region(root):
+        attempts = Attempts(())
+        sizes = []
+        for _ in attempts:
+            sizes.append(current_region().count)
+            raising = np.isin(current_region().lanes(), [6, 7])
+            try:
+                try:
+                    if raising.any():
+                        set_region(Subset(current_region(), current_region().lanes()[raising]))
+                        raise ValueError if raising.sum() == 1 == sizes[-1] else RaisedError
+                    attempts.ran()
+                except Exception:
+                    attempts.caught()
+            except Aside:
+                continue
+            attempts.end(())
+        attempts.join()
+    assert sizes == [8, 6, 1, 1]
+
+
+def test_a_change_that_cannot_be_taken_back():
+    def f(n):
+        left = iter([1, 2, 3])
+        try:
+            first = next(left)
+            return first, 6 // n
+        except ZeroDivisionError:
+            return next(left), 0
+
     equals_loop(f, NUMBERS, falls_back=True)
+    forget_warnings()
+    with pytest.warns(FallbackWarning, match="after the body of the try changed something"):
+        batch(f)(batch_of(NUMBERS))
 
 
 def test_an_exception_that_may_be_of_ours_is_the_loops():
     equals_loop(catches_everything, XS, falls_back=True)
-
-
-def test_the_warning_says_why():
-    with pytest.warns(FallbackWarning, match="after the body of the try changed something"):
-        batch(appends_first)(batch_of(NUMBERS))

@@ -177,8 +177,10 @@ def test_choices():
 
     assert body_of(f) == written(
         """
+        _ab_cell_d = _ab_cell()
         return (_ab_choose(b, lambda: a, lambda: c), _ab_or(_ab_and(a, lambda: b), lambda: c), _ab_not(a),
-                _ab_chain(a, ('<', '<='), lambda: b, lambda: c), (a and (d := b)), d)
+                _ab_chain(a, ('<', '<='), lambda: b, lambda: c),
+                _ab_and(a, lambda: _ab_cell_d.set(b)), _ab_cell_d.get())
         """
     )
 
@@ -239,14 +241,24 @@ def f(x, *rest, k=[1, 2], **named):
     try:
         with open(x) as f, g(x)[0]:
             del x[0], total
+            return 1
     except (ValueError, KeyError) as error:
         raise TypeError from error
+    finally:
+        x = None
+    match x:
+        case [a, {"k": b, **c}, int() | None as d] if (e := a) or b:
+            rest = (v for v in c if v)
+        case _:
+            pass
     while (n := next(rest)) and not n:
         return (lambda z=x[1]: [z[j] % 2 for j in k])() if x else -1
     def inner(y=x[0]):
-        for z in y:
-            yield_ = z
-        return yield_, "%s" % z
+        nonlocal i
+        for i in y:
+            yield i
+        r = yield from y
+        return r, "%s" % i
     return inner, {k: v for k, v in named.items()}, {1, 2}, [*rest], x[..., None]
 """
 

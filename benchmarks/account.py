@@ -1,0 +1,198 @@
+"""Where the time of our own runs goes, and what they launched; seen from outside, so that it costs nothing else.
+
+Counts come from one run whose batching rules and vjps are wrapped. Shares of time come from a timer that looks, many
+times a second, at which function is running: the library's folders are its phases.
+"""
+
+import contextlib
+import gc
+import signal
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from autobatch.core.batched import Batched
+from autobatch.core.op import Op
+from autobatch.lazy.stats import Stats
+
+__all__ = ["PHASES", "account", "count", "phase", "shares"]
+
+PHASES = ("tracing", "scheduling", "gathering", "products", "elementwise", "backward", "other")
+
+_EVERY = 1e-3  # seconds between two looks
+
+_OF_OPS = ("gathering", "products", "elementwise")
+_COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
+
+# The innermost of our modules that a stack is in says what is being done. The first match counts.
+_PHASE_OF = (
+    ("lazy.schedul", "scheduling"),
+    ("lazy.gather", "gathering"),
+    ("kernels.rows", "gathering"),
+    ("ops.indexing", "gathering"),
+    ("ops.joining", "gathering"),
+    ("ops.contraction", "products"),
+    ("ops.einsum", "products"),
+    ("kernels", "elementwise"),
+    ("ops", "elementwise"),
+    ("embedding", "gathering"),
+    ("lazy.execute", "gathering"),
+    ("lazy", "tracing"),
+    ("core.fallback", "tracing"),
+    ("rewrite", "tracing"),
+    ("lockstep", "tracing"),
+    ("batches", "tracing"),
+)
+
+
+def account(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
+    """What one run launches, and the share of time of each phase over `seconds` of runs."""
+    with counting() as counts:
+        run()
+    return {**counts.summary(), "shares": shares(run, seconds)}
+
+
+class Counts:
+    """Launches of one run.
+
+    Attributes:
+        groups: how many calls each forward launch covered.
+        backward: how many vjps ran, on the same batches.
+        filled, padded: elements of batched operands that are data, and all of them.
+    """
+
+    def __init__(self) -> None:
+        self.groups: list[int] = []
+        self.lazy_groups: list[int] = []
+        self.backward = 0
+        self.filled = 0
+        self.padded = 0
+
+    def operands(self, operands: Sequence[Any]) -> None:
+        """Note one launch of a batching rule."""
+        batched = [x for x in operands if isinstance(x, Batched)]
+        self.groups.append(max((x.batch_size for x in batched), default=1))
+        for x in batched:
+            if x.is_ragged:
+                self.filled += _filled(x)
+                self.padded += x.data.size
+
+    def summary(self) -> dict[str, Any]:
+        groups = self.lazy_groups or self.groups
+        return {
+            "launches": len(groups),
+            "calls": sum(groups),
+            "mean_group": statistics.fmean(groups) if groups else None,
+            "largest_group": max(groups, default=None),
+            "backward_launches": self.backward,
+            "padding": 1 - self.filled / self.padded if self.padded else 0.0,
+        }
+
+
+def _filled(x: Batched) -> int:
+    sizes: Any = 1
+    for size in x.sizes:
+        sizes = sizes * getattr(size, "values", size)
+    return int(sizes.sum())
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[Counts]:
+    """Count what is launched: every op's batching rule and vjp is wrapped meanwhile, and the trace's own count read."""
+    counts = Counts()
+    depth = [0]  # a rule that calls another's is one launch
+
+    def wrapped_rule(rule: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Any:
+            if not depth[0]:
+                counts.operands(operands)
+            depth[0] += 1
+            try:
+                return rule(op, operands, params)
+            finally:
+                depth[0] -= 1
+
+        return counted
+
+    def wrapped_vjp(vjp: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any) -> Any:
+            counts.backward += 1
+            return vjp(*args)
+
+        return counted
+
+    launched = Stats.launched
+
+    def counted_launch(stats: Stats, name: str, signature: str, calls: int, *rest: Any) -> None:
+        counts.lazy_groups.append(calls)
+        launched(stats, name, signature, calls, *rest)
+
+    ops = [(op, op.rule, op.vjp) for op in gc.get_objects() if isinstance(op, Op)]
+    try:
+        for op, rule, vjp in ops:
+            op.rule = rule and wrapped_rule(rule)
+            op.vjp = vjp and wrapped_vjp(vjp)
+        Stats.launched = counted_launch  # type: ignore[method-assign,assignment]
+        yield counts
+    finally:
+        Stats.launched = launched  # type: ignore[method-assign]
+        for op, rule, vjp in ops:
+            op.rule, op.vjp = rule, vjp
+
+
+def count(run: Callable[[], Any]) -> dict[str, Any]:
+    """Launches, group sizes and padding of one run."""
+    with counting() as counts:
+        run()
+    return counts.summary()
+
+
+def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
+    """The part of the time that each phase takes, over runs that fill `seconds`.
+
+    On the main thread only, as signals are.
+    """
+    seen: Counter[str] = Counter()
+
+    def look(number: int, frame: FrameType | None) -> None:
+        seen[phase(frame)] += 1
+
+    before = signal.signal(signal.SIGALRM, look)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, _EVERY, _EVERY)
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            run()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    total = sum(seen.values())
+    return {name: seen[name] / total for name in PHASES} if total else {}
+
+
+def phase(frame: FrameType | None) -> str:
+    """What a stack is at.
+
+    Backward if the tape is walking back anywhere in it. Else what the innermost module that has a phase says, which
+    for an op or a kernel holds only while a batch is being computed: a call that is merely recorded is tracing.
+    """
+    innermost: str | None = None
+    computing = False
+    while frame is not None:
+        module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if module == "autobatch.autodiff.tape" and function == "backward":
+            return "backward"
+        if module.startswith("autobatch."):
+            innermost = innermost or _phase_of(module.removeprefix("autobatch."))
+            computing = computing or module == "autobatch.lazy.execute" or function in _COMPUTING
+        elif module.startswith("benchmarks.workloads"):
+            innermost = innermost or "tracing"  # the user's own code
+        frame = frame.f_back
+    return "tracing" if innermost in _OF_OPS and not computing else innermost or "other"
+
+
+def _phase_of(module: str) -> str | None:
+    return next((name for start, name in _PHASE_OF if module.startswith(start)), None)

@@ -1,0 +1,53 @@
+"""A loop whose end depends on what it computes: a state shrinks until it is small, each after its own steps."""
+
+import numpy as np
+
+import autobatch as ab
+from benchmarks import common
+from benchmarks.declare import LOOP, OURS, Bar, Case, Way, Workload
+
+__all__ = ["ENOUGH", "MODEL", "WORKLOAD", "data", "forward", "loss"]
+
+ENOUGH = 1e-2
+
+
+@ab.batch
+def forward(h: np.ndarray, params: dict[str, np.ndarray]) -> np.ndarray:
+    """(size,) -> the first state whose largest element is small."""
+    while np.abs(h).max() > ENOUGH:
+        h = np.tanh(h @ params["u"])
+    return h
+
+
+@ab.batch
+def loss(h: np.ndarray, params: dict[str, np.ndarray]) -> np.ndarray:
+    return (forward(h, params) * params["out"]).sum()
+
+
+def data(case: Case) -> common.Data:
+    rng = np.random.default_rng(7)
+    size = case["hidden"]
+    u, _ = np.linalg.qr(rng.normal(0, 1, (size, size)))
+    starts = rng.normal(0, 1, (case["batch"], size)) * 10.0 ** rng.uniform(-2, 0, (case["batch"], 1))
+    params = {"u": (0.9 * u).astype(np.float32), "out": rng.normal(0, 1, size).astype(np.float32)}
+    return common.Data((list(starts.astype(np.float32)),), params)
+
+
+MODEL = common.Model(forward, loss, data)
+WORKLOAD = Workload(
+    "halting",
+    "a loop until a state is small, 0-45 steps, batch 64",
+    common.sizes(small=(8,), full=(64, 256)),
+    ways=[
+        Way(OURS, "benchmarks.workloads.halting:MODEL.lock_step"),
+        Way(LOOP, "benchmarks.workloads.halting:MODEL.loop"),
+        Way("ab.map", "benchmarks.workloads.halting:MODEL.on_the_fly"),
+        Way("torch loop", "benchmarks.peers.halting_torch:loop", needs="torch"),
+        Way("torch masked", "benchmarks.peers.halting_torch:masked", needs="torch"),
+        Way("DyNet agenda", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 1}),
+        Way("DyNet depth", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 2}),
+        Way("DyNet unbatched", "benchmarks.peers.halting_dynet:prepare", needs="dynet", settings={"autobatch": 0}),
+        Way("JAX", "benchmarks.peers.halting_jax:prepare", needs="jax", serves=lambda case: not case.train),
+    ],
+    bars=[Bar(("DyNet agenda", "DyNet depth"), 5.0, holds=lambda case: case["hidden"] >= 64)],
+)

@@ -1,0 +1,192 @@
+"""What lanes cannot do together: a loop for just that call where it changes nothing, for the whole call elsewhere."""
+
+import contextlib
+import statistics
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.api.batch import batch
+from autobatch.batches.results import examples
+from autobatch.core.fallback import forget_warnings, noted_fallbacks
+from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.rewrite.effects import is_local
+from tests.lockstep.law import assert_same, batch_of, ragged
+
+XS = ragged(3, 1, 0, 4)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_warnings():
+    forget_warnings()
+
+
+CALLS = []
+
+
+def counted(x):
+    CALLS.append(type(x).__name__)
+    return x * 2
+
+
+def looks_around(x):
+    y = x + 1
+    return len(locals()) * y.sum()
+
+
+def appends(seen, x):
+    seen.append(x.sum())
+    return len(locals())
+
+
+def helper_alone(x):
+    a = np.tanh(x)
+    b = looks_around(a)
+    return a + b
+
+
+def eval_alone(x, w):
+    a = np.tanh(x * w)
+    b = eval("a.sum() + w")
+    return a * b
+
+
+def text_per_lane(n):
+    k = n + 1  # noqa: F841
+    return eval("k * 2" if n > 1 else "k - n")
+
+
+def lengths_differ(x):
+    t = tuple(x)
+    return t, sorted(x, key=lambda v: -v)
+
+
+def c_extension(x):
+    return statistics.fmean(x) if len(x) else 0.0
+
+
+ALONE = [
+    (helper_alone, (XS,), {}),
+    (eval_alone, (XS,), {"w": 0.5}),
+    (text_per_lane, ([3, 0, 2, 1],), {}),
+    (lengths_differ, (XS,), {}),
+    (c_extension, (XS,), {}),
+]
+
+
+@pytest.mark.parametrize(("f", "columns", "shared"), ALONE, ids=[f.__name__ for f, _, _ in ALONE])
+def test_only_the_call_runs_as_a_loop(f, columns, shared, monkeypatch):
+    monkeypatch.setattr("autobatch.lockstep.run.loop_over_examples", None)  # what the whole call would run as
+    want = [f(*row, **shared) for row in zip(*columns, strict=True)]
+    with noted_fallbacks() as found:
+        got = examples(batch(f)(*map(batch_of, columns), **shared))
+    assert len(found) == 1
+    assert f"{__file__}:" in found[0]
+    assert_same(got, want)
+    with pytest.raises(UnsupportedError, match=r"test_alone.py:\d+: .*strict=True allows no loop"):
+        batch(f, strict=True)(*map(batch_of, columns), **shared)
+
+
+def test_the_warning_names_the_line_of_the_call_and_the_reason():
+    with pytest.warns(FallbackWarning, match="a call of locals; it runs as a loop") as caught:
+        batch(helper_alone)(batch_of(XS))
+    assert (caught[0].filename, caught[0].lineno) == (__file__, helper_alone.__code__.co_firstlineno + 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch(helper_alone)(batch_of(XS))  # said once
+
+
+def test_under_a_branch_only_its_lanes_run():
+    def f(x):
+        return looks_around(x) if len(x) > 2 else x.sum()
+
+    with noted_fallbacks() as found:
+        got = examples(batch(f)(batch_of(XS)))
+    assert len(found) == 1
+    assert_same(got, [f(x) for x in XS])
+
+
+def test_gradients_pass_through_a_call_that_runs_alone():
+    def f(x, w):
+        return looks_around(x * w) * w
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        assert ab.testing.assert_equivalent(f, XS, w=0.7) is not None
+
+
+def test_an_error_inside_is_the_first_examples():
+    def f(n):
+        return eval("6 // n")
+
+    with pytest.raises(ZeroDivisionError) as caught, contextlib.suppress(FallbackWarning):
+        batch(f)(batch_of([2, 0, 0]))
+    assert caught.value.__notes__ == ["raised for example 1"]
+
+
+def test_what_may_change_something_runs_as_a_whole():
+    def f(x):
+        seen = []
+        n = appends(seen, x)
+        return seen, n
+
+    with pytest.warns(FallbackWarning, match="a call of locals"):
+        got = examples(batch(f)(batch_of(XS)))
+    assert_same(got, [f(x) for x in XS])
+
+
+def pure(x, k=2):
+    out = np.zeros(3)
+    kept = [v * k for v in x]
+    for i in range(2):
+        out[i] = kept[i]
+        kept.append(np.tanh(out).sum())
+    return out, kept, sorted(kept), pure(x[1:]) if len(x) > 3 else max(kept)
+
+
+BOX = {}
+
+
+def writes_outside(x):
+    BOX["x"] = x
+
+
+def writes_its_argument(x):
+    x[0] = 1
+
+
+def updates_its_argument(x):
+    x += 1
+    return x
+
+
+def calls_one_that_writes(x):
+    return writes_its_argument(x)
+
+
+def draws(x):
+    return x + np.random.rand()
+
+
+def prints(x):
+    print(x)
+
+
+def calls_its_argument(f):
+    return f(1)
+
+
+@pytest.mark.parametrize(
+    ("code", "local"),
+    [
+        (pure, True), (looks_around, True), (writes_outside, False), (writes_its_argument, False), (draws, False),
+        (updates_its_argument, False), (calls_one_that_writes, False), (prints, False), (calls_its_argument, False),
+        (counted, False), ("a + b.sum()", True), ("a.append(1)", False), ("y = [1]; y.append(a)", True),
+        ("a[0] = 1", False), ("print(a)", False), ("a +", True), ("__import__('os')", False), ("import os", False),
+        (np.mean, False), (statistics.fmean, False),
+    ],
+)  # fmt: skip
+def test_what_is_known_to_change_nothing(code, local):
+    assert is_local(code) == local

@@ -1,0 +1,149 @@
+"""`with` in lock-step: a library's manager once for all lanes, the user's own for the lanes that enter and leave."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from tests.lockstep.law import equals_loop, ragged
+
+NUMBERS = [3, -1, 2, 0, -4]
+CHOSEN = [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)]
+
+
+class Noted:
+    def __init__(self, log, forgives=()):
+        self.log = log
+        self.forgives = forgives
+
+    def __enter__(self):
+        self.log.append("in")
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.log.append("out")
+        if kind is None:
+            return None
+        self.log.append(str(error))
+        return issubclass(kind, self.forgives)
+
+
+def returns_inside(n):
+    log = []
+    with Noted(log) as noted:
+        noted.log.append("body")
+        if n > 1:
+            return log
+        log.append("more")
+    return log
+
+
+def jumps_inside(n):
+    log, total = [], 0
+    for i in range(4):
+        with Noted(log):
+            if i == n:
+                continue
+            if n == 0 and i == 2:
+                break
+            total += i
+        total += 10
+    else:
+        total += 100
+    return log, total
+
+
+def forgives(n):
+    log = []
+    with Noted(log, (ZeroDivisionError,)):
+        share = 12 // n
+        if share > 5:
+            return log
+        log.append("shared")
+    log.append("after")
+    return log
+
+
+def does_not_forgive(n):
+    log = []
+    try:
+        with Noted(log, (KeyError,)), Noted(log):
+            log.append("body")
+            if 12 // n < 0:
+                raise KeyError(n)
+    except ZeroDivisionError:
+        log.append("caught")
+    finally:
+        log.append("finally")
+    return log
+
+
+def nested_in_a_loop_and_try(n):
+    log = []
+    while n > -3:
+        n -= 1
+        try:
+            with Noted(log, (LookupError,)) as noted:
+                noted.log.append("try")
+                [1, 2][n]
+                if n == 0:
+                    raise ValueError("zero")
+        except ValueError as error:
+            log.append(str(error))
+    return log
+
+
+@pytest.mark.parametrize("f", [returns_inside, jumps_inside, forgives, does_not_forgive, nested_in_a_loop_and_try])
+@pytest.mark.parametrize("chosen", CHOSEN)
+def test_managers_of_the_users_own(f, chosen):
+    equals_loop(f, NUMBERS[chosen])
+
+
+def test_a_librarys_manager_around_exceptions_of_some_lanes():
+    def f(n):
+        with contextlib.suppress(ZeroDivisionError), np.errstate(all="ignore"):
+            x = np.float64(1.0) / np.float64(n)
+            return 12 // n, x
+        return -1, None
+
+    equals_loop(f, NUMBERS)
+    assert np.geterr()["divide"] == "warn"
+
+
+def test_gradients_inside():
+    class Gain:
+        def __init__(self, w):
+            self.w = w
+
+        def __enter__(self):
+            self.w = self.w * 2
+            return self.w
+
+        def __exit__(self, *_):
+            return False
+
+    def f(xs, w):
+        total = xs.sum() * 0
+        for x in xs:
+            with Gain(w) as gain:
+                if x < 0:
+                    continue
+                total = np.tanh(total + x * gain)
+        return total
+
+    xs = ragged(3, 1, 4, 2)
+    equals_loop(f, xs, w=0.7)
+    assert ab.testing.assert_equivalent(f, xs, w=0.7) is not None
+
+
+def test_a_generator_as_a_manager_runs_as_a_loop():
+    @contextlib.contextmanager
+    def twice(n):
+        yield n * 2
+
+    def f(n):
+        with twice(n) as m:
+            return m
+
+    equals_loop(f, NUMBERS, falls_back=True)
