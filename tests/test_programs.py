@@ -2,19 +2,32 @@
 
 import importlib
 
+import numpy as np
 import pytest
 
 import autobatch as ab
 from autobatch.core.fallback import noted_fallbacks
-from tests.lockstep.law import batch_of
+from autobatch.lockstep.regions import Prefix, Subset
+from tests.lockstep.law import assert_same, batch_of
 from tests.programs.registry import PROGRAMS
 
-for _kind in ("sequences", "branches", "control", "loops", "shapes", "syntax", "trees"):
+KINDS = "sequences", "branches", "control", "loops", "shapes", "trees", "containers", "objects", "functional", "syntax"
+for _kind in KINDS:
     importlib.import_module(f"tests.programs.{_kind}")
 
-# What lock-step runs as a loop over the examples: objects that change, and what no batch of arrays has.
-LOOPS = {"least_squares", "model_driven_parser", "graph_network", "beam_search"}
+# What lock-step runs as a loop over the examples: a factorisation, for just that call.
+LOOPS = {"least_squares"}
 RAISES = {"raises_for_some", "maximum_of_perhaps_nothing", "lengths_that_disagree"}
+# Without a decision, or a loop of a length, that differs by example: every statement runs once, for all.
+STRAIGHT = {
+    "a_prefix", "beam_by_heap", "beam_search", "boolean_index", "causal_attention", "cross_attention", "dataclass_out",
+    "distinct", "layer_norm_by_hand", "least_squares", "lists_given_to_numpy", "looked_up", "multi_head_attention",
+    "numbers_of_python", "ragged_products_in_both_orders", "self_attention", "several_kinds_of_results",
+    "sized_by_a_value", "softmax_down_the_ragged_axis", "transformer_token_loss", "writes_at_a_position",
+    "writes_through_a_view",
+}  # fmt: skip
+# One string is no batch: it is the same for all examples.
+ALONE_IS_NO_BATCH = {"an_option_per_example", "strings_of_each_example"}
 
 
 @pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
@@ -25,13 +38,61 @@ def test_batch_equals_loop(name):
     assert report is not None
 
 
+def run(program, chosen=slice(None)):
+    """The program in lock-step on some of its examples, padding poisoned: the results, and what fell back."""
+    columns = [column[chosen] for column in program.examples]
+    with noted_fallbacks() as found:
+        out = ab.examples(ab.batch(program.f)(*map(batch_of, columns), **program.shared))
+    want = [program.f(*row, **program.shared) for row in zip(*columns, strict=True)]
+    return out, want, found
+
+
 @pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - RAISES))
 def test_lock_step_falls_back_only_where_it_is_known_to(name):
-    program = PROGRAMS[name]
-    with noted_fallbacks() as found:
-        ab.batch(program.f)(*map(batch_of, program.examples), **program.shared)
+    _, _, found = run(PROGRAMS[name])
     assert bool(found) == (name in LOOPS), found
 
 
+@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - RAISES))
+def test_lanes_part(name, monkeypatch):
+    parted = []
+    for kind in (Subset, Prefix):
+        start = kind.__init__
+
+        def note(self, outer, lanes, start=start):
+            start(self, outer, lanes)
+            parted.append(self.count < outer.root.count if hasattr(outer, "root") else self.count < outer.size)
+
+        monkeypatch.setattr(kind, "__init__", note)
+    run(PROGRAMS[name])
+    assert any(parted) != (name in STRAIGHT)
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - RAISES - ALONE_IS_NO_BATCH))
+def test_one_example_and_none(name):
+    program = PROGRAMS[name]
+    for chosen in (slice(0, 1), slice(1, 2)):
+        out, want, found = run(program, chosen)
+        assert bool(found) == (name in LOOPS), found
+        assert len(out) == len(want) == 1
+        if name not in LOOPS:
+            assert_same(out, want, name)
+    nobody = [ab.MaskedBatch(np.zeros((0, *np.shape(column[0])))) for column in program.examples]
+    with noted_fallbacks():
+        assert ab.examples(ab.batch(program.f)(*nobody, **program.shared)) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["rnn", "stack_machine", "cells_with_state", "memory_by_speaker", "states_of_dataclasses"]
+)
+def test_as_many_examples_as_steps_as_features(name):
+    program = PROGRAMS[name]
+    rng = np.random.default_rng(7)
+    width = program.examples[0][0].shape[1:]
+    columns = [[rng.normal(size=(n, *width)).astype(np.float32) for n in (3, 1, 2)][: width[0] if width else 3]]
+    columns += [[[0, 1, 0][:n] for n in (3, 1, 2)] for _ in program.examples[1:]]
+    ab.testing.assert_equivalent(program.f, *columns, grad=program.grad, **program.shared)
+
+
 def test_the_register_is_not_empty():
-    assert len(PROGRAMS) > 60
+    assert len(PROGRAMS) > 100

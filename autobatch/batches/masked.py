@@ -282,13 +282,19 @@ class MaskedBatch(Batched, ArrayBatch):
         if not self.sizes:
             kind = self.scalar
             raise TypeError(f"{kind.__name__!r} object is not iterable" if kind else "iteration over a 0-d array")
-        if isinstance(self.sizes[0], Lengths):
+        here = narrowed(self)
+        first = here.sizes[0]
+        if isinstance(first, Lengths) and current_region() is not None and len(first):
+            counts = first.values
+            if (counts == counts[0]).all():
+                return (here[i] for i in range(int(counts[0])))
+        if isinstance(first, Lengths):
             raise refuse(
                 "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
                 ".examples() lists the examples",
                 "iteration over a dimension whose length differs by example",
             )
-        return (self[i] for i in range(self.sizes[0]))
+        return (here[i] for i in range(first))
 
     def __reduce__(self) -> Any:
         return _restore, (self.data, tuple(n.values if isinstance(n, Lengths) else n for n in self.sizes), self.scalar)

@@ -14,6 +14,7 @@ from autobatch.core.op import Op, is_boxed
 
 __all__ = ["ObjectBatch"]
 
+_SEQUENCES = (tuple, list, str, range, np.ndarray)
 _WHY = "the examples differ in structure, rank or dtype, so no op takes them together"
 
 
@@ -114,6 +115,13 @@ class ObjectBatch(Batch):
         )
 
     def __iter__(self) -> Iterator[Any]:
+        here = narrowed(self) if current_region() is not None else None
+        values = getattr(here, "values", None)
+        if isinstance(here, ObjectBatch) and values and all(type(each) in _SEQUENCES for each in values):
+            if all(len(each) == len(values[0]) for each in values):
+                return iter([stack_results([each[i] for each in values]) for i in range(len(values[0]))])
+        elif here is not None and here is not self and not isinstance(here, ObjectBatch):
+            return iter(here)
         raise refuse(
             "iteration over a batch of objects outside converted code; .examples() lists the objects",
             "iteration over objects that differ by example",

@@ -315,6 +315,8 @@ class PackedBatch(Packed, ArrayBatch):
         )
 
     def __iter__(self) -> Iterator[Any]:
+        if current_region() is not None and not isinstance(self.values, PackedBatch):
+            return iter(narrowed(self).to_masked())
         raise refuse(
             "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
             ".examples() lists the examples",

@@ -20,7 +20,7 @@ from autobatch.ops.indexing_rows import rows_p, scatter_rows_p
 from autobatch.ops.indexing_spec import FULL
 from autobatch.ops.shaping_reshape import reshape_p
 
-__all__ = ["Unpadded", "gathered", "padded", "unpadded"]
+__all__ = ["Unpadded", "padded", "stacked_rows", "unpadded"]
 
 _LEAST_ELEMENTS = 1 << 13
 _MOST_FILLED = 0.9  # of the padded positions; where more are filled, the copies cost more than they save
@@ -136,11 +136,11 @@ def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
     return Unpadded(layout.take(data), layout)
 
 
-def gathered(rows: Any, table: np.ndarray, lengths: Lengths) -> Any:
+def stacked_rows(rows: Any, table: np.ndarray, lengths: Lengths) -> Any:
     """The (lanes, width, ...) data whose position (i, j) is `rows[table[i, j]]`; len(rows) stands for padding."""
     if _pays((*table.shape, *shape_of(rows)[1:]), lengths):
         layout = _layout(lengths, table.shape[1])
-        return Unpadded(_taken(rows, table[layout.mask]), layout)
+        return Unpadded(rows[table[layout.mask]], layout)
     data = np.concatenate([rows, np.zeros((1, *rows.shape[1:]), rows.dtype)])
     return data[table]
 

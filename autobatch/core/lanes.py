@@ -19,6 +19,7 @@ __all__ = [
     "current_region",
     "example",
     "in_example",
+    "is_changing",
     "random_key",
     "region",
     "set_region",
@@ -70,6 +71,12 @@ _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autob
 
 current_region = _region.get
 set_region = _region.set
+
+
+def is_changing(value: Any) -> bool:
+    """Whether a lock-step run has made this object, so that each of its names must see how it changes."""
+    here: Any = _region.get()
+    return here is not None and id(value) in here.root.made
 
 
 def current_example() -> Example:

@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from autobatch.core.lanes import is_changing
 from autobatch.errors import StructureError
 
 __all__ = ["TreeDef", "flatten", "is_node", "leaves", "map_tree", "paths", "unflatten"]
@@ -39,8 +40,10 @@ _LEAF = TreeDef(None)
 
 
 def is_node(tree: Any) -> bool:
-    """Whether `tree` is a container that pytrees look into."""
-    return isinstance(tree, dict | list | tuple) or (dataclasses.is_dataclass(tree) and not isinstance(tree, type))
+    """Whether `tree` is a container that pytrees look into: no object that a lock-step run made and may change."""
+    if isinstance(tree, dict | list | tuple):
+        return True
+    return dataclasses.is_dataclass(tree) and not isinstance(tree, type) and not is_changing(tree)
 
 
 def _children(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:

@@ -12,15 +12,8 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 
-from autobatch.kernels.vector_types import (
-    VectorType,
-    by_pieces,
-    computed_dtype,
-    either,
-    pieces,
-    spread_over,
-    vector_of,
-)
+from autobatch.kernels.vector_formats import spread_over
+from autobatch.kernels.vectors import VectorType, by_pieces, computed_dtype, either, pieces, vector_of
 
 __all__ = [
     "absolute",

@@ -15,39 +15,133 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, config, types
+from numba.extending import intrinsic, models, register_model
 
 from autobatch.kernels.prefetch import LINE, ask_for
-from autobatch.kernels.vector_types import (
-    FORMATS,
-    Lanes,
-    by_pieces,
-    computed_dtype,
-    either,
-    element,
-    pieces,
-    spread_over,
-    vector_of,
-)
+from autobatch.kernels.vector_formats import from_half, nibbles, read, spread_over
 
 __all__ = [
     "FORMATS",
     "Lanes",
+    "VectorType",
     "add",
+    "by_pieces",
     "computed_dtype",
+    "either",
     "greater",
     "lesser",
     "load",
+    "pieces",
     "prefetch",
     "put",
     "put_past_cache",
     "scaled",
     "store",
+    "vector_of",
     "width",
     "zeros",
 ]
+
+FORMATS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
+_REGISTER = 64  # bytes; wider than the machine's is split by the compiler
+
+
+class Lanes:
+    """n consecutive elements of a row of one format.
+
+    With a `lead`, that many elements come before the first boundary of a machine vector in memory, in all rows: then no
+    vector is read across two lines of the cache, which costs twice.
+    """
+
+    __slots__ = ("_numba_type_", "format", "lead", "n")
+
+    def __init__(self, format: str, n: int, lead: int = 0) -> None:
+        self.format = format
+        self.n = n
+        self.lead = lead
+        self._numba_type_ = _LanesType(format, n, lead)  # where the dispatcher looks before it calls any Python
+
+
+def computed_dtype(format: str) -> np.dtype:
+    """What the elements are computed in."""
+    return np.dtype(np.float32) if format in ("f2", "q8", "q4") else np.dtype(format)
+
+
+class _LanesType(types.Dummy):
+    def __init__(self, format: str, n: int, lead: int) -> None:
+        self.format, self.n, self.lead = format, n, lead
+        super().__init__(f"Lanes({format},{n},{lead})")
+
+
+class VectorType(types.Type):
+    """The value of some lanes."""
+
+    def __init__(self, code: str, n: int, lead: int) -> None:
+        self.code, self.n, self.lead = code, n, lead
+        super().__init__(f"Vector({code},{n},{lead})")
+
+
+register_model(_LanesType)(models.OpaqueModel)
+
+
+@register_model(VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, fe_type: Any) -> None:
+        kind = element(fe_type.code)
+        parts = [ir.VectorType(kind, k) for _, k in pieces(fe_type)]
+        super().__init__(manager, fe_type, ir.LiteralStructType(parts))
+
+
+@numba.extending.unbox(_LanesType)
+def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
+    return numba.extending.NativeValue(c.context.get_dummy_value())
+
+
+def vector_of(lanes: _LanesType) -> VectorType:
+    """The type of the value of some lanes."""
+    return VectorType(computed_dtype(lanes.format).str[1:], lanes.n, lanes.lead)
+
+
+def element(code: str) -> ir.Type:
+    """The machine's type of an element."""
+    if code == "f2":
+        return ir.IntType(16)
+    if code in ("f4", "f8"):
+        return ir.FloatType() if code == "f4" else ir.DoubleType()
+    return ir.IntType(8 * int(code[1:]))
+
+
+def pieces(vector: VectorType) -> list[tuple[int, int]]:
+    """(first element, number of elements) of each machine vector."""
+    out, at = [], 0
+    for end in (vector.lead, vector.n):
+        width = _REGISTER // int(vector.code[1:])
+        while at < end:
+            while width > end - at:
+                width //= 2
+            out.append((at, width))
+            at += width
+    return out
+
+
+def either(plain: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+    """Compiled code uses the intrinsic; with the compiler switched off, the plain function takes its place.
+
+    It is the intrinsic's `plain`, too, for tests that run a kernel uncompiled.
+    """
+
+    def declare(typed: Any) -> Any:
+        if vars(config)["DISABLE_JIT"]:
+            return plain
+        out: Any = intrinsic(typed)
+        out.plain = plain
+        return out
+
+    return declare
 
 
 def _bytes_at(address: int, count: int) -> np.ndarray:
@@ -80,19 +174,19 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
         scale = bias = None
         if lanes.format[0] == "q":
             end = builder.add(address, dim if lanes.format == "q8" else builder.lshr(dim, integer(1)))
-            scale = _read(builder, end, ir.FloatType())
-            bias = _read(builder, builder.add(end, integer(4)), ir.FloatType())
+            scale = read(builder, end, ir.FloatType())
+            bias = read(builder, builder.add(end, integer(4)), ir.FloatType())
         for index, (at, k) in enumerate(pieces(vector)):
             first = builder.add(column, integer(at))
             if lanes.format == "q8":
-                codes = _read(builder, builder.add(address, first), ir.VectorType(ir.IntType(8), k))
+                codes = read(builder, builder.add(address, first), ir.VectorType(ir.IntType(8), k))
             elif lanes.format == "q4":
-                codes = _nibbles(builder, address, first, k)
+                codes = nibbles(builder, address, first, k)
             else:
                 offset = builder.mul(first, integer(int(lanes.format[1:])))
-                codes = _read(builder, builder.add(address, offset), ir.VectorType(element(lanes.format), k))
+                codes = read(builder, builder.add(address, offset), ir.VectorType(element(lanes.format), k))
             if lanes.format == "f2":
-                codes = _from_half(builder, codes, k)
+                codes = from_half(builder, codes, k)
             elif scale is not None:
                 codes = builder.uitofp(codes, ir.VectorType(ir.FloatType(), k))
                 codes = builder.fadd(builder.fmul(codes, spread_over(builder, scale, k)), spread_over(builder, bias, k))
@@ -100,44 +194,6 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
         return out
 
     return vector(lanes, address, column, dim), codegen
-
-
-def _read(builder: Any, address: Any, kind: ir.Type) -> Any:
-    out = builder.load(builder.inttoptr(address, kind.as_pointer()))
-    out.align = 1
-    return out
-
-
-def _constant(value: int, bits: int, k: int) -> Any:
-    return ir.Constant(ir.VectorType(ir.IntType(bits), k), [value] * k)
-
-
-def _nibbles(builder: Any, address: Any, first: Any, k: int) -> Any:
-    """k codes of 4 bits from an even element on, or one from any."""
-    integer, byte = ir.IntType(64), ir.IntType(8)
-    place = builder.add(address, builder.lshr(first, integer(1)))
-    if k == 1:
-        shift = builder.trunc(builder.shl(builder.and_(first, integer(1)), integer(2)), byte)
-        code = builder.and_(builder.lshr(_read(builder, place, byte), shift), byte(15))
-        return spread_over(builder, code, 1)
-    pairs = _read(builder, place, ir.VectorType(byte, k // 2))
-    low = builder.and_(pairs, _constant(15, 8, k // 2))
-    high = builder.lshr(pairs, _constant(4, 8, k // 2))
-    order = ir.Constant(ir.VectorType(ir.IntType(32), k), [j // 2 + (j % 2) * (k // 2) for j in range(k)])
-    return builder.shuffle_vector(low, high, order)
-
-
-def _from_half(builder: Any, bits: Any, k: int) -> Any:
-    """float16 as float32, in integer arithmetic, so that no machine lacks it: the exponent is moved by a product."""
-    wide, real = ir.VectorType(ir.IntType(32), k), ir.VectorType(ir.FloatType(), k)
-    word = builder.zext(bits, wide)
-    rest = builder.shl(builder.and_(word, _constant(0x7FFF, 32, k)), _constant(13, 32, k))
-    scaled = builder.fmul(builder.bitcast(rest, real), builder.bitcast(_constant(0x77800000, 32, k), real))  # 2^112
-    whole = builder.icmp_unsigned(">=", rest, _constant(0x0F800000, 32, k))  # infinity or NaN
-    special = builder.or_(rest, _constant(0x7F800000, 32, k))
-    magnitude = builder.select(whole, special, builder.bitcast(scaled, wide))
-    sign = builder.shl(builder.and_(word, _constant(0x8000, 32, k)), _constant(16, 32, k))
-    return builder.bitcast(builder.or_(magnitude, sign), real)
 
 
 @either(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
@@ -155,6 +211,26 @@ def zeros(typingctx: Any, lanes: Any) -> Any:
 def width(typingctx: Any, lanes: Any) -> Any:
     """How many elements the lanes are."""
     return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
+
+
+def by_pieces(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
+    """Code that combines the machine vectors of the first operands, one piece after the other."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        out = ir.Constant(context.get_value_type(vector), ir.Undefined)
+        rest = list(args[operands:])
+        if rest:  # a factor, in the dtype of the elements
+            rest = [context.cast(builder, rest[0], signature.args[operands], _scalar(vector))]
+        for index, (_, k) in enumerate(pieces(vector)):
+            parts = [builder.extract_value(x, index) for x in args[:operands]]
+            out = builder.insert_value(out, combine(builder, k, [*parts, *rest]), index)
+        return out
+
+    return codegen
+
+
+def _scalar(vector: Any) -> Any:
+    return numba.from_dtype(np.dtype(vector.code))
 
 
 def _plain_add(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -23,6 +23,7 @@ from autobatch.lockstep.functions import captures_lanes, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import made
 from autobatch.lockstep.regions import current_root
+from autobatch.lockstep.sequences import LaneSequence
 
 __all__ = ["evaluated", "run_alone"]
 
@@ -72,7 +73,7 @@ def _may(f: Any, root: Any, error: NeedsLoop) -> bool:
 
 def _plain(value: Any, error: NeedsLoop) -> Any:
     """Arguments whose lanes can be told apart, and that no plain call could change for others to see."""
-    if any(isinstance(leaf, LaneGenerator) or hasattr(leaf, "__next__") for leaf in leaves(value)):
+    if any(isinstance(leaf, LaneGenerator) or hasattr(leaf, "__next__") or _is_used_up(leaf) for leaf in leaves(value)):
         raise error
     value = unwrapped(value)
     for leaf in leaves(value):
@@ -82,6 +83,11 @@ def _plain(value: Any, error: NeedsLoop) -> Any:
         elif not (isinstance(leaf, _HARMLESS) or is_boxed(leaf)):
             raise error
     return narrow_tree(value)
+
+
+def _is_used_up(value: Any) -> bool:
+    """Whether reading the items of a value leaves none for the next reader."""
+    return isinstance(value, LaneSequence) and value.once
 
 
 def _each_lane(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

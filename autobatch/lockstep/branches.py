@@ -6,7 +6,6 @@ region and the values of the names that are read later; a way that nobody takes 
 nothing is copied and the region stays.
 """
 
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,9 +16,11 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import per_lane, weak_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.choosing import each_object
+from autobatch.lockstep.classes import BINARY, PLAIN, hook
 from autobatch.lockstep.joins import Piece, meet, narrowed_values
-from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.regions import Subset
+from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "parted",
     "raised",
     "truth",
+    "truth_value",
 ]
 
 
@@ -43,11 +45,18 @@ def truth(test: Any) -> Any:
     """`bool(test)`: a bool where all lanes of the region agree, else a bool array, one per lane."""
     if isinstance(test, bool):
         return test
-    if isinstance(test, LaneList) and test.is_spread:
-        test = weak_lanes_of(test)
+    if isinstance(test, Held):
+        test = test.count_here()
     if isinstance(test, LaneSequence):
         raise NeedsLoop("the truth of items per example")
-    if not isinstance(test, Batch) or current_region() is None:
+    region: Any = current_region()
+    if type(test) is Choice:
+        return truth(each_object(test, truth_value))
+    if type(test) not in PLAIN and region is not None:
+        for name in ("__bool__", "__len__"):
+            if (method := hook(test, name)) is not None:
+                return truth(region.root.call(method))
+    if not isinstance(test, Batch) or region is None:
         return bool(test)
     batch = narrowed(test)
     data: Any = batch.data if type(batch) is MaskedBatch else None
@@ -64,11 +73,10 @@ def truth(test: Any) -> Any:
     return values if values.any() else False
 
 
-def weak_lanes_of(spread: LaneList) -> Any:
-    """The lengths of a list that differs by lane."""
-    out = weak_lanes(spread.counts, int)
-    out.region = spread.region
-    return out
+def truth_value(value: Any) -> Any:
+    """`bool(value)`, as a bool or one per lane."""
+    decided = truth(value)
+    return decided if isinstance(decided, bool) else weak_lanes(decided, bool)
 
 
 def parted(values: np.ndarray) -> tuple[Subset, Subset]:
@@ -243,15 +251,10 @@ def negation(value: Any) -> Any:
     return not decided if isinstance(decided, bool) else weak_lanes(~decided, bool)
 
 
-_COMPARISONS = {
-    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
-}  # fmt: skip
-
-
 def chain(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
     """`left < b < c`: each operand is evaluated once, by the lanes for which all before it was true."""
     right = rest[0]()
-    value = _COMPARISONS[symbols[0]](left, right)
+    value = BINARY[symbols[0]](left, right)
     return value if len(rest) == 1 else both(value, lambda: chain(right, symbols[1:], *rest[1:]))
 
 

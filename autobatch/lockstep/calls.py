@@ -7,32 +7,37 @@ before it has done anything.
 
 import dataclasses
 import functools
+import inspect
 import operator
 import random
 import sys
-import sysconfig
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import per_lane, stack_results
-from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
-from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.alone import run_alone
-from autobatch.lockstep.functions import HANDLERS, captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.boxes import BoxMethod, LaneBox
+from autobatch.lockstep.choosing import each_object
+from autobatch.lockstep.classes import getattribute
+from autobatch.lockstep.foreign import IMMUTABLE, is_library, library, plain_arguments
+from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
-from autobatch.lockstep.items import own
+from autobatch.lockstep.items import getitem, own, update
+from autobatch.lockstep.iterating import HANDLERS
+from autobatch.lockstep.joins import meet
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.loops import each
 from autobatch.lockstep.ownership import remember, require_own, require_whole
-from autobatch.lockstep.regions import current_root
+from autobatch.lockstep.regions import Subset, current_root
+from autobatch.lockstep.rows import Choice
 from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops.inplace import zero_d
 from autobatch.ops.table import UFUNCS
@@ -41,21 +46,6 @@ __all__ = ["call", "create", "is_library"]
 
 _DISPATCHER = type(np.sum)
 _RANDOM = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
-_DRAWING = ("random", "secrets", "uuid", "numpy.random")
-_OUTSIDE = (
-    "os",
-    "io",
-    "_io",
-    "posix",
-    "sys",
-    "logging",
-    "warnings",
-    "subprocess",
-    "threading",
-    "socket",
-    "shutil",
-    "tempfile",
-)
 _FRESH = {
     np.zeros, np.ones, np.empty, np.full, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.array, np.arange,
     np.eye, np.identity, np.linspace, np.copy,
@@ -67,29 +57,24 @@ _CHANGES = {
           "symmetric_difference_update"},
     np.ndarray: {"fill", "sort", "put", "resize", "partition", "itemset", "setflags", "byteswap", "setfield"},
 }  # fmt: skip
+_OF_SEQUENCES = {
+    np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack, np.block, np.meshgrid, np.einsum,
+    np.broadcast_arrays, np.select, np.choose, np.lexsort, np.linalg.multi_dot, np.array_equal, np.split,
+}  # fmt: skip
 _WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
-_IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
-_HARMLESS = (*_IMMUTABLE, np.ndarray, Batch)
-_KNOWN = (*_IMMUTABLE, np.ndarray, list, dict, set, tuple)
-_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
-_PACKAGE = __file__[: __file__.rindex("lockstep")]
-_library_files: dict[str, bool] = {}
-
-
-def is_library(filename: str) -> bool:
-    """Whether code of this file is not the user's: the standard library, an installed package, or this one."""
-    known = _library_files.get(filename)
-    if known is None:
-        known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
-        _library_files[filename] = known
-    return known
+_FIXED = (*IMMUTABLE, tuple, ModuleType)
+_READS = {
+    "get", "keys", "values", "items", "index", "count", "copy", "union", "intersection", "difference", "issubset",
+    "issuperset", "isdisjoint", "symmetric_difference", "tolist", "item", "sum", "mean", "max", "min", "astype",
+}  # fmt: skip
+_KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 
 
 def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     """`f(*args, **kwargs)`."""
     kind = type(f)
     if kind is np.ufunc:
-        args = _plain_arguments(args)
+        args = _array_arguments(args)
         if kwargs:
             _check_out(kwargs)
             return f(*args, **kwargs)
@@ -97,8 +82,12 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         return f(*args) if op is None or len(args) != f.nin else op(*args)
     if kind is MethodType:
         return _method(f, args, kwargs)
+    if f is dataclasses.replace and current_region() is not None:
+        return _replaced(*args, **kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
+        if args and type(args[0]) is Choice and handler is not None:
+            return each_object(args[0], lambda each: call(f, each, *args[1:], **kwargs))
         root = current_root()
         if handler is not None or (kind is FunctionType and root is not None):
             region, journal = current_region(), root and root.journal
@@ -117,8 +106,12 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if kind is BuiltinFunctionType:
             return _builtin(f, args, kwargs)
         return _instance(f, args, kwargs)
-    if current_region() is None or isinstance(f, Batch):
+    if current_region() is None or kind is BoxMethod:
         return f(*args, **kwargs)
+    if kind is Choice:
+        return each_object(f, lambda each: call(each, *args, **kwargs))
+    if isinstance(f, Batch):
+        return _each_function(f, args, kwargs)
     return _object(f, args, kwargs)
 
 
@@ -138,14 +131,14 @@ def _is_fresh(f: Any) -> bool:
     return f.__hash__ is not None and f in _FRESH
 
 
-def _plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _array_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of a ufunc: lists of per-example values as arrays."""
     for arg in args:
         kind = type(arg)
-        if kind is MaskedBatch or kind is np.ndarray:
-            continue
-        if kind is LaneList or kind is tuple or kind is list or isinstance(arg, LaneSequence):
-            return tuple(map(unwrapped, args))
-    return args
+        if kind is not MaskedBatch and kind is not np.ndarray and _is_list_of_lanes(arg):
+            args = tuple(HANDLERS[np.array](each) if _is_list_of_lanes(each) else each for each in args)
+            break
+    return plain_arguments(args)
 
 
 def _check_out(kwargs: dict[str, Any]) -> None:
@@ -164,8 +157,11 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(holder, Batch) or is_boxed(holder):
         if f.__name__ in _CHANGES[np.ndarray] and isinstance(holder, Batch):
             require_whole(holder)
-        return f(*_plain_arguments(args), **kwargs)
+        return f(*plain_arguments(args), **kwargs)
     function = f.__func__
+    if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
+        out = f(*args, **kwargs)
+        return LaneBox(out) if type(out) is dict and current_region() is not None else out
     root = current_root()
     if root is None:
         return f(*args, **kwargs)
@@ -173,7 +169,7 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop("a random generator is drawn from")
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
-    return _converted(ours, f, (holder, *args), kwargs) if ours is not None else _library(f, args, kwargs)
+    return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
 
 
 def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -183,7 +179,7 @@ def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of the user's own function, in its lock-step form."""
     if ours is None:
-        return _library(f, args, kwargs)
+        return library(f, args, kwargs)
     out = ours(*args, **kwargs)
     if type(out) is GeneratorType and out.gi_code is getattr(ours, "__code__", None):
         return LaneGenerator(out)
@@ -192,7 +188,10 @@ def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name == "extend":
-        each(args[0], holder.append)
+        update("+", holder, args[0])
+        return None
+    if name == "sort" and kwargs.get("key") is not None:
+        holder.set(slice(None), HANDLERS[sorted](holder, **kwargs))
         return None
     return getattr(holder, name)(*args, **kwargs)
 
@@ -206,8 +205,18 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             require_whole(args[0])
         else:
             require_own(args[0], f"np.{f.__name__}")
-    out = f(*_plain_arguments(args), **kwargs)
+    if f not in _OF_SEQUENCES and any(map(_is_list_of_lanes, args)):
+        args = tuple(
+            HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
+            for place, arg in enumerate(args)
+        )
+    out = f(*plain_arguments(args), **kwargs)
     return zero_d(out) if f is np.where or f is np.copy else out
+
+
+def _is_list_of_lanes(value: Any) -> bool:
+    """Whether an argument is a list or tuple that NumPy would make an array of, but for the batches in it."""
+    return isinstance(value, LaneList | list | tuple) and is_batched_tree(value)
 
 
 def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -217,10 +226,14 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if module == "numpy" or module.startswith("numpy._core"):
             return _numpy(f, args, kwargs)
         if module in ("math", "builtins", "_operator") and not is_batched_tree((args, kwargs)):
-            return f(*_plain_arguments(args), **kwargs)
-        return _library(f, args, kwargs)
+            return f(*plain_arguments(args), **kwargs)
+        return library(f, args, kwargs)
     if isinstance(holder, _RANDOM):
         raise NeedsLoop("a random generator is drawn from")
+    if isinstance(holder, type) and f.__name__ == "fromkeys" and issubclass(holder, dict):
+        keys, *value = args
+        pairs = [(key, value[0] if value else None) for key in shared(keys)]
+        return call(holder, pairs) if holder is not dict else LaneBox(dict(pairs))
     for base, names in _CHANGES.items():
         if isinstance(holder, base) and f.__name__ in names:
             require_own(holder, f".{f.__name__}()")
@@ -229,9 +242,9 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return f(*args, **kwargs)
     if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
         require_own(holder, f".{f.__name__}()")
-        return f(*_plain_arguments(args), **kwargs)
+        return f(*plain_arguments(args), **kwargs)
     if not is_batched_tree((args, kwargs)):
-        return f(*_plain_arguments(args), **kwargs)
+        return f(*plain_arguments(args), **kwargs)
     if isinstance(holder, np.ndarray):
         function = getattr(np, f.__name__, None)
         if function is not None:
@@ -246,22 +259,22 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args, named = tuple(map(unwrapped, args)), {key: unwrapped(value) for key, value in kwargs.items()}
         return stack_results(per_lane(cls, args, named)) if is_batched_tree((args, named)) else cls(*args, **named)
     if cls.__module__ == "builtins":
-        return _library(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrapped, args), **kwargs)
+        return library(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrapped, args), **kwargs)
     if issubclass(cls, np.generic):
         if args and isinstance(args[0], Batch) and not args[0].ndim:  # type: ignore[attr-defined]
             return _cast(args[0], cls)
-        return _library(cls, args, kwargs)
+        return library(cls, args, kwargs)
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
         return cls(*args, **kwargs)
     start = cls.__init__
     generated = getattr(getattr(start, "__code__", None), "co_filename", "") == "<string>"
-    if dataclasses.is_dataclass(cls) and generated and not hasattr(cls, "__post_init__"):
-        return remember(cls(*args, **kwargs))
+    if dataclasses.is_dataclass(cls) and generated:
+        return _dataclass(cls, args, kwargs)
     module = sys.modules.get(cls.__module__)
     if is_library(getattr(module, "__file__", None) or "") or cls.__module__ == "collections":
         if cls.__module__ == "collections" and not any(isinstance(a, Batch | LaneSequence) for a in args):
             return remember(cls(*map(unwrapped, args), **kwargs))
-        return _library(cls, args, kwargs)
+        return library(cls, args, kwargs)
     if cls.__new__ is not object.__new__ or not isinstance(start, FunctionType | type(object.__init__)):
         raise NeedsLoop(f"an object of {cls.__name__} is made, which has its own __new__")
     out = remember(object.__new__(cls))
@@ -270,10 +283,71 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return out
 
 
+def _dataclass(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An object of a dataclass: what its fields' factories and `__post_init__` do is converted."""
+    fields = dataclasses.fields(cls)
+    finish = getattr(cls, "__post_init__", None)
+    if finish is None and all(field.default_factory is dataclasses.MISSING for field in fields):
+        out = cls(*args, **kwargs)
+        return out if cls.__dataclass_params__.frozen else remember(out)
+    if len(cls.__dataclass_fields__) > len(fields) or "__setattr__" in vars(cls):
+        raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with InitVar, ClassVar or frozen")
+    given = inspect.signature(cls.__init__).bind(None, *args, **kwargs).arguments
+    out = remember(object.__new__(cls))
+    for field in fields:
+        if field.init and field.name in given:
+            setattr(out, field.name, given[field.name])
+        elif field.default is not dataclasses.MISSING:
+            setattr(out, field.name, field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            setattr(out, field.name, call(field.default_factory))
+    if finish is not None:
+        call(finish, out)
+    return out
+
+
+def _replaced(old: Any, /, **changes: Any) -> Any:
+    """`dataclasses.replace`."""
+    if isinstance(old, Batch):
+        raise NeedsLoop("dataclasses.replace of objects that differ by example")
+    kept = {field.name: getattribute(old, field.name) for field in dataclasses.fields(old) if field.init}
+    return call(type(old), **{**kept, **changes})
+
+
 def _cast(x: Any, cls: Any) -> Any:
     if x.scalar is not None:
         return stack_results(per_lane(cls, (x,), {}))
     return x.astype(cls)
+
+
+def _each_function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a function, or of an object's method, that differs by example: each in a region of its lanes."""
+    f = narrowed(f)
+    region: Any = current_region()
+    groups: dict[Any, list[int]] = {}
+    for lane, function in enumerate(getattr(f, "values", ())):
+        inner = getattr(function, "__func__", function)
+        holder = getattr(function, "__self__", None)
+        if isinstance(inner, BuiltinFunctionType) and holder is not None and not isinstance(holder, _FIXED):
+            if function.__name__ not in _READS:
+                raise NeedsLoop(f".{function.__name__}() of objects that differ by example")
+            return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
+        groups.setdefault((id(inner), type(inner)), []).append(lane)
+    if not any(issubclass(kind, FunctionType | type) or hasattr(kind, "_ab_batch") for _, kind in groups):
+        return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
+    pieces = []
+    for lanes in groups.values():
+        part = Subset(region, region.lanes()[lanes])
+        functions = [f.values[lane] for lane in lanes]
+        first = functions[0]
+        holders = [getattr(function, "__self__", None) for function in functions]
+        set_region(part)
+        if isinstance(first, MethodType) and any(holder is not holders[0] for holder in holders):
+            first = MethodType(first.__func__, ObjectBatch(holders))
+        pieces.append((part, (call(first, *args, **kwargs),)))
+    out = meet(pieces, region)[1][0]
+    set_region(region)
+    return out
 
 
 def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -289,6 +363,13 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
     if isinstance(f, Op):
         return f(*args, **kwargs)
+    if isinstance(f, operator.itemgetter):
+        keys = f.__reduce__()[1]
+        found = [getitem(args[0], key) for key in keys]
+        return found[0] if len(keys) == 1 else tuple(found)
+    if isinstance(f, operator.attrgetter):
+        found = [functools.reduce(getattribute, path.split("."), args[0]) for path in f.__reduce__()[1]]
+        return found[0] if len(found) == 1 else tuple(found)
     function = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
     if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         return call(MethodType(function, f), *args, **kwargs)
@@ -296,45 +377,4 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for base, changing in _CHANGES.items():  # slot wrappers: x.__setitem__
         if isinstance(getattr(f, "__self__", None), base) and name in changing:
             require_own(f.__self__, f".{name}()")
-    return _library(f, args, kwargs)
-
-
-def _library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of code that is not converted."""
-    module = getattr(f, "__module__", None) or ""
-    name = getattr(f, "__qualname__", None) or type(f).__name__
-    if module.split(".")[0] == "autobatch" and not hasattr(f, "__wrapped__"):
-        return f(*_plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
-    if module in _DRAWING or module.startswith("numpy.random"):
-        raise NeedsLoop(f"{module}.{name} draws random numbers")
-    if module.split(".")[0] in _OUTSIDE:
-        raise NeedsLoop(f"{module}.{name} acts outside the call")
-    given, args = args, tuple(map(unwrapped, args))
-    kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
-    batched = is_batched_tree((args, kwargs))
-    for leaf in leaves((args, kwargs)):
-        if isinstance(leaf, FunctionType | MethodType) and batched:
-            raise NeedsLoop(f"{name} calls a function on values that differ by example")
-        if not (isinstance(leaf, _HARMLESS) or is_boxed(leaf) or callable(leaf)):
-            require_own(leaf, f"{name}()")
-    changeable = [arg for arg in (*args, *kwargs.values()) if is_node(arg) and not isinstance(arg, tuple)]
-    if changeable and _may_change(f):
-        raise NeedsLoop(f"{name}() changes its argument")
-    if not batched:
-        out = f(*map(converted, args), **{key: converted(value) for key, value in kwargs.items()})
-        for old, new in zip(given, args, strict=True):  # a list of ours went in as a copy
-            if type(old) is LaneList and (len(old) != len(new) or any(map(operator.is_not, old, new))):
-                raise NeedsLoop(f"{name}() changes its argument")
-        return remember(out) if hasattr(out, "__next__") else out
-    if captures_lanes(f):
-        raise NeedsLoop(f"{name} has captured values that differ by example")
-    fell_back(f"{name} has no form for values that differ by example")
-    results = per_lane(f, args, kwargs)
-    if changeable and all(result is None for result in results):
-        raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
-    return stack_results(results)
-
-
-def _may_change(f: Any) -> bool:
-    module = (getattr(f, "__module__", None) or "").split(".")[0]
-    return module in ("heapq", "_heapq", "bisect", "_bisect", "random", "operator", "_operator")
+    return library(f, args, kwargs)

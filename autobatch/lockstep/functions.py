@@ -2,9 +2,9 @@
 
 import builtins
 import functools
+import math
 import operator
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -14,87 +14,34 @@ from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import weak_lanes
+from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.cells import Cell
+from autobatch.lockstep.array_functions import ARRAY_HANDLERS
+from autobatch.lockstep.boxes import BOXED, BoxView, LaneBox
+from autobatch.lockstep.branches import truth_value
+from autobatch.lockstep.classes import BINARY, UNARY, getattribute, hook, is_plain
 from autobatch.lockstep.generators import LaneGenerator
-from autobatch.lockstep.items import setattribute, update
+from autobatch.lockstep.items import delitem, getitem, setattribute, setitem, update
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.loops import SharedLoop, UniformLoop, each, loop, loop_over
-from autobatch.lockstep.ownership import is_made, remember, require_own
-from autobatch.lockstep.regions import current_root, lanes_within
-from autobatch.lockstep.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
-from autobatch.ops.creation import CREATION
+from autobatch.lockstep.loops import UniformLoop, each, iterated, loop, loop_over
+from autobatch.lockstep.ownership import is_changeable, remember, require_own
+from autobatch.lockstep.regions import current_root
+from autobatch.lockstep.rows import Held, gathered
+from autobatch.lockstep.sequences import Drawn, Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
+from autobatch.lockstep.unwrapping import (
+    as_list,
+    captures_lanes,
+    is_batched_tree,
+    is_readable,
+    is_spread,
+    read,
+    shared,
+    unwrapped,
+)
 
 __all__ = ["HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
-
-
-def unwrapped(value: Any) -> Any:
-    """An argument for code that is not converted: our lists as plain lists, or as one list per lane."""
-    if type(value) is LaneList:
-        return value.per_lane() if value.is_spread else [unwrapped(item) for item in value.items]
-    if isinstance(value, LaneSequence | LaneGenerator):
-        return unwrapped(as_list(value))
-    if type(value) is tuple or type(value) is list:
-        return type(value)(unwrapped(item) for item in value)
-    return value
-
-
-def is_batched_tree(value: Any) -> bool:
-    """Whether a value, at any depth, differs between lanes."""
-    if isinstance(value, LaneList):
-        return value.is_spread or any(map(is_batched_tree, value.items))
-    if isinstance(value, Batch | LaneSequence):
-        return True
-    return is_node(value) and any(isinstance(leaf, Batch | LaneSequence) or is_spread(leaf) for leaf in leaves(value))
-
-
-def is_spread(value: Any) -> bool:
-    return isinstance(value, LaneList) and value.is_spread
-
-
-def captures_lanes(f: Any) -> bool:
-    """Whether a function, or one that it wraps, has a per-lane value in its closure."""
-    while f is not None:
-        for cell in getattr(f, "__closure__", None) or ():
-            try:
-                held = cell.cell_contents
-            except ValueError:
-                continue
-            if isinstance(held, Cell | LaneGenerator) or is_batched_tree(held):
-                return True
-            if isinstance(held, FunctionType) and held is not f and captures_lanes(held):
-                return True
-        f = getattr(f, "__wrapped__", None)
-    return False
-
-
-def shared(value: Any) -> Any:
-    """A value that must be one and the same for all lanes."""
-    if is_batched_tree(value):
-        raise NeedsLoop("a value that differs by example is used where Python needs one object")
-    return list(value.items) if isinstance(value, LaneList) else value
-
-
-def as_list(iterable: Any = ()) -> Any:
-    sequence = None if isinstance(iterable, LaneGenerator) else lane_sequence(iterable)
-    if sequence is None and (current_region() is None or not is_readable(iterable)):
-        return list(iterable)
-    out = LaneList()
-    each(sequence if sequence is not None else iterable, out.append)
-    return out
-
-
-def read(value: Any) -> Any:
-    """A generator as the list of its items."""
-    return as_list(value) if isinstance(value, LaneGenerator) else value
-
-
-def is_readable(iterable: Any) -> bool:
-    if hasattr(iterable, "__next__") and not is_made(iterable):
-        raise NeedsLoop("an iterator made outside the call is used up by the first example")
-    return True
 
 
 def _tuple(iterable: Any = ()) -> Any:
@@ -105,24 +52,21 @@ def _tuple(iterable: Any = ()) -> Any:
     running = loop_over(sequence)
     if isinstance(running, UniformLoop):
         return tuple(running)
-    if isinstance(iterable, LaneSequence):
-        raise NeedsLoop("a tuple whose length differs by example")
-    return call_per_lane(tuple, unwrapped(iterable))
+    return gathered(list(map(tuple, as_list(iterable).here())))
 
 
 def _len(x: Any) -> Any:
-    if isinstance(x, LaneList):
-        return len(x.items) if x.counts is None else narrowed(_lanes_of_counts(x))
-    if isinstance(x, Ranges):
+    if isinstance(x, LaneList | LaneBox):
+        return x.count_here()
+    if isinstance(x, Packed) and isinstance(x.values, Packed):
+        return weak_lanes(narrowed(x).lengths, int)
+    if (method := hook(x, "__len__")) is not None:
+        return current_root().call(method)  # type: ignore[union-attr]
+    if isinstance(x, Ranges | BoxView):
         x.require_here()
-        return weak_lanes(x.lengths(), int)
+        lengths = x.lengths()
+        return lengths if isinstance(lengths, int) else weak_lanes(lengths, int)
     return lane_len(x)
-
-
-def _lanes_of_counts(x: LaneList) -> Any:
-    out = weak_lanes(x.counts.copy(), int)
-    out.region = x.region
-    return out
 
 
 def _sum(iterable: Any, start: Any = 0) -> Any:
@@ -133,32 +77,22 @@ def _sum(iterable: Any, start: Any = 0) -> Any:
     for item in running:
         if running.fewer:
             (total,) = running.narrow((total,), ())
-        total = total + item
+        total = BINARY["+"](total, item)
     (total,) = running.merge((total,))
     return total
 
 
 def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
-    """min, max, sorted, any, all: of several values, or of an iterable."""
+    """min, max, any, all: of several values, or of an iterable."""
     lanes = LANE_FUNCTIONS.get(function) or functools.partial(call_per_lane, function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(unwrapped(arg) for arg in args)
-        if kwargs.get("key") is not None:
-            if is_batched_tree(args):
-                raise NeedsLoop(f"{function.__name__}() with key= over values that differ by example")
-            kwargs["key"] = converted(kwargs["key"])
-            return function(*args, **kwargs)
         if not is_batched_tree(args):
             return function(*args, **kwargs)
         return lanes(*args, **kwargs)
 
     return call
-
-
-def _sorted(*args: Any, **kwargs: Any) -> Any:
-    out = _of_items(sorted)(*args, **kwargs)
-    return LaneList(out) if type(out) is list and current_region() is not None else out
 
 
 def converted(function: Any) -> Any:
@@ -199,8 +133,8 @@ def _map(function: Any, *iterables: Any) -> Any:
 
 
 def _isinstance(x: Any, classes: Any) -> Any:
-    if isinstance(x, LaneList):
-        return issubclass(list, classes)
+    if isinstance(x, Held):
+        return issubclass(x.kind, classes)
     if not isinstance(x, Batch) or isinstance(x, classes):
         return isinstance(x, classes)
     if isinstance(x, ObjectBatch):
@@ -209,8 +143,8 @@ def _isinstance(x: Any, classes: Any) -> Any:
 
 
 def _type(x: Any, *rest: Any) -> Any:
-    if isinstance(x, LaneList):
-        return list
+    if isinstance(x, Held) and not rest:
+        return x.kind
     if not isinstance(x, Batch) or rest:
         return type(x, *rest)
     if isinstance(x, ObjectBatch):
@@ -234,6 +168,12 @@ def _print(*args: Any, **kwargs: Any) -> None:
 def _next(iterator: Any, *default: Any) -> Any:
     if isinstance(iterator, LaneGenerator):
         return iterator.following(*default)
+    if isinstance(iterator, Drawn):
+        return iterator.draw(*default)
+    if (method := hook(iterator, "__next__")) is not None:
+        return current_root().call(method)  # type: ignore[union-attr]
+    if isinstance(iterator, LaneList):  # what map() and filter() gave
+        raise NeedsLoop("next() of what a function has made of items")
     if current_region() is not None:
         require_own(iterator, "next()")
     return next(iterator, *default)
@@ -242,9 +182,76 @@ def _next(iterator: Any, *default: Any) -> Any:
 def _iter(x: Any, *sentinel: Any) -> Any:
     if isinstance(x, LaneGenerator):
         return x
-    if isinstance(x, LaneSequence) or is_spread(x) or isinstance(x, ObjectBatch):
-        raise NeedsLoop("iter() of items per example")
-    return remember(iter(x.items if isinstance(x, LaneList) else x, *sentinel))
+    if current_region() is None:
+        return iter(x, *sentinel)
+    if isinstance(x, Drawn):
+        return x
+    if sentinel:
+        raise NeedsLoop("iter() of a function")
+    x = iterated(x)
+    if isinstance(x, LaneList) and not is_batched_tree(x):
+        return remember(iter(x))
+    if isinstance(x, Batch | LaneSequence | Held):
+        return Drawn(x if isinstance(x, LaneList) else as_list(x))
+    return remember(iter(x)) if not hasattr(x, "__next__") else x
+
+
+_SPECIAL = {
+    int: "__int__", float: "__float__", complex: "__complex__", str: "__str__", repr: "__repr__", round: "__round__",
+    hash: "__hash__", format: "__format__", divmod: "__divmod__", math.floor: "__floor__", math.ceil: "__ceil__",
+    math.trunc: "__trunc__",
+}  # fmt: skip
+
+
+def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A builtin of one value: our containers as Python's, and of a user's object what its class says."""
+    lanes, special = LANE_FUNCTIONS[function], _SPECIAL.get(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for arg in args:
+            if not is_plain(arg) or isinstance(arg, Held | tuple | list | dict):
+                break
+        else:
+            return lanes(*args, **kwargs)
+        if special is not None and (method := hook(args[0], special)) is not None:
+            return current_root().call(method, *args[1:])  # type: ignore[union-attr]
+        if current_region() is not None and is_changeable(args[0]):
+            raise NeedsLoop(f"{function.__name__}() of an object of the call")
+        return lanes(*map(unwrapped, args), **kwargs)
+
+    return call
+
+
+def _bool(x: Any = False) -> Any:
+    return truth_value(x) if current_region() is not None else bool(x)
+
+
+def _abs(x: Any) -> Any:
+    method = hook(x, "__abs__")
+    return LANE_FUNCTIONS[abs](x) if method is None else current_root().call(method)  # type: ignore[union-attr]
+
+
+def _getattr(x: Any, name: Any, *default: Any) -> Any:
+    if is_batched_tree((x, name)) and (default or not isinstance(name, str)):
+        return call_per_lane(getattr, unwrapped(x), name, *default)
+    try:
+        return getattribute(x, name)
+    except AttributeError:
+        if default:
+            return default[0]
+        raise
+
+
+def _hasattr(x: Any, name: Any) -> Any:
+    if isinstance(x, ObjectBatch) or isinstance(name, Batch):
+        return call_per_lane(hasattr, x, name)
+    try:
+        value = getattribute(x, name)
+    except AttributeError:
+        return False
+    if isinstance(value, Batch):
+        narrowed(value)  # raises where only other lanes have it
+    return True
 
 
 def _setattr(x: Any, name: Any, value: Any) -> None:
@@ -260,107 +267,48 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _is_iterated(arg: Any) -> bool:
+    return isinstance(arg, LaneSequence) or hasattr(arg, "__next__")
+
+
 def _copied(container: type) -> Callable[..., Any]:
-    """dict() and set(): new containers, which may be changed."""
+    """dict(), set(), deque() and the like: new containers, which may be changed."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if current_region() is None:
+            return container(*args, **kwargs)
         args = tuple(map(read, args))
-        if any(isinstance(arg, Batch | LaneSequence) or is_spread(arg) for arg in args):
-            raise NeedsLoop(f"{container.__name__}() of items per example")
-        args = tuple(arg.items if isinstance(arg, LaneList) else arg for arg in args if is_readable(arg))
-        return remember(container(*args, **kwargs))
+        given = [as_list(arg) if _is_iterated(arg) else arg for arg in args if is_readable(arg)]
+        if container is not dict or any(map(is_batched_tree, given)):
+            return LaneBox.made(container, *given, **kwargs)
+        return LaneBox(dict(*map(unwrapped, given), **kwargs))
 
     return call
 
 
-def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
-    if kwargs or not is_spread(arrays):
-        return np.stack(unwrapped(arrays), axis=axis, **kwargs)
-    if _some_empty(arrays):
-        raise ValueError("need at least one array to stack")
-    out = _strong(arrays.stacked())
-    return out if axis == 0 else np.moveaxis(out, 0, axis)
-
-
-def _some_empty(arrays: LaneList) -> bool:
-    """Whether the list is empty in some lane that is here; what it is elsewhere is of no matter."""
-    here = lanes_within(current_region(), arrays.region)
-    return bool((arrays.counts[... if here is None else here] == 0).any())
-
-
-def _strong(batch: Any) -> Any:
-    if not isinstance(batch, Batch):
-        raise NeedsLoop("an array of a list of structures")
-    return narrowed(batch)
-
-
-def _concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
-    if kwargs or axis != 0 or not is_spread(arrays):
-        return np.concatenate(unwrapped(arrays), axis=axis, **kwargs)
-    if _some_empty(arrays):
-        raise ValueError("need at least one array to concatenate")
-    return narrowed(arrays.joined())
-
-
-def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
-    if not is_spread(object):
-        return _create(np.array)(object, *args, **kwargs)
-    if _some_empty(object):
-        return call_per_lane(np.array, object.per_lane(), *args, **kwargs)
-    out = _strong(object.stacked())
-    return _create(np.array)(out, *args, **kwargs) if args or kwargs else out
-
-
-def _asarray(object: Any, *args: Any, **kwargs: Any) -> Any:
-    return (_array if is_spread(object) else _create(np.asarray))(object, *args, **kwargs)
-
-
-def _create(function: Callable[..., Any]) -> Callable[..., Any]:
-    lanes = CREATION[function]
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(unwrapped(arg) for arg in args)
-        if any(is_batched_tree(arg) for arg in args) or any(map(is_batched_tree, kwargs.values())):
-            return lanes(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call
-
-
-def _reduce(function: Any, iterable: Any, *initial: Any) -> Any:
-    root = current_root()
-    if root is None or lane_sequence(iterable) is not None:
-        raise NeedsLoop("functools.reduce over items per example")
-    items = list(SharedLoop(iterable))
-    total = initial[0] if initial else items.pop(0)
-    for item in items:
-        total = root.call(function, total, item)
-    return total
-
-
-def _operator(name: str) -> Callable[..., Any]:
+def _update(name: str) -> Callable[..., Any]:
     symbol = {"iadd": "+", "isub": "-", "imul": "*", "itruediv": "/"}[name]
     return lambda x, y: update(symbol, x, y)
 
 
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and_": "&", "or_": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=",
+}  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {
-    **LANE_FUNCTIONS,
-    **{function: _create(function) for function in CREATION},
-    np.array: _array,
-    np.asarray: _asarray,
-    np.stack: _stack,
-    np.concatenate: _concatenate,
+    **{function: _of_value(function) for function in LANE_FUNCTIONS},
+    **ARRAY_HANDLERS,
     len: _len,
+    bool: _bool,
     sum: _sum,
     min: _of_items(min),
     max: _of_items(max),
     any: _of_items(any),
     all: _of_items(all),
-    sorted: _sorted,
     list: as_list,
     tuple: _tuple,
-    dict: _copied(dict),
-    set: _copied(set),
+    **{container: _copied(container) for container in BOXED},
     range: _range,
     zip: _lazily(Zipped, zip),
     enumerate: _lazily(Enumerated, enumerate),
@@ -372,13 +320,19 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     next: _next,
     iter: _iter,
     setattr: _setattr,
-    functools.reduce: _reduce,
-    **{getattr(operator, name): _operator(name) for name in ("iadd", "isub", "imul", "itruediv")},
+    getattr: _getattr,
+    hasattr: _hasattr,
+    abs: _abs,
+    **{getattr(operator, name): _update(name) for name in ("iadd", "isub", "imul", "itruediv")},
     **{
         getattr(builtins, name): _refused(getattr(builtins, name))
         for name in ("open", "input", "exec", "eval", "delattr", "id")
     },
-    operator.setitem: _refused(operator.setitem),
-    operator.delitem: _refused(operator.delitem),
-    filter: _refused(filter),
+    **{getattr(operator, name): BINARY[symbol] for name, symbol in _OPERATORS.items()},
+    operator.neg: UNARY["-"],
+    operator.pos: UNARY["+"],
+    operator.invert: UNARY["~"],
+    operator.getitem: getitem,
+    operator.setitem: lambda x, index, value: setitem(value, x, index),
+    operator.delitem: delitem,
 }

@@ -1,7 +1,7 @@
 """Reads and writes of items and attributes, and updates in place, for values that may be per lane."""
 
 import operator
-from types import FunctionType, MethodType
+from types import MemberDescriptorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -11,21 +11,27 @@ from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import broadcast, leaves, map_tree, per_lane, stack_results
-from autobatch.core.lanes import current_region
+from autobatch.batches.results import broadcast, leaves, per_lane, stack_results
+from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
+from autobatch.lockstep.boxes import LaneBox, boxed
+from autobatch.lockstep.choosing import each_object
+from autobatch.lockstep.classes import BINARY, found, hook
+from autobatch.lockstep.joins import meet
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each
-from autobatch.lockstep.ownership import freeze, is_made, remember, require_own, require_whole
-from autobatch.lockstep.regions import current_root
-from autobatch.lockstep.sequences import LaneSequence
+from autobatch.lockstep.merging import UNBOUND
+from autobatch.lockstep.ownership import freeze, home_of, is_made, remember, require_own, require_whole
+from autobatch.lockstep.regions import Subset, current_root, lanes_within
+from autobatch.lockstep.rows import Choice, Held
+from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.ops import indexing
 from autobatch.ops.inplace import is_scalar, zero_d
 
-__all__ = ["delitem", "getitem", "made", "own", "setattribute", "setitem", "setitem_in", "update"]
+__all__ = ["delitem", "dict_of", "getitem", "made", "own", "set_of", "setattribute", "setitem", "setitem_in", "update"]
 
 _UPDATES = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
@@ -37,6 +43,10 @@ _PLAIN = {
     "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
     "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
 }  # fmt: skip
+_NAMES = {
+    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
+    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
+}  # fmt: skip
 _IMMUTABLE = (int, float, complex, bool, str, bytes, tuple, np.generic, frozenset, type(None))
 
 
@@ -46,7 +56,9 @@ def is_lanes(index: Any) -> bool:
         return any(map(is_lanes, index))
     if isinstance(index, slice):
         return is_lanes(index.start) or is_lanes(index.stop) or is_lanes(index.step)
-    return isinstance(index, Batch) or (isinstance(index, LaneList) and any(map(is_lanes, index.items)))
+    return isinstance(index, Batch) or (
+        isinstance(index, Held) and (index.is_spread or any(map(is_lanes, getattr(index, "items", ()))))
+    )
 
 
 def _as_index(index: Any) -> Any:
@@ -78,65 +90,64 @@ def getitem(x: Any, index: Any) -> Any:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
         if type(index) is MaskedBatch:
-            found = looked_up(x, index)
-            if found is not None:
-                return found
+            known = looked_up(x, index)
+            if known is not None:
+                return known
         return indexing.getitem(x, index) if is_lanes(index) else x[index]
     elif kind is LaneList:
-        return _list_item(x, index)
+        return x.part(index) if isinstance(index, slice) else x.item(index)
+    elif kind is LaneBox:
+        return x.item(index)
+    elif kind is PackedBatch and isinstance(x.values, PackedBatch):
+        return _nested(narrowed(x), index)
     elif isinstance(x, LaneSequence):
         raise NeedsLoop("an item of a sequence whose length differs by example")
+    if kind is Choice:
+        return each_object(x, lambda each: getitem(each, index))
     index = _as_index(index)
     root = current_root()
-    method = getattr(kind, "__getitem__", None)
-    if isinstance(method, FunctionType) and root is not None and root.convert(method) is not None:
-        return root.call(MethodType(method, x), index)
+    if root is not None and (method := hook(x, "__getitem__")) is not None:
+        return root.call(method, index)
     if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
-        found = looked_up(x, index)
-        if found is not None:
-            return found
+        known = looked_up(x, index)
+        if known is not None:
+            return known
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
     return stack_results(per_lane(operator.getitem, (x, index), {}))
 
 
-def _list_item(x: LaneList, index: Any) -> Any:
-    if not x.is_spread:
-        if not is_lanes(index):
-            out = x.items[index]
-            return LaneList(out) if isinstance(index, slice) else out
-        return stack_results(per_lane(operator.getitem, (x.items, index), {}))
-    if isinstance(index, slice):
-        if index == slice(None, None, -1) and x.region is current_region():
-            return x.backwards()
-        return stack_results(per_lane(operator.getitem, (x.per_lane(), index), {}))
-    if x.region is not current_region():  # lanes that are elsewhere may have no such item
-        return stack_results(per_lane(operator.getitem, (x.per_lane(), index), {}))
-    if isinstance(index, Batch):
-        if getattr(index, "scalar", None) is not int:
-            return stack_results(per_lane(operator.getitem, (x.per_lane(), index), {}))
-        index = narrowed(index)
-    return map_tree(freeze, x.item(index))
+def _nested(x: Any, index: Any) -> Any:
+    """`x[index]` of lists of arrays of different lengths."""
+    place = getattr(narrowed(index), "data", index)
+    if not isinstance(place, int) and getattr(index, "scalar", None) is not int:
+        raise NeedsLoop("a part of a list of arrays of different lengths")
+    place = np.where(np.less(place, 0), place + x.lengths, place)
+    if ((place < 0) | (place >= x.lengths)).any():
+        raise IndexError("list index out of range")
+    return nested_item(x, np.arange(x.batch_size), place)
 
 
 def setitem(value: Any, x: Any, index: Any) -> None:
     """`x[index] = value`."""
-    index = _as_index(index)
-    if isinstance(x, MaskedBatch):
+    if type(x) is Choice:
+        each_object(x, lambda each: setitem(value, each, index))
+    elif isinstance(x, MaskedBatch):
+        index = _as_index(index)
         require_whole(x)
         if is_scalar(x):
             raise NeedsLoop("a write into a scalar")
         if isinstance(value, LaneList):
             value = list(value)
         x[index] = value
-    elif isinstance(x, LaneList):
-        if is_lanes(index):
-            raise NeedsLoop("a write at a place in a list that differs by example")
-        x.own()[index] = value
+    elif isinstance(x, LaneList | LaneBox):
+        x.set(index, value)
     elif isinstance(x, ObjectBatch):
         raise NeedsLoop("a write into objects that differ by example")
     elif current_region() is None:
         x[index] = value
+    elif (method := hook(x, "__setitem__")) is not None:
+        current_root().call(method, index, value)  # type: ignore[union-attr]
     else:
         require_own(x, "a write into an item")
         if is_lanes(index):
@@ -151,10 +162,14 @@ def setitem_in(x: Any, index: Any, value: Any) -> None:
 
 def delitem(x: Any, index: Any) -> None:
     """`del x[index]`."""
-    if isinstance(x, LaneList) and not is_lanes(index):
-        del x.own()[index]
+    if type(x) is Choice:
+        each_object(x, lambda each: delitem(each, index))
+    elif isinstance(x, LaneList | LaneBox):
+        x.delete(index)
     elif isinstance(x, Batch) or is_lanes(index):
         raise NeedsLoop("del of an item that differs by example")
+    elif (method := hook(x, "__delitem__")) is not None:
+        current_root().call(method, index)  # type: ignore[union-attr]
     else:
         require_own(x, "del of an item")
         del x[index]
@@ -162,10 +177,41 @@ def delitem(x: Any, index: Any) -> None:
 
 def setattribute(value: Any, x: Any, name: str) -> None:
     """`x.name = value`."""
+    if type(x) is Choice:
+        each_object(x, lambda each: setattribute(value, each, name))
+        return
     if isinstance(x, Batch):
         raise NeedsLoop("an attribute of objects that differ by example is set")
-    require_own(x, "setting an attribute")
+    region: Any = current_region()
+    if region is None:
+        setattr(x, name, value)
+        return
+    if (method := hook(x, "__setattr__")) is not None:
+        current_root().call(method, name, value)  # type: ignore[union-attr]
+        return
+    attribute = found(type(x), name)
+    if type(attribute) is property and attribute.fset is not None:
+        current_root().call(MethodType(attribute.fset, x), value)  # type: ignore[union-attr]
+        return
+    if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
+        raise NeedsLoop("an attribute is set through a descriptor")
+    home = home_of(x, "setting an attribute")
+    if home is not region:
+        value = _with_others(value, getattr(x, name, UNBOUND), region, home)
     setattr(x, name, value)
+
+
+def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
+    """The value of a field for all lanes of an object, where those of a region in it have set theirs."""
+    lanes = lanes_within(region, home)
+    if lanes is None:
+        raise NeedsLoop("an object of other examples is changed")
+    others = Subset(home, np.delete(home.lanes(), lanes))
+    pieces = [(region, (value,)), (others, (old if others.count else value,))]
+    try:
+        return meet(pieces, home)[1][0]
+    finally:
+        set_region(region)
 
 
 def update(symbol: str, x: Any, value: Any) -> Any:
@@ -176,18 +222,31 @@ def update(symbol: str, x: Any, value: Any) -> Any:
         require_whole(x)
         return _UPDATES[symbol](x, value)
     if isinstance(x, _IMMUTABLE):
-        return _PLAIN[symbol](x, value)
+        return BINARY[symbol](x, value)
     if isinstance(x, LaneList):
-        if symbol == "+":
+        if symbol != "+":
+            return x.repeat(value) if symbol == "*" else _PLAIN[symbol](x, value)
+        if isinstance(value, LaneList):
+            x.extend(value)
+        else:
             each(value, x.append)
-            return x
-        return _PLAIN[symbol](x, value)
+        return x
+    if isinstance(x, LaneBox):
+        return x.update_in_place(symbol, value)
+    if type(x) is Choice:
+        return each_object(x, lambda each: update(symbol, each, value))
     if isinstance(x, ObjectBatch):
         if any(not isinstance(each_value, _IMMUTABLE) for each_value in x.values):
             raise NeedsLoop("an update in place of objects that differ by example")
         return _PLAIN[symbol](x, value)
     if is_boxed(x) or current_region() is None:
         return _UPDATES[symbol](x, value)
+    name = _NAMES[symbol]
+    method = hook(x, f"__i{name}__")
+    if method is not None:
+        return current_root().call(method, value)  # type: ignore[union-attr]
+    if hook(x, f"__{name}__") is not None or hook(value, f"__r{name}__") is not None:
+        return BINARY[symbol](x, value)
     require_own(x, "an update in place")
     if any(isinstance(leaf, Batch) for leaf in leaves(value)):
         raise NeedsLoop("an update in place of a shared object by a value per example")
@@ -204,10 +263,37 @@ def own(value: Any) -> Any:
     return value
 
 
+def dict_of(*pairs: tuple[Any, Any]) -> Any:
+    """A dict display; a pair of UNBOUND and a mapping stands for `**mapping`."""
+    if current_region() is None:
+        out: dict[Any, Any] = {}
+        for key, value in pairs:
+            out.update(value if key is UNBOUND else {key: value})
+        return out
+    box = LaneBox({})
+    for key, value in pairs:
+        if key is not UNBOUND:
+            box.set(key, value)
+        elif isinstance(value, LaneBox):
+            each(value.method("items"), lambda pair: box.set(*pair))
+        else:
+            each(value, lambda name: box.set(name, getitem(value, name)))  # noqa: B023
+    return box
+
+
+def set_of(*items: Any) -> Any:
+    """A set display."""
+    if current_region() is None:
+        return set(items)
+    return LaneBox.made(set, LaneList(items))
+
+
 def made(display: Any) -> Any:
     """A display of converted code: a list that lanes can append to, or a container that this call may change."""
     if current_region() is None:
         return display
     if type(display) is list:
         return LaneList(display)
+    if type(display) in (dict, set):
+        return boxed(display)
     return remember(display) if not is_made(display) else display

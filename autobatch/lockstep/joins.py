@@ -10,11 +10,9 @@ from autobatch.batches.results import take_lanes
 from autobatch.core.lanes import set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.list_parts import united
-from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.merging import UNBOUND, batch_of, joined
-from autobatch.lockstep.ownership import is_made, remember
 from autobatch.lockstep.regions import Subset, lanes_within
+from autobatch.lockstep.rows import Held
 from autobatch.ops.inplace import has_views
 
 __all__ = ["Piece", "meet", "narrowed_values"]
@@ -66,17 +64,14 @@ def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any,
             parts.append((piece.region if partly else region, piece))
     if sum(region.count for region, _ in parts) < len(order):
         # Some lanes have not bound the name: its value is that of those that have, and no other can read it.
-        if not parts or any(is_node(piece) or isinstance(piece, LaneList) for _, piece in parts):
+        if not parts or any(is_node(piece) or isinstance(piece, Held) for _, piece in parts):
             return UNBOUND
         arrived = np.concatenate([region.lanes() for region, _ in parts])
         order = np.argsort(arrived, kind="stable")
         parts = [(region, _in(region, batch_of, piece, region.count)) for region, piece in parts]
         target, memo = Subset(target, arrived[order]), {}
-    if any(isinstance(piece, LaneList) for _, piece in parts):
-        if not all(isinstance(piece, LaneList) for _, piece in parts):
-            raise NeedsLoop("a list for some examples only")
-        return united(parts, target)
-    value = _in(target, joined, [piece for _, piece in parts], [region.count for region, _ in parts])
+    homes = [region for region, _ in parts]
+    value = _in(target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
     in_order = bool((order == np.arange(len(order))).all())
 
     def arranged(leaf: Any) -> Any:
@@ -88,8 +83,6 @@ def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any,
         return leaf
 
     out = map_tree(arranged, value) if is_node(value) else arranged(value)
-    if is_node(out) and not isinstance(out, tuple) and all(map(is_made, column)):
-        remember(out, target)
     if not owned or any(map(has_views, column)):
         for each in (out, *column):
             _freeze(each, target.root)
@@ -144,10 +137,7 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
         return value
     if not owned and not any(isinstance(leaf, Batch) for leaf in leaves(value)):
         return value
-    out = map_tree(lambda leaf: _whole(leaf, region) if isinstance(leaf, Batch) else leaf, value)
-    if not isinstance(value, tuple) and is_made(value):
-        remember(out, region)
-    return out
+    return map_tree(lambda leaf: _whole(leaf, region) if isinstance(leaf, Batch) else leaf, value)
 
 
 def _whole(leaf: Any, region: Any) -> Any:

@@ -1,55 +1,105 @@
 """`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from autobatch.batches.forms import Batch, narrowed
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast
-from autobatch.batches.unpadded import gathered
-from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.lanes import current_region
-from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
+from autobatch.batches.results import stack_results, weak_lanes
+from autobatch.core.lanes import current_region, set_region
+from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.merging import concatenated, stackable
-from autobatch.lockstep.ownership import changing, freeze
+from autobatch.lockstep.list_rows import ListRows
+from autobatch.lockstep.ownership import freeze, is_changeable
+from autobatch.lockstep.plain import plain, require_comparable
 from autobatch.lockstep.regions import lanes_within
+from autobatch.lockstep.rows import CONTAINERS, Choice, Held, each_lane, gathered, owned, scattered, unified
 
-__all__ = ["LaneList"]
+__all__ = ["LaneList", "differs"]
 
 
-class LaneList:
-    """A list that every lane of its region has; a plain list inside until its lanes' lists differ.
+class LaneList(ListRows):
+    """A list that every lane of its region has, in one of three forms.
+
+    Whole: one list of values of all lanes. Spread: some lanes have appended what others have not; each item is of some
+    lanes. Apart: a list for each lane, once lanes have changed theirs in other ways than by appending.
 
     Attributes:
         region: where it was made.
-        items: the values, in the order of appending.
-        owners: for each item the lanes of `region` that have it, in the order of the item's own lanes, its place in
-            each of their lists, and the region whose lanes the item's are; None while all lanes have all items.
-        counts: the length of each lane's list.
-        torn: it has another name that a change would not reach, so it must not change.
+        items: the values, in the order of appending; whole or spread.
+        owners: spread, for each item: the lanes of `region` that have it, in the order of the item's own lanes, its
+            place in each of their lists, and the region whose lanes the item's are.
+        lanes: apart, the lists themselves. A list that a lane knows by several names is one object.
     """
 
-    __slots__ = ("__weakref__", "_stacked", "counts", "items", "owners", "region", "torn")
+    __slots__ = ("__weakref__", "_counts", "_stacked", "items", "lanes", "owners", "region", "version")
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self.items = list(items)
         self.region: Any = current_region()
         self.owners: list[tuple[np.ndarray, np.ndarray, Any]] | None = None
-        self.counts: Any = None
+        self.lanes: list[list[Any]] | None = None
+        self._counts: Any = None
         self._stacked: Any = None
-        self.torn = False
+        self.version = 0
+
+    @classmethod
+    def of_lanes(cls, lanes: list[list[Any]]) -> "LaneList":
+        """From lists that are the lanes' own, one for each lane of the current region."""
+        out = cls()
+        out.lanes = lanes
+        return out
+
+    @property
+    def kind(self) -> type:
+        return list
 
     @property
     def is_spread(self) -> bool:
-        return self.owners is not None
+        """Whether its lanes may have lists of different lengths."""
+        return self.owners is not None or self.lanes is not None
+
+    @property
+    def counts(self) -> Any:
+        """The length of each lane's list."""
+        if self.lanes is not None:
+            return np.array(list(map(len, self.lanes)), np.int64)
+        return self._counts if self.owners is not None else np.full(self.region.count, len(self.items))
+
+    def count_here(self) -> Any:
+        """`len(list)`: an int, or one per lane of the current region."""
+        if not self.is_spread:
+            return len(self.items)
+        out = weak_lanes(self.counts.copy(), int)
+        out.region = self.region
+        return narrowed(out)
+
+    def apart(self) -> list[list[Any]]:
+        if self.lanes is None:
+            self._parting()
+            here = current_region()
+            counts = self.counts
+            lanes: list[list[Any]] = [owned([None] * count) for count in counts.tolist()]
+            everyone = range(len(lanes))
+            try:
+                for place, item in enumerate(self.items):
+                    own, places, at = self.owners[place] if self.owners is not None else (everyone, None, self.region)
+                    set_region(at)
+                    for each, (lane, value) in enumerate(zip(own, scattered(item), strict=True)):
+                        lanes[lane][place if places is None else places[each]] = value
+            finally:
+                set_region(here)
+            self.lanes, self.items, self.owners, self._counts, self._stacked = lanes, [], None, None, None
+        return self.lanes
 
     def append(self, value: Any) -> None:
-        self._require_one()
+        self.count_change()
         region = current_region()
+        if self.lanes is not None:
+            for each, kept in zip(self.here(), scattered(value), strict=True):
+                each.append(kept)
+            return
         if region is self.region and self.owners is None:
             self.items.append(value)
             return
@@ -59,221 +109,264 @@ class LaneList:
         if self.owners is None:
             self._spread()
         assert self.owners is not None
-        self.owners.append((lanes, self.counts[lanes], region))
-        value = _narrowed_copy(value) if isinstance(value, Batch) else map_tree(_narrowed_copy, value)
+        self.owners.append((lanes, self._counts[lanes], region))
+        value = map_tree(_narrowed_copy, value)
         self.items.append(value)
-        self.counts[lanes] += 1
+        self._counts[lanes] += 1
         self._stacked = None
 
-    def _require_one(self) -> None:
-        if self.torn:
-            raise NeedsLoop("a list that has become another one for some examples is changed")
-        changing(self)
+    def extend(self, values: "LaneList") -> None:
+        """Append the items of another list, or of this one."""
+        self.count_change()
+        if self._is_whole() and not values.is_spread:
+            self.items += list(values.items)
+        else:
+            each_lane(list.extend, self.here(), [list(each) for each in values.here()])
+
+    def count_change(self) -> None:
+        """Say that the list is going to change, for the lanes of the current region."""
+        self.version += 1
+        self.about_to_change()
 
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)
         self.owners = [(everyone, np.full(len(everyone), place), self.region) for place in range(len(self.items))]
         self.items = [_within(self.region, item) for item in self.items]
-        self.counts = np.full(len(everyone), len(self.items))
-
-    def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
-        """Leaves with one row for each item of each lane, their structure, and the row number of (lane, place)."""
-        assert self.owners is not None
-        if not self.items:
-            raise NeedsLoop("an empty list of each example")
-        values, structures = zip(*map(flatten, self.items), strict=True)
-        if any(structure != structures[0] for structure in structures):
-            raise NeedsLoop("a list of different structures")
-        sizes = [len(lanes) for lanes, _, _ in self.owners]
-        leaves = []
-        for column in zip(*values, strict=True):
-            batches = [self._as_batch(value, size) for value, size in zip(column, sizes, strict=True)]
-            if not stackable(batches):
-                raise NeedsLoop("a list of different ranks or dtypes")
-            leaves.append(concatenated(batches))
-        table = np.full((len(self.counts), int(self.counts.max(initial=0))), sum(sizes))
-        start = 0
-        for (lanes, places, _), size in zip(self.owners, sizes, strict=True):
-            table[lanes, places] = np.arange(start, start + size)
-            start += size
-        return leaves, structures[0], table
-
-    def _as_batch(self, value: Any, size: int) -> Any:
-        if isinstance(value, Packed) and isinstance(value, Batch):
-            value = value.to_masked()  # type: ignore[attr-defined]
-        out = value if isinstance(value, Batch) else broadcast(value, size)
-        if out.batch_size != size:
-            raise NeedsLoop("a list whose items belong to other examples")
-        return out
-
-    def stacked(self) -> Any:
-        """The items of each lane along a new first dimension: a batch, or a tree of them. One join and one gather."""
-        if self._stacked is None:
-            leaves, structure, table = self._rows()
-            first = int(self.counts[0]) if len(self.counts) else 0
-            length: Any = first if (self.counts == first).all() else Lengths(self.counts)
-            out = []
-            for leaf in leaves:
-                data = gathered(leaf.data, table, length) if isinstance(length, Lengths) else leaf.data[table]
-                inner = []
-                for size in leaf.sizes:
-                    if isinstance(size, Lengths):
-                        raise NeedsLoop("a list of ragged items")
-                    inner.append(size)
-                out.append(MaskedBatch.in_region(Batched(data, (length, *inner), None), self.region))
-            self._stacked = unflatten(structure, out)
-        return self._stacked
-
-    def has_python_scalars(self) -> bool:
-        """Whether an item is a Python number in some lane, which a row of an array would not be."""
-        found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
-        return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
-
-    def joined(self) -> MaskedBatch:
-        """The items of each lane end to end along their first dimension.
-
-        Raises:
-            NeedsLoop: items of other than one array with static other dimensions.
-        """
-        leaves, structure, table = self._rows()
-        (leaf,) = leaves if structure.kind is None else (None,)
-        if leaf is None or not leaf.sizes or any(isinstance(size, Lengths) for size in leaf.sizes[1:]):
-            raise NeedsLoop("a concatenation along a list of structured or ragged items")
-        data, size = leaf.data, leaf.sizes[0]
-        total, width = data.shape[:2]
-        lengths = size.values if isinstance(size, Lengths) else np.full(total, size)
-        flat = data.reshape(total * width, *data.shape[2:])
-        flat = np.concatenate([flat, np.zeros((1, *data.shape[2:]), data.dtype)])
-        rows: list[np.ndarray] = []
-        for lane_rows, count in zip(table, self.counts, strict=True):
-            parts = [np.arange(row * width, row * width + lengths[row]) for row in lane_rows[:count]]
-            rows.append(np.concatenate(parts) if parts else np.zeros(0, np.int64))
-        out = Lengths([len(part) for part in rows])
-        index = np.full((len(rows), out.max()), total * width)
-        for i, part in enumerate(rows):
-            index[i, : len(part)] = part
-        return MaskedBatch.in_region(Batched(flat[index], (out, *leaf.sizes[1:])), self.region)
+        self._counts = np.full(len(everyone), len(self.items))
 
     def item(self, place: Any) -> Any:
-        """`list[place]` where lanes have different lists; `place` is one int or one per lane."""
-        leaves, structure, table = self._rows()
-        places = np.broadcast_to(np.asarray(getattr(place, "data", place)), self.counts.shape)
-        places = np.where(places < 0, places + self.counts, places)
-        if ((places < 0) | (places >= self.counts)).any():
-            raise IndexError("list index out of range")
-        rows = table[np.arange(len(places)), places]
-        out = []
-        for leaf in leaves:
-            sizes = [Lengths(size.values[rows]) if isinstance(size, Lengths) else size for size in leaf.sizes]
-            out.append(MaskedBatch.in_region(Batched(leaf.data[rows], sizes, leaf.scalar), self.region))
-        return unflatten(structure, out)
+        """`list[place]`; `place` is one int or one per lane of the current region."""
+        if not self.is_spread and not isinstance(place, Batch):
+            return self.items[place]
+        if self.owners is not None and self.region is current_region() and not self.has_python_scalars():
+            try:
+                return map_tree(freeze, self._item_of_rows(place))
+            except NeedsLoop:
+                pass
+        return gathered(each_lane(list.__getitem__, self.here(), scattered(place)))
+
+    def part(self, index: Any) -> "LaneList":
+        """`list[start:stop:step]`, a new list; bounds may be per lane."""
+        if not self.is_spread and not differs(index):
+            return self._new(self.items[index])
+        if index == slice(None, None, -1) and self.owners is not None and self.region is current_region():
+            return self.backwards()
+        return unified(list, each_lane(lambda each, part: each[part], self.here(), scattered(index)))  # type: ignore
+
+    def _new(self, items: list[Any]) -> "LaneList":
+        """A new list of items that may be of more lanes than this list's current ones."""
+        return LaneList(items)
 
     def backwards(self) -> "LaneList":
         """A new list with each lane's items in reverse."""
         out = LaneList(self.items if self.owners is not None else self.items[::-1])
         out.region = self.region
+        if self.lanes is not None:
+            out.lanes = [owned(each[::-1]) for each in self.lanes]
         if self.owners is not None:
-            out.counts = self.counts.copy()
-            out.owners = [(lanes, self.counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
+            out._counts = self._counts.copy()
+            out.owners = [(lanes, self._counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
         return out
 
-    def per_lane(self) -> ObjectBatch:
-        """A plain list for each lane of the region."""
-        if self.owners is None:
-            out = [[_lane_of(item, i, self.region) for item in self.items] for i in range(self.region.count)]
-        else:
-            out = [[None] * count for count in self.counts.tolist()]
-            for item, (lanes, places, region) in zip(self.items, self.owners, strict=True):
-                for i, (owner, place) in enumerate(zip(lanes.tolist(), places.tolist(), strict=True)):
-                    out[owner][place] = _lane_of(item, i, region)
-        batch = ObjectBatch(out)
-        batch.region = self.region
-        return batch
+    def _is_whole(self, *args: Any) -> bool:
+        """Whether one Python list stands for all lanes here, and these arguments are the same for all of them."""
+        return not self.is_spread and current_region() is self.region and not any(map(differs, args))
 
-    def _plain(self) -> list[Any]:
-        if self.owners is not None:
-            raise NeedsLoop("a list whose length differs by example is used as one list")
-        return self.items
+    def _change(self, name: str, *args: Any) -> Any:
+        """A method of the list that changes it: once for all lanes, or on each one's own list."""
+        self.count_change()
+        if self._is_whole(*args):
+            return getattr(self.items, name)(*args)
+        method = getattr(list, name)
+        return gathered(each_lane(method, self.here(), *map(scattered, args)))
 
-    def own(self) -> list[Any]:
-        """The plain list inside, to be changed for all lanes at once."""
-        self._require_one()
-        if self.owners is not None or current_region() is not self.region:
-            raise NeedsLoop("a list is changed by some of its examples")
-        return self.items
+    def _read(self, name: str, *args: Any) -> Any:
+        """A method that compares items, which must be those of each lane."""
+        self.require_comparable(*args)
+        if self._is_whole(*args) and not any(map(differs, self.items)):
+            return getattr(self.items, name)(*(arg if is_changeable(arg) else plain(arg) for arg in args))
+        return stack_results(each_lane(getattr(list, name), self.here(), *map(scattered, args)))
 
-    def extend(self, values: Iterable[Any]) -> None:
-        for value in values:
-            self.append(value)
-
-    def insert(self, place: Any, value: Any) -> None:
-        self.own().insert(place, value)
+    def require_comparable(self, *others: Any) -> None:
+        """Raise NeedsLoop if its items, or these, cannot be compared by Python itself."""
+        require_comparable(others)
+        for items in (self.items, *(self.lanes or ())):
+            require_comparable(items)
 
     def pop(self, *place: Any) -> Any:
-        return self.own().pop(*place)
-
-    def remove(self, value: Any) -> None:
-        self.own().remove(value)
+        return self._change("pop", *place)
 
     def clear(self) -> None:
-        self.own().clear()
-
-    def sort(self, **kwargs: Any) -> None:
-        self.own().sort(**kwargs)
+        self._change("clear")
 
     def reverse(self) -> None:
-        self.own().reverse()
+        self._change("reverse")
+
+    def insert(self, place: Any, value: Any) -> None:
+        if self._is_whole(place):
+            self.count_change()
+            self.items.insert(place, value)
+        else:
+            self._change("insert", place, value)
+
+    def set(self, index: Any, value: Any) -> None:
+        """`list[index] = value`."""
+        self.count_change()
+        if self._is_whole(index) and not isinstance(index, slice):
+            self.items[index] = value
+        else:
+            each_lane(list.__setitem__, self.here(), scattered(index), scattered(value))
+
+    def delete(self, index: Any) -> None:
+        """`del list[index]`."""
+        self._change("__delitem__", index)
+
+    def remove(self, value: Any) -> None:
+        self.count_change()
+        self._read("remove", value)
+
+    def sort(self, *, reverse: Any = False) -> None:
+        """Without `key`, which is the user's function: converted code sorts by it."""
+        self.count_change()
+        self.require_comparable()
+        if self._is_whole(reverse) and not any(map(differs, self.items)):
+            self.items.sort(reverse=reverse)
+        else:
+            each_lane(lambda each, falls: each.sort(reverse=falls), self.here(), scattered(reverse))
 
     def copy(self) -> "LaneList":
-        return LaneList(self._plain())
+        return self.part(slice(None))
 
-    def index(self, *args: Any) -> int:
-        return self._plain().index(*args)
+    def index(self, *args: Any) -> Any:
+        return self._read("index", *args)
 
-    def count(self, value: Any) -> int:
-        return self._plain().count(value)
+    def count(self, value: Any) -> Any:
+        return self._read("count", value)
+
+    def contains(self, value: Any) -> Any:
+        """`value in list`."""
+        return self._read("__contains__", value)
+
+    def equals(self, other: Any) -> Any:
+        """`list == other`."""
+        self.require_comparable(other)
+        return stack_results(each_lane(lambda x, y: x == y, self.here(), scattered(other)))
+
+    def times(self, count: Any) -> "LaneList":
+        """`list * count`."""
+        if not self.is_spread and not differs(count):
+            return self._new(self.items * count)
+        return unified(list, each_lane(lambda each, n: each * n, self.here(), scattered(count)))  # type: ignore
+
+    def repeat(self, count: Any) -> "LaneList":
+        """`list *= count`, in place."""
+        self.count_change()
+        if self._is_whole(count):
+            self.items *= count
+        else:
+            each_lane(list.__imul__, self.here(), scattered(count))
+        return self
+
+    def plus(self, other: Any) -> "LaneList":
+        """`list + other`, a new list."""
+        if isinstance(other, LaneList) and not self.is_spread and not other.is_spread:
+            return self._new(self.items + other.items)
+        return unified(list, each_lane(lambda x, y: x + y, self.here(), scattered(other)))  # type: ignore
+
+    def _same_count(self) -> int:
+        counts = narrowed_counts(self)
+        if not len(counts) or (counts != counts[0]).any():
+            raise NeedsLoop("a list whose length differs by example is used as one list")
+        return int(counts[0])
 
     def __len__(self) -> int:
-        return len(self._plain())
+        return len(self.items) if not self.is_spread else self._same_count()
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._plain())
+        if not self.is_spread:
+            return self._live(self.items)
+        return iter([self.item(place) for place in range(self._same_count())])
+
+    def _live(self, items: list[Any]) -> Iterator[Any]:
+        """The items, those included that are appended meanwhile."""
+        for item in items:
+            yield item
+            if self.items is not items:
+                raise NeedsLoop("a list changes for some examples while a loop runs over it")
 
     def __contains__(self, value: Any) -> bool:
-        return value in self._plain()
+        return bool(self.contains(value))
 
-    def __add__(self, other: Any) -> "LaneList":
-        return LaneList(self._plain() + _plain_list(other))
+    def __getitem__(self, index: Any) -> Any:
+        return self.part(index) if isinstance(index, slice) else self.item(index)
 
-    def __radd__(self, other: Any) -> "LaneList":
-        return LaneList(_plain_list(other) + self._plain())
+    def __add__(self, other: Any) -> Any:
+        return self.plus(other) if _is_list(other) else NotImplemented
 
-    def __mul__(self, count: Any) -> "LaneList":
-        return LaneList(self._plain() * count)
+    def __radd__(self, other: Any) -> Any:
+        return LaneList(other).plus(self) if type(other) is list else NotImplemented
+
+    def __mul__(self, count: Any) -> Any:
+        return self.times(count)
 
     __rmul__ = __mul__
 
-    def __eq__(self, other: object) -> bool:
-        return bool(self._plain() == (other._plain() if isinstance(other, LaneList) else other))
+    def __eq__(self, other: object) -> Any:
+        return self is other or self.equals(other)
+
+    def __ne__(self, other: object) -> Any:
+        return self is not other and stack_results(each_lane(lambda x, y: x != y, self.here(), scattered(other)))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        plain = self._plain()
-        if any(isinstance(item, Batch) for item in plain):
+        if self.is_spread or any(differs(item) for item in self.items):
             raise NeedsLoop("a list of per-example values is used as one array")
-        return np.asarray(plain, dtype)
+        return np.asarray(self.items, dtype)
 
     def __repr__(self) -> str:
-        return f"LaneList({self.items!r}{'' if self.owners is None else f', lengths={self.counts.tolist()}'})"
+        if not self.is_spread and not any(map(differs, self.items)):
+            return repr(self.items)
+        return f"LaneList({self.items if self.lanes is None else self.lanes!r})"
 
 
-def _plain_list(value: Any) -> list[Any]:
+def _compared(name: str) -> Callable[[LaneList, Any], Any]:
+    def compare(self: LaneList, other: Any) -> Any:
+        self.require_comparable(other)
+        return stack_results(each_lane(getattr(list, name), self.here(), scattered(other)))
+
+    return compare
+
+
+for _name in ("__lt__", "__le__", "__gt__", "__ge__"):
+    setattr(LaneList, _name, _compared(_name))
+CONTAINERS[list] = LaneList.of_lanes
+
+
+def narrowed_counts(held: LaneList) -> np.ndarray:
+    """The lengths of the lists of the lanes of the current region."""
+    counts = held.counts
+    lanes = lanes_within(current_region(), held.region) if held.region is not None else None
+    return counts if lanes is None else counts[lanes]
+
+
+def _is_list(value: Any) -> bool:
+    if isinstance(value, LaneList | list):
+        return True
+    return isinstance(value, Batch) and hasattr(value, "values") and all(type(each) is list for each in value.values)
+
+
+def differs(value: Any) -> bool:
+    """Whether a value, at any depth, is not one and the same for all lanes."""
+    if isinstance(value, Batch):
+        return True
     if isinstance(value, LaneList):
-        return value._plain()
-    if not isinstance(value, list):
-        raise TypeError(f'can only concatenate list (not "{type(value).__name__}") to list')
-    return value
+        return value.is_spread or any(map(differs, value.items))
+    if isinstance(value, Held | Choice):
+        return True
+    if isinstance(value, slice):
+        return differs(value.start) or differs(value.stop) or differs(value.step)
+    return is_node(value) and any(differs(leaf) for leaf in leaves(value))
 
 
 def _within(region: Any, value: Any) -> Any:
@@ -288,14 +381,3 @@ def _narrowed_copy(leaf: Any) -> Any:
         freeze(leaf)
         freeze(out)
     return out
-
-
-def _lane_of(value: Any, index: int, region: Any) -> Any:
-    """The value of one lane of a region; lists of ours as plain ones, at any depth."""
-    if isinstance(value, LaneList):
-        if not value.is_spread:
-            return [_lane_of(item, index, region) for item in value.items]
-        value = value.per_lane()
-    if isinstance(value, Batch):
-        return region.narrow(value)._lane(index)
-    return map_tree(lambda leaf: _lane_of(leaf, index, region), value) if is_node(value) else value

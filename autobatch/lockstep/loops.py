@@ -1,5 +1,6 @@
 """Loops: what rewritten `for` statements and comprehensions run over, and how their variables follow the lanes."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,14 +13,18 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.choosing import each_object
+from autobatch.lockstep.classes import hook
 from autobatch.lockstep.generators import GeneratorLoop, LaneGenerator
+from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.merging import joined
-from autobatch.lockstep.ownership import freeze, is_made, remember, require_own
-from autobatch.lockstep.regions import Order, Prefix
+from autobatch.lockstep.ownership import freeze, is_made, require_own
+from autobatch.lockstep.regions import Order, Prefix, Subset
+from autobatch.lockstep.rows import Choice
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
 from autobatch.ops.inplace import has_views, is_scalar, zero_d
 
-__all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "items_of", "loop", "loop_over"]
+__all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "items_of", "iterated", "loop", "loop_over"]
 
 
 class SharedLoop:
@@ -51,7 +56,10 @@ class UniformLoop(SharedLoop):
         sequence.open(None)
         region = current_region()
         for step in range(sequence.shortest()):
-            yield sequence.at(step, region)
+            item = sequence.at(step, region)
+            sequence.advance(region)
+            yield item
+        sequence.done()
 
 
 class Loop:
@@ -92,8 +100,11 @@ class Loop:
                 self.current = region = Prefix(self.order, count)
                 set_region(region)
                 self.fewer = True
-            yield sequence.at(step, region)
+            item = sequence.at(step, region)
+            sequence.advance(region)
+            yield item
             self.fewer = False
+        sequence.done()
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         """Values of the lanes that go on; of `kept`, what the others leave behind is put aside.
@@ -143,8 +154,6 @@ class Loop:
         if known is None:
             known = map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
             memo[id(value)] = known
-            if not isinstance(value, tuple) and is_made(value):
-                remember(known, region)
         return known
 
     def merge(self, kept: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
@@ -164,7 +173,8 @@ class Loop:
         missing = self.order.size - sum(counts)
         if missing:
             raise NeedsLoop("lanes left a loop before its variables were known")
-        out = tuple(self._unsorted(joined(column, counts), old) for column, old in zip(columns, kept, strict=True))
+        homes = self._homes(counts)
+        out = tuple(self._unsorted(joined(column, counts, homes)) for column in columns)
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
             if new is not old:
                 if isinstance(old, Batched) and not is_scalar(old):
@@ -173,7 +183,13 @@ class Loop:
                     _freeze_both(new, old)
         return out
 
-    def _unsorted(self, value: Any, old: Any) -> Any:
+    def _homes(self, counts: list[int]) -> list[Any]:
+        """The lanes of each piece, of which the lanes of the loop's order belong to the first, the second, ..."""
+        lanes = Prefix(self.order, self.order.size).lanes()
+        starts = np.cumsum([0, *counts])
+        return [Subset(self.parent, lanes[a:b]) for a, b in itertools.pairwise(starts)]
+
+    def _unsorted(self, value: Any) -> Any:
         """A value of all lanes, from the loop's order to the parent's."""
 
         def put_back(leaf: Any) -> Any:
@@ -188,8 +204,6 @@ class Loop:
         inverse = self.order.inverse
         memo: dict[Any, Any] = {}
         out = map_tree(put_back, value) if is_node(value) else put_back(value)
-        if is_node(out) and not isinstance(out, tuple) and is_made(old):
-            remember(out, self.parent)
         return out
 
 
@@ -221,10 +235,29 @@ def loop(iterable: Any) -> Any:
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
-    if kind is LaneGenerator:
+    iterable = iterated(iterable)
+    if type(iterable) is LaneGenerator:
         return GeneratorLoop(iterable)
     sequence = items_of(iterable)
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)
+
+
+def iterated(iterable: Any) -> Any:
+    """What a loop runs over: of an object whose class says so in converted code, what that gives."""
+    if type(iterable) is Choice:
+        iterable = each_object(iterable, listed)
+    if (method := hook(iterable, "__iter__")) is not None:
+        return current_region().root.call(method)  # type: ignore[union-attr]
+    if hook(iterable, "__next__") is not None or hook(iterable, "__getitem__") is not None:
+        raise NeedsLoop("a loop over an object that says its items one by one")
+    return iterable
+
+
+def listed(iterable: Any) -> Any:
+    """The items of an iterable as a list of ours, made in the current region."""
+    out = LaneList()
+    each(iterable, out.append)
+    return out
 
 
 def items_of(iterable: Any) -> LaneSequence | None:

@@ -1,5 +1,6 @@
 """What the tests of a `match` statement ask of a value that may differ by example."""
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,8 +10,11 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.calls import call
+from autobatch.lockstep.choosing import each_object
+from autobatch.lockstep.classes import getattribute
 from autobatch.lockstep.functions import unwrapped
 from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence
 
 __all__ = ["bound", "has", "has_place", "is_instance", "is_mapping", "is_sequence", "middle", "place", "rest"]
@@ -26,8 +30,8 @@ def bound(*values: Any) -> bool:
 
 def is_sequence(x: Any) -> Any:
     """Whether a sequence pattern may take a value: a list, a tuple and their like, but no text."""
-    if isinstance(x, LaneList):
-        return True
+    if isinstance(x, Held):
+        return x.kind in (list, deque)
     if isinstance(x, LaneSequence):
         raise NeedsLoop("a pattern of items per example")
     return _each(_is_sequence, x)
@@ -63,7 +67,7 @@ def has_place(x: Any, cls: Any, index: int) -> Any:
 def place(x: Any, cls: Any, index: int) -> Any:
     """What the positional pattern number `index` of a class takes of a value."""
     name = _name(cls, index)
-    return x if name is None else getattr(x, name)
+    return x if name is None else getattribute(x, name)
 
 
 def _name(cls: Any, index: int) -> str | None:
@@ -91,7 +95,9 @@ def middle(x: Any, start: int, stop: int | None) -> Any:
 
 def _each(function: Any, x: Any) -> Any:
     """A question about one object, asked of each example's where they differ."""
-    if isinstance(x, LaneList):
+    if type(x) is Choice:
+        return each_object(x, lambda each: _each(function, each))
+    if isinstance(x, Held):
         x = unwrapped(x)
     if isinstance(x, ObjectBatch):
         return stack_results(per_lane(function, (x,), {}))

@@ -15,7 +15,7 @@ from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.ops.inplace import is_scalar, zero_d
 
-__all__ = ["UNBOUND", "concatenated", "joined", "stackable"]
+__all__ = ["OBJECTS", "UNBOUND", "concatenated", "joined", "stackable"]
 
 
 class _Unbound:
@@ -28,11 +28,17 @@ class _Unbound:
 
 
 UNBOUND = _Unbound()
+OBJECTS: dict[str, Any] = {}
+"""Under "choice": how objects that differ by example are held, which needs more than this module has."""
+
 _PLAIN = (str, bytes, type(None), type, np.dtype, type(Ellipsis), slice, frozenset, range)
 
 
-def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
+def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any]) -> Any:
     """One value for sum(counts) lanes from one per group; a group's value is batched, or shared by its lanes.
+
+    Args:
+        regions: the lanes of each group, all of them in the current region.
 
     Raises:
         UnboundLocalError: some groups have no value.
@@ -43,10 +49,15 @@ def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
         return first
     if any(piece is UNBOUND for piece in pieces):
         raise UnboundLocalError("a local variable is not bound in some examples")
+    held = next((piece for piece in pieces if hasattr(piece, "_ab_unite")), None)
+    if held is not None:
+        return held._ab_unite(pieces, regions)
+    if any(is_node(piece) and not isinstance(piece, tuple) for piece in pieces) and len(set(map(type, pieces))) > 1:
+        return OBJECTS["choice"](pieces, regions)
     if is_node(first):
         values, structures = zip(*map(flatten, pieces), strict=True)
         if all(structure == structures[0] for structure in structures):
-            return unflatten(structures[0], [joined(column, counts) for column in zip(*values, strict=True)])
+            return unflatten(structures[0], [joined(column, counts, regions) for column in zip(*values, strict=True)])
         return _objects(pieces, counts)
     if type(first) in (str, bytes) and all(type(piece) is type(first) and piece == first for piece in pieces):
         return first
@@ -55,7 +66,14 @@ def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     ]
     if stackable(batches):
         return concatenated(batches)  # type: ignore[arg-type]
+    if any(_is_object(piece) for piece in pieces):
+        return OBJECTS["choice"](pieces, regions)
     return _objects(pieces, counts)
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value has a name of its own, and no lanes."""
+    return not (_is_array_like(value) or isinstance(value, _PLAIN) or is_node(value) or hasattr(value, "_ab_rank"))
 
 
 def _is_array_like(value: Any) -> bool:

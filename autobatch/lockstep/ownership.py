@@ -4,11 +4,11 @@ anything else would be seen outside, where the loop over the examples makes it o
 
 from typing import Any
 
-from autobatch.core.lanes import current_region
+from autobatch.core.lanes import current_region, is_changing
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions import current_root, lanes_within
 
-__all__ = ["changing", "freeze", "is_made", "remember", "require_own", "require_whole"]
+__all__ = ["changing", "freeze", "home_of", "is_changeable", "is_made", "remember", "require_own", "require_whole"]
 
 
 def remember(value: Any, region: Any = None) -> Any:
@@ -32,6 +32,26 @@ def changing(value: Any) -> None:
         root.changes += 1
         if root.journal is not None:
             root.journal.changing(value)
+
+
+def is_changeable(value: Any) -> bool:
+    """Whether an object is one that this call made and may change: each of its names must see the change."""
+    return is_changing(value)
+
+
+def home_of(value: Any, what: str) -> Any:
+    """The region that an object of this call was made in, for a change of it by lanes of that region.
+
+    Raises:
+        NeedsLoop: the call did not make it.
+    """
+    root = current_root()
+    assert root is not None
+    changing(value)
+    entry = root.made.get(id(value))
+    if entry is None:
+        raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
+    return entry[1]
 
 
 def require_own(value: Any, what: str) -> None:

@@ -36,14 +36,15 @@ class Root:
         changes: how many changes in place and random numbers there were.
         journal: how to take the latest of them back; None outside of a `try`.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
+        apart: containers that this call made for single lanes, by identity.
         prints: what the lanes have printed; shown example by example when the call ends.
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "changes", "convert", "count", "is_local", "items", "journal", "made", "parent",
-        "prints", "root",
+        "apart", "batch_size", "blocks", "call", "changes", "convert", "count", "is_local", "items", "journal", "made",
+        "parent", "prints", "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -57,6 +58,7 @@ class Root:
         self.prints: list[tuple[Any, Any, Any]] = []
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
+        self.apart: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 

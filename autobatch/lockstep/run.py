@@ -20,10 +20,15 @@ from autobatch.core.lanes import Example, example, region
 from autobatch.core.pytree import TreeDef, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.calls import call, is_library
+from autobatch.lockstep.classes import class_of, getattribute
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.ownership import is_changeable
+from autobatch.lockstep.plain import per_lane_of, separated
 from autobatch.lockstep.regions import LaneExample, Root
+from autobatch.lockstep.rows import Choice
 
 __all__ = ["has_batch", "loop_over_examples", "run"]
 
@@ -132,10 +137,20 @@ def _left(tree: Any, root: Root) -> Any:
     def settle(value: Any) -> Any:
         if isinstance(value, LaneGenerator | GeneratorType):
             raise NeedsLoop("a generator is returned")
-        if isinstance(value, LaneList):
+        kind: Any = class_of(value)
+        has_fields = dataclasses.is_dataclass(kind)
+        if has_fields and (type(value) is Choice or is_changeable(value)):
+            names = tuple(field.name for field in dataclasses.fields(kind))
+            structure = TreeDef(kind, names, (TreeDef(None),) * len(names))
+            return map_tree(settle, unflatten(structure, [getattribute(value, name) for name in names]))
+        if type(value) is Choice or is_changeable(value):
+            return stack_results(separated(value).values)
+        if isinstance(value, LaneList | LaneBox):
             if value.region is not root:
-                raise NeedsLoop("a list of one step of a loop is returned")
-            return root.narrow(value.per_lane()) if value.is_spread else settle(value.items)
+                raise NeedsLoop("a container of one step of a loop is returned")
+            if not value.is_spread:
+                return settle(value.items if isinstance(value, LaneList) else value.whole)
+            return stack_results(per_lane_of(value).values)
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
         return root.narrow(value) if isinstance(value, Batch) else value

@@ -1,25 +1,31 @@
 """The names that rewritten code uses, and the checks that are too small for a module of their own."""
 
-import functools
 import operator
 from typing import Any
 
+import numpy as np
+
 from autobatch.batches.forms import Batch
+from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
+from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep import attempts, branches, items, matching, walks
 from autobatch.lockstep.alone import evaluated
-from autobatch.lockstep.calls import call, create, is_library
+from autobatch.lockstep.boxes import LaneBox, boxed
+from autobatch.lockstep.calls import call, create
 from autobatch.lockstep.cells import Cell
+from autobatch.lockstep.choosing import each_object
+from autobatch.lockstep.classes import BINARY, UNARY, getattribute, hook
 from autobatch.lockstep.contexts import Manager
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each, loop
 from autobatch.lockstep.merging import UNBOUND
-from autobatch.lockstep.ownership import remember
+from autobatch.lockstep.rows import Choice, Held, each_lane
 
 __all__ = ["NAMES"]
 
@@ -31,21 +37,46 @@ def refuse(what: str) -> Any:
 
 def is_same(a: Any, b: Any) -> Any:
     """`a is b`."""
-    return stack_results(per_lane(operator.is_, (a, b), {})) if _are_objects(a, b) else a is b
+    if a is b:
+        return True
+    if type(a) is Choice or type(b) is Choice:
+        choice, other = (a, b) if type(a) is Choice else (b, a)
+        return each_object(choice, lambda each: is_same(each, other))
+    if isinstance(a, Held) and isinstance(b, Held):
+        return stack_results(each_lane(operator.is_, a.here(), b.here()))
+    if isinstance(a, Batch) or isinstance(b, Batch):
+        return _same_lanes(a, b)
+    return False
+
+
+def _same_lanes(a: Any, b: Any) -> Any:
+    for one, other in ((a, b), (b, a)):
+        if type(one) is MaskedBatch and not isinstance(other, ObjectBatch):
+            if isinstance(other, bool):
+                return one == other if one.scalar is bool else False
+            if not (isinstance(other, np.ndarray | np.generic | int | float | complex) or is_boxed(other)):
+                return False
+            raise NeedsLoop("whether two arrays or numbers are one object")  # a narrowed batch is another one
+    if a is not None and b is not None:
+        values = [*getattr(a, "values", ()), *getattr(b, "values", ())]
+        if any(isinstance(value, np.ndarray | np.generic) or is_boxed(value) for value in values):
+            raise NeedsLoop("whether two arrays are one object")
+    return stack_results(per_lane(operator.is_, (a, b), {}))
 
 
 def is_other(a: Any, b: Any) -> Any:
     """`a is not b`."""
-    return stack_results(per_lane(operator.is_not, (a, b), {})) if _are_objects(a, b) else a is not b
-
-
-def _are_objects(*values: Any) -> bool:
-    """Whether an example's value may be one that others are too: any object, or True and False."""
-    return any(isinstance(value, ObjectBatch) or getattr(value, "scalar", None) is bool for value in values)
+    return branches.negation(is_same(a, b))
 
 
 def is_in(a: Any, b: Any) -> Any:
     """`a in b`."""
+    if isinstance(b, LaneList | LaneBox):
+        return b.contains(a)
+    if type(b) is Choice:
+        return each_object(b, lambda each: is_in(a, each))
+    if (method := hook(b, "__contains__")) is not None:
+        return branches.truth_value(call(method, a))
     if is_batched_tree(a) or is_batched_tree(b):
         if isinstance(b, dict) and not is_batched_tree(a):
             return a in b
@@ -55,24 +86,21 @@ def is_in(a: Any, b: Any) -> Any:
 
 def not_in(a: Any, b: Any) -> Any:
     """`a not in b`."""
-    if is_batched_tree(a) or is_batched_tree(b):
-        return (
-            stack_results(per_lane(lambda x, y: x not in y, (unwrapped(a), unwrapped(b)), {}))
-            if not (isinstance(b, dict) and not is_batched_tree(a))
-            else a not in b
-        )
-    return a not in b
+    return branches.negation(is_in(a, b))
 
 
 def modulo(a: Any, b: Any) -> Any:
     """`a % b`, which formats if `a` is a string."""
-    if isinstance(a, str | bytes) and is_batched_tree(b):
-        return stack_results(per_lane(operator.mod, (a, unwrapped(b)), {}))
-    return a % b
+    if isinstance(a, str | bytes):
+        b = unwrapped(b)
+        return stack_results(per_lane(operator.mod, (a, b), {})) if is_batched_tree(b) else a % b
+    return BINARY["%"](a, b)
 
 
 def fstring(*parts: Any) -> Any:
     """An f-string: text, and values each with its conversion and format."""
+    if any(hook(part[0], name) is not None for part in parts if isinstance(part, tuple) for name in _SHOWN):
+        raise NeedsLoop("an object with its own text is formatted")
     if is_batched_tree(parts):
         return stack_results(per_lane(_fstring, unwrapped(parts), {}))
     return _fstring(*unwrapped(parts))
@@ -82,6 +110,7 @@ def _fstring(*parts: Any) -> str:
     return "".join(part if isinstance(part, str) else format(_CONVERT[part[1]](part[0]), part[2]) for part in parts)
 
 
+_SHOWN = ("__str__", "__repr__", "__format__")
 _CONVERT: dict[int, Any] = {-1: lambda value: value, ord("s"): str, ord("r"): repr, ord("a"): ascii}
 
 
@@ -90,7 +119,7 @@ def comprehension(kind: str, fill: Any) -> Any:
     if current_region() is None:
         out: Any = [] if kind == "list" else set() if kind == "set" else {}
     else:
-        out = LaneList() if kind == "list" else remember(set() if kind == "set" else {})
+        out = LaneList() if kind == "list" else boxed(set() if kind == "set" else {})
     fill(out)
     return out
 
@@ -123,19 +152,6 @@ def first_of(function: Any, iterator: Any, *default: Any) -> Any:
     return call(function, iterator, *default)
 
 
-def property_of(x: Any, name: str) -> Any:
-    """`x.name`, which may be a property of a class of the user's."""
-    found = getattr(type(x), name, None) if current_region() is not None else None
-    if type(found) is property:
-        code = getattr(found.fget, "__code__", None)
-        return call(found.fget, x) if code is not None and not is_library(code.co_filename) else getattr(x, name)
-    if isinstance(found, functools.cached_property) and name not in vars(x):
-        value = call(found.func, x)
-        items.setattribute(value, x, name)
-        return value
-    return getattr(x, name)
-
-
 def source(iterable: Any) -> Any:
     """What `yield from` reads."""
     return iterable
@@ -146,7 +162,17 @@ def result(iterable: Any) -> Any:
     return iterable.value if isinstance(iterable, LaneGenerator) else None
 
 
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "pow": "**", "matmul": "@", "bitand": "&",
+    "bitor": "|", "bitxor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "eq": "==", "ne": "!=",
+}  # fmt: skip
 NAMES: dict[str, Any] = {
+    **{f"_ab_{name}": BINARY[symbol] for name, symbol in _OPERATORS.items()},
+    "_ab_neg": UNARY["-"],
+    "_ab_pos": UNARY["+"],
+    "_ab_invert": UNARY["~"],
+    "_ab_getattr": getattribute,
     "_ab_Aside": attempts.Aside,
     "_ab_Exception": Exception,
     "_ab_all": all_of,
@@ -161,6 +187,7 @@ NAMES: dict[str, Any] = {
     "_ab_comprehension": comprehension,
     "_ab_create": create,
     "_ab_delitem": items.delitem,
+    "_ab_dict": items.dict_of,
     "_ab_each": each,
     "_ab_evaluated": evaluated,
     "_ab_first": first_of,
@@ -191,17 +218,18 @@ NAMES: dict[str, Any] = {
     "_ab_or": branches.either,
     "_ab_own": items.own,
     "_ab_place": matching.place,
-    "_ab_property": property_of,
     "_ab_raised": branches.raised,
     "_ab_refuse": refuse,
     "_ab_rest": matching.rest,
     "_ab_result": result,
+    "_ab_set": items.set_of,
     "_ab_setattr": items.setattribute,
     "_ab_setitem": items.setitem,
     "_ab_setitem_in": items.setitem_in,
     "_ab_shared": shared,
     "_ab_slice": slice,
     "_ab_source": source,
+    "_ab_truth": branches.truth_value,
     "_ab_try": attempts.Attempts,
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,

@@ -1,219 +1,89 @@
 """What a loop can run over when its lanes have items of their own: rows, ranges, and zip, enumerate and reversed."""
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from autobatch.batches.forms import Batch, narrowed
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import map_tree, per_lane, stack_results, weak_lanes
-from autobatch.batches.unpadded import padded
-from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.batches.results import per_lane, weak_lanes
+from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.lane_items import Items, Kept, LaneSequence, Nested, Rows, Shared, Trees, Watched, nested_item
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import freeze
-from autobatch.ops.indexing_rows import rows_p
+from autobatch.lockstep.ownership import changing
+from autobatch.lockstep.regions import lanes_within
+from autobatch.lockstep.rows import Held, gathered, scattered
 
-__all__ = ["Enumerated", "LaneSequence", "Ranges", "Rows", "Zipped", "in_reverse", "lane_sequence", "must_be_shared"]
+__all__ = [
+    "Drawn",
+    "Enumerated",
+    "LaneSequence",
+    "Ranges",
+    "Zipped",
+    "in_reverse",
+    "lane_sequence",
+    "must_be_shared",
+    "nested_item",
+]
 
 
-class LaneSequence:
-    """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.
+class Drawn(LaneSequence):
+    """An iterator over the items of a list of ours: each lane's own place in its own list."""
 
-    `once`: it is an iterator in Python, which a second loop would find used up.
-    """
+    __slots__ = ("held", "inner", "places")
+    once = True
 
-    __slots__ = ("home", "used")
-    once = False
-
-    def __init__(self) -> None:
-        self.used = False
-        self.home = current_region()
+    def __init__(self, held: LaneList) -> None:
+        super().__init__()
+        self.held = held
+        region: Any = self.home
+        self.places = np.zeros(region.count, np.int64)
 
     def require_here(self) -> None:
-        """Raise NeedsLoop unless its lanes are those of the current region."""
-        if self.home is not current_region():
-            raise NeedsLoop("items of other examples are used")
+        """Any lanes that have it may draw from it."""
+
+    def _here(self, region: Any) -> np.ndarray:
+        lanes = lanes_within(region, self.home)
+        if lanes is None:
+            raise NeedsLoop("an iterator of other examples is drawn from")
+        return lanes
 
     def lengths(self) -> Any:
-        """The number of items: an int, or one int64 per lane of the current region."""
-        raise TypeError(f"{type(self).__name__} does not say its lengths")
-
-    def shortest(self) -> int:
-        lengths = self.lengths()
-        if isinstance(lengths, int):
-            return lengths
-        return int(lengths.min()) if len(lengths) else 0
+        counts = np.array([len(each) for each in self.held.here()], np.int64)
+        return np.maximum(counts - self.places[self._here(current_region())], 0)
 
     def open(self, order: Any) -> None:
-        """Arrange the lanes in a loop's order (None: as they are)."""
-        if self.once and self.used:
-            raise NeedsLoop("an iterator of items per example is read twice")
-        self.used = True
+        places = self.places[self._here(current_region())].tolist()
+        self.inner = Kept(self.held)
+        self.inner.lists = [own[place:] for own, place in zip(self.held.here(), places, strict=True)]
+        self.inner.open(order)
 
     def at(self, step: int, region: Any) -> Any:
-        """The items of a step, for the lanes of a region."""
-        raise TypeError(f"{type(self).__name__} does not say its items")
+        return self.inner.at(step, region)
 
-    def __iter__(self) -> Any:
-        raise NeedsLoop("items per example are iterated outside converted code")
+    def advance(self, region: Any) -> None:
+        changing(self)
+        self.places[self._here(region)] += 1
 
+    def draw(self, *default: Any) -> Any:
+        """`next(iterator)`, for the lanes of the current region.
 
-class Rows(LaneSequence):
-    """The rows of a padded batch along the example's first dimension.
-
-    Attributes:
-        data: the rows of each lane, (lanes, steps, *item), the lanes in the loop's order.
-        order: the loop's `Order`; None where the lanes stay as they are.
-        last: the items of the current step, whose number is `step`.
-        looked: {id of a table: its rows that were looked up by these items}.
-    """
-
-    __slots__ = (
-        "__weakref__", "_self", "backwards", "data", "last", "looked", "order", "region", "rest", "sizes", "source",
-        "step",
-    )  # fmt: skip
-
-    def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
-        super().__init__()
-        if not source.sizes:
-            kind = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
-            raise TypeError(f"iteration over a {kind}")
-        self.source = source
-        self.backwards = backwards
-
-    @property
-    def once(self) -> bool:  # type: ignore[override]
-        return self.backwards
-
-    def lengths(self) -> Any:
-        size = self.source.sizes[0]
-        return size.values if isinstance(size, Lengths) else size
-
-    def open(self, order: Any) -> None:
-        super().open(order)
-        source, lengths = self.source, self.lengths()
-        source.data = padded(source.data)
-        self.order = order
-        self.last: Any = None
-        self.looked: dict[int, Any] = {}
-        self._self = weakref.ref(self)
-        index = None if order is None else order.index
-        self.rest: tuple[Any, ...] = source.sizes[1:]
-        self.region: Any = None
-        self.sizes: tuple[Any, ...] = ()
-        if not self.backwards:
-            self.data = source.data if index is None else order.arranged(source).data
-            return
-        last = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])
-        if isinstance(lengths, int):
-            self.data = (source.data if index is None else order.arranged(source).data)[:, ::-1]
-            if source.data.shape[1] > lengths:
-                self.data = self.data[:, source.data.shape[1] - lengths :]
-            return
-        lanes = np.arange(len(last)) if index is None else index
-        self.data = source.data[lanes[:, None], np.maximum(last[lanes][:, None] - np.arange(source.data.shape[1]), 0)]
-
-    def at(self, step: int, region: Any) -> Any:
-        if region is not self.region:
-            self.region = region
-            self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
-        data = self.data
-        rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
-        out = MaskedBatch.in_region(Batched(rows, self.sizes), region)
-        items = region.root.items
-        items.pop(id(self.last), None)
-        self.last, self.step = out, step
-        items[id(out)] = self._self
-        return freeze(out) if self.sizes else out
-
-    def packed(self, chunk: Any) -> Any:
-        """The items of all steps of a chunk, one step after the other: (rows, *item)."""
-        data, first, counts, total = self.data, chunk.first, chunk.counts, chunk.offsets[-1]
-        if counts[0] == counts[-1]:
-            part = data[: counts[0], first : chunk.last]
-            return np.reshape(np.swapaxes(part, 0, 1), (total, *data.shape[2:]))
-        steps = np.repeat(np.arange(first, chunk.last), counts)
-        lanes = np.arange(total) - np.repeat(chunk.offsets[:-1], counts)
-        if not is_boxed(data):
-            return data[lanes, steps]
-        flat = np.reshape(data, (-1, *data.shape[2:]))
-        return rows_p(flat, lanes * data.shape[1] + steps, unique=True)
-
-    def _of_region(self, size: Any, count: int) -> Any:
-        if isinstance(size, int):
-            return size
-        values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
-        return Lengths(values[:count])
-
-
-class Trees(LaneSequence):
-    """Rows of several batches of the same lengths, in one structure."""
-
-    __slots__ = ("rows", "structure")
-
-    def __init__(self, tree: Any, backwards: bool = False) -> None:
-        super().__init__()
-        self.rows: list[Rows] = []
-        self.structure = map_tree(lambda leaf: self._add(leaf, backwards), tree)
-
-    def _add(self, leaf: Any, backwards: bool) -> int:
-        self.rows.append(Rows(narrowed(leaf), backwards))
-        return len(self.rows) - 1
-
-    def lengths(self) -> Any:
-        return self.rows[0].lengths()
-
-    def open(self, order: Any) -> None:
-        super().open(order)
-        for rows in self.rows:
-            rows.open(order)
-
-    def at(self, step: int, region: Any) -> Any:
-        return map_tree(lambda position: self.rows[position].at(step, region), self.structure)
-
-
-class Items(LaneSequence):
-    """The items of one Python sequence per lane."""
-
-    __slots__ = ("backwards", "lanes", "values")
-
-    def __init__(self, source: ObjectBatch, backwards: bool = False) -> None:
-        super().__init__()
-        if not all(isinstance(value, list | tuple | range | str | np.ndarray) for value in source.values):
-            raise NeedsLoop("a loop over objects that differ by example")
-        self.values = [value[::-1] for value in source.values] if backwards else source.values
-
-    def lengths(self) -> Any:
-        return np.array([len(value) for value in self.values], np.int64)
-
-    def open(self, order: Any) -> None:
-        super().open(order)
-        self.lanes = list(range(len(self.values))) if order is None or order.index is None else order.index.tolist()
-
-    def at(self, step: int, region: Any) -> Any:
-        return stack_results([self.values[lane][step] for lane in self.lanes[: region.count]])
-
-
-class Shared(LaneSequence):
-    """One Python sequence beside others that are per lane."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, values: Any) -> None:
-        super().__init__()
-        self.values = values
-
-    def lengths(self) -> Any:
-        return len(self.values)
-
-    def at(self, step: int, region: Any) -> Any:
-        return self.values[step]
+        Raises:
+            StopIteration: there is no default, and some lane has no items left.
+        """
+        region: Any = current_region()
+        places = self.places[self._here(region)].tolist()
+        otherwise = scattered(default[0]) if default else [None] * region.count
+        out = []
+        for own, place, value in zip(self.held.here(), places, otherwise, strict=True):
+            if place >= len(own) and not default:
+                raise StopIteration
+            out.append(own[place] if place < len(own) else value)
+        self.advance(region)
+        return gathered(out)
 
 
 class Ranges(LaneSequence):
@@ -305,13 +175,13 @@ class Enumerated(LaneSequence):
 
 def _sequence_or_shared(iterable: Any) -> LaneSequence:
     sequence = lane_sequence(iterable)
-    if sequence is not None:
+    if sequence is not None and not isinstance(sequence, Drawn):
         return sequence
     if isinstance(iterable, list | tuple | range | np.ndarray | str):
         return Shared(iterable)
     if isinstance(iterable, LaneList):
         return Shared(iterable.items)
-    if hasattr(iterable, "__next__"):
+    if hasattr(iterable, "__next__") or isinstance(iterable, Drawn):
         raise NeedsLoop("an iterator beside data of different lengths")
     return Shared(list(iterable))
 
@@ -327,15 +197,27 @@ def lane_sequence(iterable: Any) -> LaneSequence | None:
 def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
     if isinstance(iterable, Batch):
         source = narrowed(iterable)
+        if isinstance(source, Packed) and isinstance(source.values, Packed):
+            return Nested(source, backwards)
         if isinstance(source, Packed):
             source = source.to_masked()  # type: ignore[attr-defined]
         return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards)
     if isinstance(iterable, LaneList) and iterable.is_spread:
-        if iterable.has_python_scalars():
-            return Items(narrowed(iterable.per_lane()), backwards)
-        stacked = iterable.stacked()
-        return _of(stacked, backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
-    return None
+        return Watched(iterable, _of_list(iterable, backwards))
+    held = getattr(iterable, "sequence", None)
+    return held(backwards) if held is not None and isinstance(iterable, Held) else None
+
+
+def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
+    if source.lanes is None and not source.has_python_scalars():
+        try:
+            stacked = source.stacked()
+        except NeedsLoop:  # items that no one array holds
+            return Kept(source, backwards)
+        if not isinstance(stacked, Batch):
+            return Trees(stacked, backwards)
+        return Rows(narrowed(stacked), backwards)
+    return Kept(source, backwards)
 
 
 def in_reverse(iterable: Any) -> Any:

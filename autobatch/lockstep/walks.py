@@ -14,7 +14,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.branches import parted, truth
 from autobatch.lockstep.generators import LaneGenerator, divided
 from autobatch.lockstep.joins import Piece, meet, narrowed_values
-from autobatch.lockstep.loops import items_of
+from autobatch.lockstep.loops import items_of, iterated
 from autobatch.lockstep.regions import Order, Prefix, Subset, lanes_within
 
 __all__ = ["Walk", "first", "for_walk", "until", "while_walk"]
@@ -159,6 +159,7 @@ class _LaneItems(Walk):
         while self._gather():
             if step == len(self.counts):
                 self.ended.append((self.region, self.values))
+                self.sequence.done()
                 return
             count = self.counts[step]
             if self.order is not None:
@@ -169,6 +170,7 @@ class _LaneItems(Walk):
             set_region(items)
             item = self.sequence.at(step, items)
             set_region(self.region)
+            self.sequence.advance(self.region)
             yield item
             step += 1
 
@@ -180,6 +182,7 @@ class _LaneItems(Walk):
         ranks = self.ranks[place]
         has = ranks < items.count
         if not has.any():
+            self.sequence.done()
             self.ended.append((self.region, self.values))
             return False
         lanes = self.region.lanes()
@@ -268,6 +271,7 @@ def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
 
 def for_walk(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
     """What a `for` with exits runs over. `temporary`: the iterable has no other name."""
+    iterable = iterated(iterable)
     if type(iterable) is LaneGenerator:
         return _Yielded(iterable, values, own)
     sequence = items_of(iterable)

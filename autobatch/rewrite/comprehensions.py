@@ -25,7 +25,8 @@ class Comprehensions(ast.NodeTransformer):
     _ab_comprehension("list", lambda _ab_out: _ab_each(XS, lambda x: _ab_call(_ab_out.append, F(x)) if C(x) else None))
     ```
     so each part keeps its scope. Comprehensions with `:=`, which binds outside of them, and lazy generators keep their
-    form; what they run over must be shared by all lanes (`_ab_shared`). Runs after the loops, before the displays.
+    form; what they run over must be shared by all lanes (`_ab_shared`). `any` and `all` of a generator stop for each
+    lane where it knows (`_ab_asked`). Runs after the loops, before the displays.
     """
 
     removes = "a comprehension over anything that is not known to be shared"

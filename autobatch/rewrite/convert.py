@@ -17,7 +17,7 @@ from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.exits import Exits
-from autobatch.rewrite.expressions import Calls, Displays, Guards, Properties, Reads, property_names
+from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
 from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.runs import Runs
@@ -38,9 +38,9 @@ PASSES: list[Any] = [
     Choices,
     Guards,
     Stores,
+    Operators,
     Displays,
     Reads,
-    Properties,
     Calls,
 ]
 """In order; each removes the syntax that it names, and its `remains` finds what it left."""
@@ -137,7 +137,6 @@ def _convert(function: FunctionType) -> _Converted:
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
                 part.runs = Runs(part, function, sites)  # type: ignore[attr-defined]
-        tree.properties = property_names(function, tree)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
         compiled = _compile(tree, code, sites)

@@ -1,13 +1,12 @@
 """The passes over expressions: reads of items, displays, calls, and syntax that would look at a batch as a whole."""
 
 import ast
-import functools
-from types import CellType, FunctionType
 from typing import Any
 
 from autobatch.rewrite.quote import expression, is_generated
+from autobatch.rewrite.scopes import with_methods
 
-__all__ = ["Calls", "Displays", "Guards", "Properties", "Reads", "property_names"]
+__all__ = ["Calls", "Displays", "Guards", "Operators", "Reads"]
 
 _FRAME_FUNCTIONS = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
 
@@ -35,50 +34,12 @@ class Reads(ast.NodeTransformer):
         return expression("_ab_slice(A, B, C)", at, **parts)
 
 
-def property_names(function: FunctionType, tree: ast.FunctionDef) -> frozenset[str]:
-    """Names of properties: of the classes that a function can name, and of those that it defines."""
-    cells = [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
-    found: set[str] = set()
-    for value in (*function.__globals__.values(), *cells):
-        for cls in value.__mro__[:-1] if isinstance(value, type) and value.__module__ not in _NO_USERS else ():
-            found.update(
-                name for name, held in vars(cls).items() if isinstance(held, property | functools.cached_property)
-            )
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef):
-            methods = [each for each in node.body if isinstance(each, ast.FunctionDef) and each.decorator_list]
-            found.update(each.name for each in methods)
-    return frozenset(found)
-
-
-_NO_USERS = ("builtins", "numpy", "dataclasses", "collections")
-
-
-class Properties(ast.NodeTransformer):
-    """Reads attributes that may be properties of the user's classes; leaves `_ab_property(x, "name")`.
-
-    Which names those may be is known from the classes that the function can reach (`property_names`); of any other
-    object such an attribute is read as ever. Runs before the calls.
-    """
-
-    removes = "an attribute that may be a property"
-
-    def __init__(self, function: ast.FunctionDef) -> None:
-        self.names: frozenset[str] = getattr(function, "properties", frozenset())
-
-    @staticmethod
-    def remains(node: ast.AST) -> bool:
-        return False
-
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
-        self.generic_visit(node)
-        if node.attr not in self.names or not isinstance(node.ctx, ast.Load):
-            return node
-        return expression("_ab_property(X, NAME)", node, X=node.value, NAME=ast.Constant(node.attr))
-
-
 class Displays(ast.NodeTransformer):
-    """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed."""
+    """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed.
+
+    `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))` and `{A, B}` becomes `_ab_set(A, B)`, where a key or an
+    item may differ by example.
+    """
 
     removes = "a display that is not marked"
 
@@ -93,7 +54,25 @@ class Displays(ast.NodeTransformer):
         node.marked = True
         return expression("_ab_made(DISPLAY)", node, DISPLAY=node)
 
-    visit_Dict = visit_Set = _mark  # noqa: N815
+    def visit_Dict(self, node: ast.Dict) -> Any:
+        if all(isinstance(key, ast.Constant) for key in node.keys):
+            return self._mark(node)
+        self.generic_visit(node)
+        pairs = []
+        for key, value in zip(node.keys, node.values, strict=True):
+            start = ast.copy_location(ast.Name("_ab_unbound", ast.Load()), value) if key is None else key
+            pairs.append(ast.copy_location(ast.Tuple([start, value], ast.Load()), value))
+        call: ast.Call = expression("_ab_dict()", node)
+        call.args += pairs
+        return call
+
+    def visit_Set(self, node: ast.Set) -> Any:
+        if all(isinstance(item, ast.Constant) for item in node.elts):
+            return self._mark(node)
+        self.generic_visit(node)
+        call: ast.Call = expression("_ab_set()", node)
+        call.args += node.elts
+        return call
 
     def visit_List(self, node: ast.List) -> Any:
         return self._mark(node) if isinstance(node.ctx, ast.Load) else self.generic_visit(node)
@@ -142,6 +121,71 @@ def _is_super(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
 
 
+_BINARY = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
+    ast.Pow: "pow", ast.MatMult: "matmul", ast.BitAnd: "bitand", ast.BitOr: "bitor", ast.BitXor: "bitxor",
+    ast.LShift: "lshift", ast.RShift: "rshift", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+    ast.Eq: "eq", ast.NotEq: "ne",
+}  # fmt: skip
+_UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
+_MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
+
+
+class Operators(ast.NodeTransformer):
+    """Reads operators, comparisons and attributes; leaves calls that find what a class of the user's defines.
+
+    `A + B` becomes `_ab_add(A, B)`, `A < B` becomes `_ab_lt(A, B)`, `X.name` becomes `_ab_getattr(X, "name")`, unless X
+    is a module by its usual name. Operators on constants stay. Runs after the guards and the stores.
+    """
+
+    removes = "an operator that would call a method as it is written"
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        return isinstance(node, ast.BinOp) and not _is_constant(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return with_methods(self, node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        self.generic_visit(node)
+        if _is_constant(node):
+            return node
+        return expression(f"_ab_{_BINARY[type(node.op)]}(A, B)", node, A=node.left, B=node.right)
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        self.generic_visit(node)
+        kind = type(node.ops[0])
+        if len(node.ops) > 1 or kind not in _BINARY:
+            return node
+        return expression(f"_ab_{_BINARY[kind]}(A, B)", node, A=node.left, B=node.comparators[0])
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        self.generic_visit(node)
+        if type(node.op) not in _UNARY or _is_constant(node):
+            return node
+        return expression(f"_ab_{_UNARY[type(node.op)]}(A)", node, A=node.operand)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        base = node.value
+        if not isinstance(node.ctx, ast.Load) or (isinstance(base, ast.Name) and _is_known(base.id)):
+            return node
+        if isinstance(base, ast.Attribute) or getattr(getattr(base, "func", None), "id", "") == "_ab_locals":
+            return node  # np.linalg.norm: what is left of the base is a module's
+        return expression("_ab_getattr(X, NAME)", node, X=base, NAME=ast.Constant(node.attr))
+
+
+def _is_known(name: str) -> bool:
+    return name in _MODULES or name.startswith("_ab_")
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return all(
+        isinstance(part, ast.Constant | ast.BinOp | ast.UnaryOp | ast.operator | ast.unaryop) for part in ast.walk(node)
+    )
+
+
 class Guards(ast.NodeTransformer):
     """Reads `is`, `in`, `%`, and f-strings, which would look at a batch as one object; leaves calls."""
 
@@ -174,7 +218,7 @@ class Guards(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         self.generic_visit(node)
-        if isinstance(node.op, ast.Mod) and not isinstance(node.right, ast.Constant):
+        if isinstance(node.op, ast.Mod):
             return expression("_ab_mod(A, B)", node, A=node.left, B=node.right)
         return node
 

@@ -179,7 +179,7 @@ class Stores(ast.NodeTransformer):
         base, key = f"_ab_base_{self.count}", f"_ab_key_{self.count}"
         if isinstance(target, ast.Attribute):
             return statements(
-                "BASE = X\n_ab_setattr(_ab_update(OP, getattr(BASE, KEY), VALUE), BASE, KEY)",
+                "BASE = X\n_ab_setattr(_ab_update(OP, _ab_getattr(BASE, KEY), VALUE), BASE, KEY)",
                 node, X=target.value, BASE=base, KEY=ast.Constant(target.attr), OP=symbol, VALUE=node.value,
             )  # fmt: skip
         return statements(

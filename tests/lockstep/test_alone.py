@@ -58,11 +58,6 @@ def text_per_lane(n):
     return eval("k * 2" if n > 1 else "k - n")
 
 
-def lengths_differ(x):
-    t = tuple(x)
-    return t, sorted(x, key=lambda v: -v)
-
-
 def c_extension(x):
     return statistics.fmean(x) if len(x) else 0.0
 
@@ -71,7 +66,6 @@ ALONE = [
     (helper_alone, (XS,), {}),
     (eval_alone, (XS,), {"w": 0.5}),
     (text_per_lane, ([3, 0, 2, 1],), {}),
-    (lengths_differ, (XS,), {}),
     (c_extension, (XS,), {}),
 ]
 

@@ -312,7 +312,7 @@ def test_containers_of_the_standard_library_change_for_each_example():
             list.append(kept, i)
         return list(recent), heapq.heappop(heap), kept
 
-    equals_loop(last_two, XS, falls_back=True)
+    equals_loop(last_two, XS)
 
     def alike(x):
         recent, kept = collections.deque(maxlen=2), []

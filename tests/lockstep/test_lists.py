@@ -180,7 +180,7 @@ def test_a_change_after_lists_met_reaches_all_names():
         kept.append(3.0)
         return kept, other, same
 
-    equals_loop(f, ragged(3, 1, 0, 4), falls_back=True)
+    equals_loop(f, ragged(3, 1, 0, 4))
 
 
 def sum_of_positives(xs):

@@ -7,7 +7,6 @@ import pytest
 
 from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
-from autobatch.errors import FallbackWarning
 from tests.lockstep.law import batch_of, equals_loop, ragged
 
 LENGTHS = [(3, 5, 0, 2, 5), (4, 4, 4, 4), (5, 3, 2), (1, 2, 3, 3), (2,), (0, 0), (0, 3)]
@@ -357,11 +356,10 @@ def test_a_comprehension_over_its_own_name_reads_it():
             i = [v, v]
         return [2 * i for i in i]
 
-    equals_loop(f, ragged(3, 1, 2), falls_back=True)  # a list of the loop's: it is merged, then iterated
+    equals_loop(f, ragged(3, 1, 2))
     equals_loop(f, ragged(2, 2))
 
 
 def test_results_that_are_one_object_say_how_many_there_are():
-    with pytest.warns(FallbackWarning):
-        out = batch(lambda x: {len(x)})(MaskedBatch(np.zeros((2, 3)), lengths=[2, 2]))
+    out = batch(lambda x: {len(x)})(MaskedBatch(np.zeros((2, 3)), lengths=[2, 2]))
     assert out.examples() == [{2}, {2}]

@@ -12,6 +12,7 @@ import pytest
 from autobatch.api.batch import batch
 from autobatch.errors import UnsupportedError
 from autobatch.rewrite.convert import PASSES, convert, source
+from autobatch.rewrite.expressions import Operators
 from autobatch.rewrite.liveness import annotate
 from autobatch.rewrite.quote import statements
 from autobatch.rewrite.stores import Ownership
@@ -23,7 +24,18 @@ def body_of(f):
 
 
 def written(text):
-    return ast.dump(ast.parse(textwrap.dedent(text)))
+    """Rewritten code as it is printed, but for the operators, which are written as such to be read."""
+    tree = ast.parse(textwrap.dedent(text))
+    return ast.dump(ast.Module([Operators().visit(statement) for statement in tree.body], []))
+
+
+def test_operators_and_attributes():
+    def f(x, model):
+        return -x * 2 + model.w @ x < 3 * 4
+
+    assert body_of(f) == ast.dump(
+        ast.parse("return _ab_lt(_ab_add(_ab_mul(_ab_neg(x), 2), _ab_matmul(_ab_getattr(model, 'w'), x)), 3 * 4)")
+    )
 
 
 def test_a_loop():
@@ -163,7 +175,7 @@ def test_a_while_with_break_and_continue():
     text = source(f)
     for line in (
         "_ab_loop_1 = _ab_while((n,))",
-        "if _ab_loop_1.stops(n > 0, (n,)):",
+        "if _ab_loop_1.stops(_ab_gt(n, 0), (n,)):",
         "_ab_loop_1.next((n,))",
         "_ab_loop_1.leave((n,))",
         "n, = _ab_loop_1.after()",
@@ -295,7 +307,7 @@ def test_tracebacks_show_the_users_lines():
     ours = convert(f)
     with pytest.raises(AttributeError) as caught:
         ours(np.ones(2))
-    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    frame = [each for each in traceback.extract_tb(caught.value.__traceback__) if each.filename == __file__][-1]
     assert frame.filename == __file__
     assert frame.line == "return y.no_such_attribute"
     assert frame.lineno == f.__code__.co_firstlineno + 2

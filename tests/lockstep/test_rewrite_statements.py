@@ -82,10 +82,10 @@ def test_a_match():
         return y
 
     text = source(f)
-    assert "_ab_if(_ab_subject_1 == 0, " in text
+    assert "_ab_if(_ab_eq(_ab_subject_1, 0), " in text
     assert (
-        "_ab_and(_ab_is_sequence(_ab_subject_1), lambda: _ab_call(_ab_len, _ab_subject_1) >= 1, "
-        "lambda: _ab_bound(_ab_cell_a.set(_ab_getitem(_ab_subject_1, 0))), lambda: _ab_cell_a.get() > 0)"
+        "_ab_and(_ab_is_sequence(_ab_subject_1), lambda: _ab_ge(_ab_call(_ab_len, _ab_subject_1), 1), "
+        "lambda: _ab_bound(_ab_cell_a.set(_ab_getitem(_ab_subject_1, 0))), lambda: _ab_gt(_ab_cell_a.get(), 0))"
     ) in text
 
 

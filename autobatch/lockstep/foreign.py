@@ -1,0 +1,106 @@
+"""Calls of code that is not converted: once for all lanes, or once for each, or in a loop over the examples."""
+
+import operator
+import sysconfig
+from types import FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.forms import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.results import per_lane, stack_results
+from autobatch.core.fallback import fell_back
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import is_node, leaves
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.functions import captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.ownership import is_changeable, remember, require_own
+from autobatch.lockstep.sequences import LaneSequence
+
+__all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments"]
+
+IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
+_HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
+_DRAWING = ("random", "secrets", "uuid", "numpy.random")
+_OUTSIDE = (
+    "os",
+    "io",
+    "_io",
+    "posix",
+    "sys",
+    "logging",
+    "warnings",
+    "subprocess",
+    "threading",
+    "socket",
+    "shutil",
+    "tempfile",
+)
+_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
+_PACKAGE = __file__[: __file__.rindex("lockstep")]
+_library_files: dict[str, bool] = {}
+
+
+def is_library(filename: str) -> bool:
+    """Whether code of this file is not the user's: the standard library, an installed package, or this one."""
+    known = _library_files.get(filename)
+    if known is None:
+        known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
+        _library_files[filename] = known
+    return known
+
+
+def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments for NumPy and for code that is not converted: our containers as Python's."""
+    for arg in args:
+        kind = type(arg)
+        if kind is MaskedBatch or kind is np.ndarray:
+            continue
+        if kind is LaneList or kind is tuple or kind is list or isinstance(arg, LaneSequence):
+            return tuple(map(unwrapped, args))
+    return args
+
+
+def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of code that is not converted."""
+    module = getattr(f, "__module__", None) or ""
+    name = getattr(f, "__qualname__", None) or type(f).__name__
+    if module.split(".")[0] == "autobatch" and not hasattr(f, "__wrapped__"):
+        return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
+    if module in _DRAWING or module.startswith("numpy.random"):
+        raise NeedsLoop(f"{module}.{name} draws random numbers")
+    if module.split(".")[0] in _OUTSIDE:
+        raise NeedsLoop(f"{module}.{name} acts outside the call")
+    given, args = args, tuple(map(unwrapped, args))
+    kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
+    batched = is_batched_tree((args, kwargs))
+    for leaf in leaves((args, kwargs)):
+        if isinstance(leaf, FunctionType | MethodType) and batched:
+            raise NeedsLoop(f"{name} calls a function on values that differ by example")
+        if is_changeable(leaf) and not hasattr(leaf, "__next__"):
+            raise NeedsLoop(f"{name}() of an object of the call")
+        if not (isinstance(leaf, _HARMLESS) or is_boxed(leaf) or callable(leaf)):
+            require_own(leaf, f"{name}()")
+    changeable = [arg for arg in (*args, *kwargs.values()) if is_node(arg) and not isinstance(arg, tuple)]
+    if changeable and _may_change(f):
+        raise NeedsLoop(f"{name}() changes its argument")
+    if not batched:
+        out = f(*map(converted, args), **{key: converted(value) for key, value in kwargs.items()})
+        for old, new in zip(given, args, strict=True):  # a list of ours went in as a copy
+            if type(old) is LaneList and (len(old) != len(new) or any(map(operator.is_not, old, new))):
+                raise NeedsLoop(f"{name}() changes its argument")
+        return remember(out) if hasattr(out, "__next__") else out
+    if captures_lanes(f):
+        raise NeedsLoop(f"{name} has captured values that differ by example")
+    fell_back(f"{name} has no form for values that differ by example")
+    results = per_lane(f, args, kwargs)
+    if changeable and all(result is None for result in results):
+        raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
+    return stack_results(results)
+
+
+def _may_change(f: Any) -> bool:
+    module = (getattr(f, "__module__", None) or "").split(".")[0]
+    return module in ("heapq", "_heapq", "bisect", "_bisect", "random", "operator", "_operator")

@@ -1,0 +1,314 @@
+"""Items per lane that a loop runs over: rows of batches, lists that differ, lists of arrays."""
+
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.forms import narrowed
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import map_tree, stack_results
+from autobatch.batches.unpadded import padded
+from autobatch.core.batched import Batched, Lengths
+from autobatch.core.lanes import current_region
+from autobatch.core.op import is_boxed
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.ownership import freeze
+from autobatch.lockstep.rows import gathered
+from autobatch.ops.indexing_rows import rows_p
+
+__all__ = ["Items", "Kept", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
+
+
+class LaneSequence:
+    """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.
+
+    `once`: it is an iterator in Python, which a second loop would find used up.
+    """
+
+    __slots__ = ("home", "used")
+    once = False
+
+    def __init__(self) -> None:
+        self.used = False
+        self.home = current_region()
+
+    def require_here(self) -> None:
+        """Raise NeedsLoop unless its lanes are those of the current region."""
+        if self.home is not current_region():
+            raise NeedsLoop("items of other examples are used")
+
+    def lengths(self) -> Any:
+        """The number of items: an int, or one int64 per lane of the current region."""
+        raise TypeError(f"{type(self).__name__} does not say its lengths")
+
+    def shortest(self) -> int:
+        lengths = self.lengths()
+        if isinstance(lengths, int):
+            return lengths
+        return int(lengths.min()) if len(lengths) else 0
+
+    def open(self, order: Any) -> None:
+        """Arrange the lanes in a loop's order (None: as they are)."""
+        if self.once and self.used:
+            raise NeedsLoop("an iterator of items per example is read twice")
+        self.used = True
+
+    def at(self, step: int, region: Any) -> Any:
+        """The items of a step, for the lanes of a region."""
+        raise TypeError(f"{type(self).__name__} does not say its items")
+
+    def advance(self, region: Any) -> None:
+        """The lanes of a region have taken the item of a step."""
+
+    def done(self) -> None:
+        """A loop has come to the end of the items."""
+
+    def __iter__(self) -> Any:
+        raise NeedsLoop("items per example are iterated outside converted code")
+
+
+class Rows(LaneSequence):
+    """The rows of a padded batch along the example's first dimension.
+
+    Attributes:
+        data: the rows of each lane, (lanes, steps, *item), the lanes in the loop's order.
+        order: the loop's `Order`; None where the lanes stay as they are.
+        last: the items of the current step, whose number is `step`.
+        looked: {id of a table: its rows that were looked up by these items}.
+    """
+
+    __slots__ = (
+        "__weakref__", "_self", "backwards", "data", "last", "looked", "order", "region", "rest", "sizes", "source",
+        "step",
+    )  # fmt: skip
+
+    def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
+        super().__init__()
+        if not source.sizes:
+            kind = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
+            raise TypeError(f"iteration over a {kind}")
+        self.source = source
+        self.backwards = backwards
+
+    @property
+    def once(self) -> bool:  # type: ignore[override]
+        return self.backwards
+
+    def lengths(self) -> Any:
+        size = self.source.sizes[0]
+        return size.values if isinstance(size, Lengths) else size
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        source, lengths = self.source, self.lengths()
+        source.data = padded(source.data)
+        self.order = order
+        self.last: Any = None
+        self.looked: dict[int, Any] = {}
+        self._self = weakref.ref(self)
+        index = None if order is None else order.index
+        self.rest: tuple[Any, ...] = source.sizes[1:]
+        self.region: Any = None
+        self.sizes: tuple[Any, ...] = ()
+        if not self.backwards:
+            self.data = source.data if index is None else order.arranged(source).data
+            return
+        last = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])
+        if isinstance(lengths, int):
+            self.data = (source.data if index is None else order.arranged(source).data)[:, ::-1]
+            if source.data.shape[1] > lengths:
+                self.data = self.data[:, source.data.shape[1] - lengths :]
+            return
+        lanes = np.arange(len(last)) if index is None else index
+        self.data = source.data[lanes[:, None], np.maximum(last[lanes][:, None] - np.arange(source.data.shape[1]), 0)]
+
+    def at(self, step: int, region: Any) -> Any:
+        if region is not self.region:
+            self.region = region
+            self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
+        data = self.data
+        rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
+        out = MaskedBatch.in_region(Batched(rows, self.sizes), region)
+        items = region.root.items
+        items.pop(id(self.last), None)
+        self.last, self.step = out, step
+        items[id(out)] = self._self
+        return freeze(out) if self.sizes else out
+
+    def packed(self, chunk: Any) -> Any:
+        """The items of all steps of a chunk, one step after the other: (rows, *item)."""
+        data, first, counts, total = self.data, chunk.first, chunk.counts, chunk.offsets[-1]
+        if counts[0] == counts[-1]:
+            part = data[: counts[0], first : chunk.last]
+            return np.reshape(np.swapaxes(part, 0, 1), (total, *data.shape[2:]))
+        steps = np.repeat(np.arange(first, chunk.last), counts)
+        lanes = np.arange(total) - np.repeat(chunk.offsets[:-1], counts)
+        if not is_boxed(data):
+            return data[lanes, steps]
+        flat = np.reshape(data, (-1, *data.shape[2:]))
+        return rows_p(flat, lanes * data.shape[1] + steps, unique=True)
+
+    def _of_region(self, size: Any, count: int) -> Any:
+        if isinstance(size, int):
+            return size
+        values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
+        return Lengths(values[:count])
+
+
+class Trees(LaneSequence):
+    """Rows of several batches of the same lengths, in one structure."""
+
+    __slots__ = ("rows", "structure")
+
+    def __init__(self, tree: Any, backwards: bool = False) -> None:
+        super().__init__()
+        self.rows: list[Rows] = []
+        self.structure = map_tree(lambda leaf: self._add(leaf, backwards), tree)
+
+    def _add(self, leaf: Any, backwards: bool) -> int:
+        self.rows.append(Rows(narrowed(leaf), backwards))
+        return len(self.rows) - 1
+
+    def lengths(self) -> Any:
+        return self.rows[0].lengths()
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        for rows in self.rows:
+            rows.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return map_tree(lambda position: self.rows[position].at(step, region), self.structure)
+
+
+_ITERABLES: tuple[type, ...] = (
+    list, tuple, range, str, bytes, np.ndarray, dict, set, frozenset, deque, type({}.keys()), type({}.values()),
+    type({}.items()),
+)  # fmt: skip
+
+
+class Items(LaneSequence):
+    """The items of one Python sequence per lane."""
+
+    __slots__ = ("backwards", "lanes", "values")
+
+    def __init__(self, source: ObjectBatch, backwards: bool = False) -> None:
+        super().__init__()
+        if not all(isinstance(value, _ITERABLES) for value in source.values):
+            raise NeedsLoop("a loop over objects that differ by example")
+        values = [
+            value if hasattr(value, "__getitem__") and not isinstance(value, dict) else list(value)
+            for value in source.values
+        ]
+        self.values = [value[::-1] for value in values] if backwards else values
+
+    def lengths(self) -> Any:
+        return np.array([len(value) for value in self.values], np.int64)
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        self.lanes = list(range(len(self.values))) if order is None or order.index is None else order.index.tolist()
+
+    def at(self, step: int, region: Any) -> Any:
+        return stack_results([self.values[lane][step] for lane in self.lanes[: region.count]])
+
+
+class Kept(LaneSequence):
+    """The items of one list per lane, as the lists keep them: the loop sees how they change meanwhile."""
+
+    __slots__ = ("lanes", "lists")
+
+    def __init__(self, source: LaneList, backwards: bool = False) -> None:
+        super().__init__()
+        self.lists = [each[::-1] for each in source.here()] if backwards else source.here()
+
+    def lengths(self) -> Any:
+        return np.array([len(each) for each in self.lists], np.int64)
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        self.lanes = list(range(len(self.lists))) if order is None or order.index is None else order.index.tolist()
+
+    def at(self, step: int, region: Any) -> Any:
+        return gathered([self.lists[lane][step] for lane in self.lanes[: region.count]])
+
+
+class Nested(LaneSequence):
+    """The items of examples that are lists of arrays of different lengths."""
+
+    __slots__ = ("lanes", "source")
+
+    def __init__(self, source: Any, backwards: bool = False) -> None:
+        super().__init__()
+        if backwards:
+            raise NeedsLoop("reversed() of a list of arrays of different lengths")
+        self.source = source
+
+    def lengths(self) -> Any:
+        return self.source.lengths
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        count = self.source.batch_size
+        self.lanes = np.arange(count) if order is None or order.index is None else order.index
+
+    def at(self, step: int, region: Any) -> Any:
+        return nested_item(self.source, self.lanes[: region.count], step)
+
+
+def nested_item(source: Any, lanes: Any, place: Any) -> Any:
+    """Of each of these lanes the array at a place of its list, for the lanes of the current region."""
+    out = source.values._take(source.offsets[lanes] + place, {})
+    out.region = current_region()
+    return freeze(out)
+
+
+class Watched(LaneSequence):
+    """The items of a list of ours, which must not change while a loop runs over it."""
+
+    __slots__ = ("inner", "source", "version")
+
+    def __init__(self, source: LaneList, inner: LaneSequence) -> None:
+        super().__init__()
+        self.source = source
+        self.inner = inner
+        self.version = source.version
+
+    @property
+    def once(self) -> bool:  # type: ignore[override]
+        return self.inner.once
+
+    def lengths(self) -> Any:
+        return self.inner.lengths()
+
+    def open(self, order: Any) -> None:
+        self.version = self.source.version
+        self.inner.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        self.done()
+        return self.inner.at(step, region)
+
+    def done(self) -> None:
+        if self.source.version != self.version:
+            raise NeedsLoop("a list changes while a loop runs over it")
+
+
+class Shared(LaneSequence):
+    """One Python sequence beside others that are per lane."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        super().__init__()
+        self.values = values
+
+    def lengths(self) -> Any:
+        return len(self.values)
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.values[step]
