@@ -6,6 +6,8 @@ becomes padded: each class makes the others, so none can import them all. They m
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
@@ -47,6 +49,10 @@ class Batch:
     def _prefix(self, count: int, memo: dict[Any, Any]) -> Any:
         """The first `count` lanes, as a view, as a batch of the current region."""
         raise TypeError(f"{type(self).__name__} does not say how lanes are taken")
+
+    def _between(self, start: int, stop: int) -> Any:
+        """The lanes from `start` up to `stop`, which do not keep the others alive."""
+        return self._take(np.arange(start, stop), {})
 
 
 def form(name: str) -> Any:

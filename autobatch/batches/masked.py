@@ -13,11 +13,15 @@ from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast, per_lane, stack_results
 from autobatch.batches.stacking import as_arrays, as_data, pad_stack, read_dims
+from autobatch.batches.unpadded import unpadded
+from autobatch.core.aval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import ShapeError, UnsupportedError
+from autobatch.ops.contractions import matmul_p
 from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.spans import rows_between
 
 __all__ = ["MaskedBatch"]
 
@@ -50,8 +54,9 @@ class MaskedBatch(Batched, ArrayBatch):
     [array([2, 3, 4]), array([5])]
     """
 
-    __slots__ = ("__weakref__", "_view", "_views", "_zero_d", "region")
+    __slots__ = ("__weakref__", "_frozen", "_view", "_views", "_zero_d", "region")
     _ab_rank = BATCH_RANK
+    _frozen: bool
 
     def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
         if isinstance(data, Batch):
@@ -140,15 +145,26 @@ class MaskedBatch(Batched, ArrayBatch):
         corner = [slice(int(n.values[index])) if isinstance(n, Lengths) else slice(None) for n in self.sizes]
         return self.data[(index, *corner)]
 
+    def _between(self, start: int, stop: int) -> "MaskedBatch":
+        """The lanes from `start` up to `stop`, which do not keep the others alive."""
+        if self.is_ragged:
+            return super()._between(start, stop)
+        out = MaskedBatch.in_region(self, current_region())
+        data = rows_between(self.data, start, stop)
+        out.data = data.copy() if type(data) is np.ndarray else data
+        return out if self.sizes or is_scalar(self) else zero_d(out)
+
     def _take(self, index: Any, memo: dict[Any, Any]) -> "MaskedBatch":
         return self._narrow(lambda array: _taken(array, index), memo)
 
     def _prefix(self, count: int, memo: dict[Any, Any]) -> "MaskedBatch":
-        return self._narrow(lambda array: array[:count], memo)
+        return self._narrow(lambda array: rows_between(array, 0, count), memo)
 
     def _narrow(self, take: Callable[[Any], Any], memo: dict[Any, Any]) -> "MaskedBatch":
-        if not self.is_ragged:
-            out = MaskedBatch.of(Batched(take(self.data), self.sizes, self.scalar))
+        if Lengths not in map(type, self.sizes):
+            out = object.__new__(MaskedBatch)
+            out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
+            out._view = out._views = None
             return out if self.sizes or is_scalar(self) else zero_d(out)
         sizes: list[Size] = []
         corner = []
@@ -203,6 +219,8 @@ class MaskedBatch(Batched, ArrayBatch):
                 return self._ab_apply_any(op, args, params)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
+        if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
+            _without_padding(*args)
         out = op.rule(op, args, params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
@@ -296,6 +314,12 @@ class MaskedBatch(Batched, ArrayBatch):
             example = f"({shape}{',' if self.ndim == 1 else ''}) {self.dtype}"
         ragged = f", lengths={_head(self.lengths)}" if self.is_ragged else ""
         return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, data={_head(self.data)})"
+
+
+def _without_padding(x: MaskedBatch, y: Any) -> None:
+    """Hold the rows that are multiplied by a shared matrix without their padding from now on, if that saves work."""
+    if len(x.sizes) > 1 and not isinstance(y, Batch) and ndim_of(y) == 2 and x.scalar is None:
+        x.data = unpadded(x.data, x.sizes)
 
 
 def _taken(array: Any, index: np.ndarray) -> Any:

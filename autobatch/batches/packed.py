@@ -52,7 +52,7 @@ class PackedBatch(Packed, ArrayBatch):
     [array([10, 20, 30]), array([40])]
     """
 
-    __slots__ = ("__weakref__", "_size", "_view", "_views", "region")
+    __slots__ = ("__weakref__", "_frozen", "_size", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
     def __init__(self, values: Any, offsets: Any) -> None:

@@ -16,19 +16,21 @@ __all__ = ["Batched", "Lengths", "Packed", "Size", "padding_mask", "same_size"]
 class Lengths:
     """The length of one dimension in each example: (B,) int64, read-only; masks are cached per padded width.
 
-    Two operands that share one `Lengths` object are known to agree without a comparison.
+    Two operands that share one `Lengths` object are known to agree without a comparison. `derived` is for what others
+    compute from the lengths once.
 
     >>> Lengths([2, 0]).mask(3)
     array([[ True,  True, False],
            [False, False, False]])
     """
 
-    __slots__ = ("_masks", "values")
+    __slots__ = ("_masks", "derived", "values")
 
     def __init__(self, values: Any) -> None:
         self.values = np.array(values, dtype=np.int64)
         self.values.flags.writeable = False
         self._masks: dict[int, np.ndarray] = {}
+        self.derived: dict[Any, Any] = {}
 
     def mask(self, width: int) -> np.ndarray:
         """(B, width) bool: True where a position is inside its example."""
@@ -96,7 +98,7 @@ class Batched:
 
     @property
     def is_ragged(self) -> bool:
-        return any(isinstance(size, Lengths) for size in self.sizes)
+        return Lengths in map(type, self.sizes)
 
     def __repr__(self) -> str:
         return f"Batched({self.data!r}, sizes={self.sizes}, scalar={self.scalar})"

@@ -19,7 +19,7 @@ class Config:
     """The options and their defaults.
 
     Attributes:
-        blocks: on the fly, straight-line runs of array expressions are recorded as one node; False: each op on its own.
+        blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
         kernels: blocks may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".

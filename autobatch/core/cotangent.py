@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 
-__all__ = ["Contributions", "Product", "Scatter", "SparseCotangent", "total"]
+__all__ = ["Contributions", "Product", "Scatter", "Span", "SparseCotangent", "total"]
 
 _TALL = 1024  # rows from which one product is as fast per row as any
 
@@ -147,6 +147,38 @@ class Scatter(SparseCotangent):
         if any(part.boxed for part in parts):
             return _scatter_boxed(parts)
         return SparseCotangent.combine(parts)
+
+
+class Span(SparseCotangent):
+    """`values` at the rows from `start` on, zero elsewhere; what the vjp of a read of consecutive rows returns.
+
+    >>> Span.combine([Span(0, np.ones(2), (3,), np.float64), Span(2, np.zeros(1), (3,), np.float64)])
+    array([1., 1., 0.])
+    """
+
+    __slots__ = ("dtype", "shape", "start", "values")
+
+    def __init__(self, start: int, values: np.ndarray, shape: tuple[int, ...], dtype: Any) -> None:
+        self.start = start
+        self.values = values
+        self.shape = shape
+        self.dtype = dtype
+
+    def add_to(self, dense: np.ndarray) -> None:
+        dense[self.start : self.start + len(self.values)] += self.values
+
+    @staticmethod
+    def combine(parts: Sequence[Any]) -> Any:
+        """Parts that follow each other without a gap, as those of a loop's steps do, are copied once."""
+        ordered = sorted(parts, key=lambda part: part.start)
+        end = 0
+        for part in ordered:
+            if part.start != end:
+                return SparseCotangent.combine(parts)
+            end += len(part.values)
+        if end != parts[0].shape[0]:
+            return SparseCotangent.combine(parts)
+        return np.concatenate([part.values for part in ordered])
 
 
 class Contributions:

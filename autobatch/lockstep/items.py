@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -13,7 +14,9 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import broadcast, leaves, per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
+from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.boxes import LaneBox, boxed
 from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.classes import BINARY, found, hook
@@ -86,6 +89,10 @@ def getitem(x: Any, index: Any) -> Any:
     elif kind is np.ndarray:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
+        if type(index) is MaskedBatch:
+            known = looked_up(x, index)
+            if known is not None:
+                return known
         return indexing.getitem(x, index) if is_lanes(index) else x[index]
     elif kind is LaneList:
         return x.part(index) if isinstance(index, slice) else x.item(index)
@@ -101,6 +108,10 @@ def getitem(x: Any, index: Any) -> Any:
     root = current_root()
     if root is not None and (method := hook(x, "__getitem__")) is not None:
         return root.call(method, index)
+    if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
+        known = looked_up(x, index)
+        if known is not None:
+            return known
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
     return stack_results(per_lane(operator.getitem, (x, index), {}))

@@ -1,5 +1,6 @@
 """Items per lane that a loop runs over: rows of batches, lists that differ, lists of arrays."""
 
+import weakref
 from collections import deque
 from typing import Any
 
@@ -9,12 +10,15 @@ from autobatch.batches.forms import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import map_tree, stack_results
+from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.lanes import current_region
+from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
 from autobatch.lockstep.rows import gathered
+from autobatch.ops.indexing_rows import rows_p
 
 __all__ = ["Items", "Kept", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
 
@@ -68,9 +72,19 @@ class LaneSequence:
 
 
 class Rows(LaneSequence):
-    """The rows of a padded batch along the example's first dimension."""
+    """The rows of a padded batch along the example's first dimension.
 
-    __slots__ = ("backwards", "data", "index", "order", "region", "rest", "sizes", "source")
+    Attributes:
+        data: the rows of each lane, (lanes, steps, *item), the lanes in the loop's order.
+        order: the loop's `Order`; None where the lanes stay as they are.
+        last: the items of the current step, whose number is `step`.
+        looked: {id of a table: its rows that were looked up by these items}.
+    """
+
+    __slots__ = (
+        "__weakref__", "_self", "backwards", "data", "last", "looked", "order", "region", "rest", "sizes", "source",
+        "step",
+    )  # fmt: skip
 
     def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
         super().__init__()
@@ -91,21 +105,25 @@ class Rows(LaneSequence):
     def open(self, order: Any) -> None:
         super().open(order)
         source, lengths = self.source, self.lengths()
-        self.order = None if order is None else order.index
+        source.data = padded(source.data)
+        self.order = order
+        self.last: Any = None
+        self.looked: dict[int, Any] = {}
+        self._self = weakref.ref(self)
+        index = None if order is None else order.index
         self.rest: tuple[Any, ...] = source.sizes[1:]
         self.region: Any = None
         self.sizes: tuple[Any, ...] = ()
-        self.index: Any = None
         if not self.backwards:
-            self.data = source.data if self.order is None else order.arranged(source).data
+            self.data = source.data if index is None else order.arranged(source).data
             return
         last = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])
         if isinstance(lengths, int):
-            self.data = (source.data if self.order is None else order.arranged(source).data)[:, ::-1]
+            self.data = (source.data if index is None else order.arranged(source).data)[:, ::-1]
             if source.data.shape[1] > lengths:
                 self.data = self.data[:, source.data.shape[1] - lengths :]
             return
-        lanes = np.arange(len(last)) if self.order is None else self.order
+        lanes = np.arange(len(last)) if index is None else index
         self.data = source.data[lanes[:, None], np.maximum(last[lanes][:, None] - np.arange(source.data.shape[1]), 0)]
 
     def at(self, step: int, region: Any) -> Any:
@@ -115,12 +133,29 @@ class Rows(LaneSequence):
         data = self.data
         rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
         out = MaskedBatch.in_region(Batched(rows, self.sizes), region)
+        items = region.root.items
+        items.pop(id(self.last), None)
+        self.last, self.step = out, step
+        items[id(out)] = self._self
         return freeze(out) if self.sizes else out
+
+    def packed(self, chunk: Any) -> Any:
+        """The items of all steps of a chunk, one step after the other: (rows, *item)."""
+        data, first, counts, total = self.data, chunk.first, chunk.counts, chunk.offsets[-1]
+        if counts[0] == counts[-1]:
+            part = data[: counts[0], first : chunk.last]
+            return np.reshape(np.swapaxes(part, 0, 1), (total, *data.shape[2:]))
+        steps = np.repeat(np.arange(first, chunk.last), counts)
+        lanes = np.arange(total) - np.repeat(chunk.offsets[:-1], counts)
+        if not is_boxed(data):
+            return data[lanes, steps]
+        flat = np.reshape(data, (-1, *data.shape[2:]))
+        return rows_p(flat, lanes * data.shape[1] + steps, unique=True)
 
     def _of_region(self, size: Any, count: int) -> Any:
         if isinstance(size, int):
             return size
-        values = size.values if self.order is None else size.values[self.order]
+        values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
         return Lengths(values[:count])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import broadcast
+from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
@@ -80,15 +81,13 @@ class ListRows(Held):
         length: Any = first if (counts == first).all() else Lengths(counts)
         out = []
         for leaf in leaves:
-            data = leaf.data
-            if isinstance(length, Lengths):  # a last row of zeros for all that is padding
-                data = np.concatenate([data, np.zeros((1, *data.shape[1:]), data.dtype)])
+            data = stacked_rows(leaf.data, table, length) if isinstance(length, Lengths) else leaf.data[table]
             inner = []
             for size in leaf.sizes:
                 if isinstance(size, Lengths):
                     raise NeedsLoop("a list of ragged items")
                 inner.append(size)
-            out.append(MaskedBatch.in_region(Batched(data[table], (length, *inner), None), self.region))
+            out.append(MaskedBatch.in_region(Batched(data, (length, *inner), None), self.region))
         stacked = unflatten(structure, out)
         if self.lanes is None:
             self._stacked = stacked

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.forms import Batch
+from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import take_lanes
-from autobatch.core.batched import Batched
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
@@ -85,9 +86,10 @@ class Loop:
 
     def __iter__(self) -> Iterator[Any]:
         lengths, sequence = self.lengths, self.sequence
-        sequence.open(self.order)
         total = len(lengths)
         counts = (total - np.searchsorted(lengths[::-1], np.arange(lengths[0]), side="right")).tolist()
+        self.order.counts = counts
+        sequence.open(self.order)
         region = self.current
         if counts and counts[0] == total:
             set_region(region)
@@ -110,28 +112,36 @@ class Loop:
         `own`: places of values that no other name knows, so that they may be written into as they are narrowed.
         """
         self.fewer = False
-        out = self._narrowed(kept, carried)
+        current, previous = self.current, self.previous
+        if current is not previous and all(_is_simple(value, previous) for value in (*kept, *carried)):
+            if kept:  # the case of nearly every step
+                start, stop = current.count, previous.count
+                self.pieces.append((tuple([value._between(start, stop) for value in kept]), stop - start))
+            out = tuple([current._of_prefix(value) for value in (*kept, *carried)])
+        else:
+            out = self._narrowed(kept, carried)
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
             if new is not old and (place not in own or has_views(old)):
                 _freeze_both(new, old)
         return out
 
     def _narrowed(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
+        current, previous = self.current, self.previous
         memo: dict[int, Any] = {}
-        before = [self._within(value, self.previous, memo) for value in kept]
-        if self.current is self.previous:
-            return (*before, *(self._within(value, self.current, memo) for value in carried))
+        before = [self._within(value, previous, memo) for value in kept]
+        if current is previous:
+            return (*before, *[self._within(value, current, memo) for value in carried])
         if kept:
-            self.pieces.append((tuple(map(self._leaving, before)), self.previous.count - self.current.count))
+            self.pieces.append((tuple([self._leaving(value) for value in before]), previous.count - current.count))
         memo = {}
-        return tuple(self._within(value, self.current, memo) for value in (*before, *carried))
+        return tuple([self._within(value, current, memo) for value in (*before, *carried)])
 
     def _leaving(self, value: Any) -> Any:
-        lanes = np.arange(self.current.count, self.previous.count)
+        start, stop = self.current.count, self.previous.count
         if isinstance(value, Batch):
-            return take_lanes(value, lanes)
+            return value._between(start, stop)
         if is_node(value):
-            return map_tree(lambda leaf: take_lanes(leaf, lanes) if isinstance(leaf, Batch) else leaf, value)
+            return map_tree(lambda leaf: leaf._between(start, stop) if isinstance(leaf, Batch) else leaf, value)
         return value
 
     def _within(self, value: Any, region: Prefix, memo: dict[int, Any]) -> Any:
@@ -197,7 +207,20 @@ class Loop:
         return out
 
 
+def _is_simple(value: Any, region: Prefix) -> bool:
+    """Whether a value is an array of one shape in each lane of this very region."""
+    return (
+        type(value) is MaskedBatch
+        and value.region is region
+        and bool(value.sizes)
+        and Lengths not in map(type, value.sizes)
+    )
+
+
 def _freeze_both(new: Any, old: Any) -> None:
+    if type(new) is type(old) is MaskedBatch and old.sizes:
+        new._frozen = old._frozen = True
+        return
     for value in (new, old):
         if isinstance(value, Batch):
             freeze(value)

@@ -69,9 +69,9 @@ def require_own(value: Any, what: str) -> None:
 
 def freeze(batch: Any) -> Any:
     """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it."""
-    root = current_root()
-    if root is not None:
-        root.freeze(batch)
+    region: Any = current_region()
+    if region is not None:
+        region.root.freeze(batch)
     return batch
 
 
@@ -84,7 +84,7 @@ def require_whole(batch: Any) -> None:
     if batch.region is not region and (batch.region is None or lanes_within(region, batch.region) is None):
         raise NeedsLoop("a write into an array of other examples")
     while batch is not None:
-        if id(batch) in root.frozen:
+        if getattr(batch, "_frozen", False):
             raise NeedsLoop(
                 "a write into an array that is known by another name, or in a list, to other examples as well"
             )

@@ -14,12 +14,13 @@ import numpy as np
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import prefix_lanes, stack_results, take_lanes
-from autobatch.core.batched import Batched, Packed
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
 from autobatch.ops.inplace import is_scalar
+from autobatch.ops.spans import rows_between
 
 __all__ = ["LaneExample", "Order", "Prefix", "Root", "Subset", "current_root", "lanes_within", "taken", "unbound"]
 
@@ -32,18 +33,18 @@ class Root:
         call: runs a call of converted code.
         convert: gives the lock-step form of a user's function, or None where it has none.
         is_local: whether a function, or source text, changes nothing but its own variables.
-        frozen: batches that stand for a part of an array, or have a part standing for them: a write into one would not
-            reach the other, so there is none.
         changes: how many changes in place and random numbers there were.
         journal: how to take the latest of them back; None outside of a `try`.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         apart: containers that this call made for single lanes, by identity.
         prints: what the lanes have printed; shown example by example when the call ends.
+        blocks: {site: its run}, for the blocks of straight-line code that run now.
+        items: {id of a batch: a weak reference to the rows whose current item it is}.
     """
 
     __slots__ = (
-        "apart", "batch_size", "call", "changes", "convert", "count", "frozen", "is_local", "journal", "made", "parent",
-        "prints", "root",
+        "apart", "batch_size", "blocks", "call", "changes", "convert", "count", "is_local", "items", "journal", "made",
+        "parent", "prints", "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -53,9 +54,10 @@ class Root:
         self.is_local = is_local
         self.changes = 0
         self.journal: Any = None
-        self.frozen: dict[int, Any] = {}
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
+        self.blocks: dict[Any, Any] = {}
+        self.items: dict[int, Any] = {}
         self.apart: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
@@ -80,10 +82,10 @@ class Root:
 
     def freeze(self, batch: Any) -> None:
         """Let no write go into this batch, which stands for a part of an array, or has a part standing for it."""
-        if isinstance(batch, Batched | Packed) and not is_scalar(batch):
-            key, frozen = id(batch), self.frozen
-            if key not in frozen:
-                frozen[key] = weakref.ref(batch, lambda _: frozen.pop(key, None))
+        if type(batch) is MaskedBatch and batch.sizes:
+            batch._frozen = True
+        elif isinstance(batch, Batched | Packed) and not is_scalar(batch):
+            batch._frozen = True  # type: ignore[union-attr]
 
     def note_change(self) -> None:
         """Count a change that every attempt knows how to take back: a print, a random number."""
@@ -99,14 +101,18 @@ class Root:
 
 
 class Order:
-    """The lanes of a region in the order in which a loop runs them; `index` is None where that is their own order."""
+    """The lanes of a region in the order in which a loop runs them; `index` is None where that is their own order.
 
-    __slots__ = ("_known", "_lengths", "index", "inverse", "parent", "size")
+    `counts`: how many of them run each step of the loop.
+    """
+
+    __slots__ = ("_known", "_lengths", "counts", "index", "inverse", "parent", "size")
 
     def __init__(self, parent: Any, index: np.ndarray | None, size: int) -> None:
         self.parent = parent
         self.index = index
         self.size = size
+        self.counts: list[int] = []
         self.inverse: np.ndarray | None = None
         if index is not None:
             self.inverse = np.empty_like(index)
@@ -177,6 +183,10 @@ class Prefix:
         return taken(batch, index, self, self._lengths)
 
     def _of_prefix(self, batch: Any) -> Any:
+        if type(batch) is MaskedBatch and batch.sizes and Lengths not in map(type, batch.sizes):  # the case of a step
+            out = MaskedBatch.in_region(batch, self)
+            out.data = rows_between(batch.data, 0, self.count)
+            return out
         out = prefix_lanes(batch, self.count, self._lengths)
         out.region = self
         return out

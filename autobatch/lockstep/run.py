@@ -12,6 +12,7 @@ from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast, lane, leaves, stack_results
+from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.fallback import fell_back
@@ -157,10 +158,10 @@ def _left(tree: Any, root: Root) -> Any:
     def release(leaf: Any) -> Any:
         if not isinstance(leaf, Batch):
             return leaf
-        out = copy.copy(leaf)
+        out: Any = copy.copy(leaf)
         out.region = None
-        if isinstance(leaf, MaskedBatch) and type(leaf.data) is PendingRows:
-            out.data = leaf.data._ab_force()  # type: ignore[attr-defined]
+        if isinstance(leaf, MaskedBatch) and type(leaf.data) in (PendingRows, Unpadded):
+            out.data = leaf.data._ab_force()
         return out
 
     tree = _per_example(settle(tree), root.batch_size)

@@ -150,6 +150,7 @@ class _LaneItems(Walk):
         self.order = Order(self.base, index, total)
         self.ranks = np.arange(total) if index is None else self.order.inverse
         self.counts = (total - np.searchsorted(falling[::-1], np.arange(falling[0]), side="right")).tolist()
+        self.order.counts = self.counts
 
     def __iter__(self) -> Iterator[Any]:
         self.sequence.open(self.order)

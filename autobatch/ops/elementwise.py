@@ -11,6 +11,7 @@ from numpy._core import umath
 
 from autobatch.core.aval import dtype_of
 from autobatch.core.op import Op
+from autobatch.ops.broadcasting import kept
 from autobatch.ops.kinds import elementwise
 from autobatch.ops.table import UFUNCS, UNSUPPORTED, ufunc_table
 
@@ -18,10 +19,6 @@ __all__ = ["UFUNCS"]
 
 _LN2 = float(np.log(2.0))
 _LN10 = float(np.log(10.0))
-
-
-def _where(condition: Any, ct: Any) -> Any:
-    return np.where(condition, ct, np.zeros((), dtype_of(ct)))
 
 
 def _safe(denominator: Any, ct: Any) -> Any:
@@ -105,20 +102,20 @@ rad2deg_p = elementwise(np.rad2deg,       lambda ct, out, x: np.rad2deg(ct))
 radians_p = elementwise(np.radians,       lambda ct, out, x: np.radians(ct))
 degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct))
 
-max_p     = elementwise(np.maximum,       lambda ct, out, x, y: _where((x >= y) | (x != x), ct),
-                                          lambda ct, out, x, y: _where(~((x >= y) | (x != x)), ct))
-min_p     = elementwise(np.minimum,       lambda ct, out, x, y: _where((x <= y) | (x != x), ct),
-                                          lambda ct, out, x, y: _where(~((x <= y) | (x != x)), ct))
-fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: _where((x >= y) | (y != y), ct),
-                                          lambda ct, out, x, y: _where(~((x >= y) | (y != y)), ct))
-fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: _where((x <= y) | (y != y), ct),
-                                          lambda ct, out, x, y: _where(~((x <= y) | (y != y)), ct))
+max_p     = elementwise(np.maximum,       lambda ct, out, x, y: kept((x >= y) | (x != x), ct),
+                                          lambda ct, out, x, y: kept(~((x >= y) | (x != x)), ct))
+min_p     = elementwise(np.minimum,       lambda ct, out, x, y: kept((x <= y) | (x != x), ct),
+                                          lambda ct, out, x, y: kept(~((x <= y) | (x != x)), ct))
+fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: kept((x >= y) | (y != y), ct),
+                                          lambda ct, out, x, y: kept(~((x >= y) | (y != y)), ct))
+fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: kept((x <= y) | (y != y), ct),
+                                          lambda ct, out, x, y: kept(~((x <= y) | (y != y)), ct))
 clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
-                                          lambda ct, out, x, low, high: _where(~((x < low) | (x > high)), ct),
-                                          lambda ct, out, x, low, high: _where((x < low) & ~(low > high), ct),
-                                          lambda ct, out, x, low, high: _where((x > high) | (low > high), ct))
+                                          lambda ct, out, x, low, high: kept(~((x < low) | (x > high)), ct),
+                                          lambda ct, out, x, low, high: kept((x < low) & ~(low > high), ct),
+                                          lambda ct, out, x, low, high: kept((x > high) | (low > high), ct))
 copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None)
-heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: _where(x == 0, ct))
+heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: kept(x == 0, ct))
 ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
 
 floor_p   = elementwise(np.floor)

@@ -108,7 +108,8 @@ def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: A
     if isinstance(left, Batched) and isinstance(right, Batched):
         simple = x.shape == y.shape
     else:
-        simple = not is_boxed(y if isinstance(left, Batched) else x)  # its gradient is a sum: padding must not join it
+        data, shared = (x, y) if isinstance(left, Batched) else (y, x)
+        simple = not is_boxed(shared) or hasattr(data, "_ab_unpadded")  # its gradient is a sum: without padding
     if not simple:
         return _general(op, operands, params)
     return Batched(quietly(lambda: op(x, y, **params), lambda: _general(op, operands, params).data), sizes)

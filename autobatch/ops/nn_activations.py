@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of
+from autobatch.ops.broadcasting import kept
 from autobatch.ops.kinds import elementwise
 from autobatch.ops.nn_softmax import as_floating
 from autobatch.ops.normal import normal_cdf
@@ -38,7 +38,7 @@ def _density(x: Any) -> Any:
 
 # fmt: off
 sigmoid_p    = elementwise(_sigmoid,   lambda ct, out, x: ct * out * (1 - out), name="sigmoid")
-relu_p       = elementwise(_relu,      lambda ct, out, x: np.where(x > 0, ct, np.zeros((), dtype_of(ct))), name="relu")
+relu_p       = elementwise(_relu,      lambda ct, out, x: kept(x > 0, ct), name="relu")
 normal_cdf_p = elementwise(normal_cdf, lambda ct, out, x: ct * _density(x), name="normal_cdf", pad=0.0)
 gelu_p       = elementwise(_gelu, lambda ct, out, x: ct * (normal_cdf_p(x) + x * _density(x)), name="gelu", pad=0.0)
 # fmt: on

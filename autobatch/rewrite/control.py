@@ -78,6 +78,7 @@ class Control(ast.NodeTransformer):
         self.inside = False
         self.jumps: list[tuple[str, list[str], set[str]]] = []
         self.ownership: Any = None
+        self.runs: Any = None
         self.own: set[str] = set()
 
     @staticmethod
@@ -89,13 +90,13 @@ class Control(ast.NodeTransformer):
     def body_of(self, function: ast.FunctionDef) -> list[ast.stmt]:
         """The rewritten body of a function."""
         annotate(function)
-        state = self.gives, self.inside, self.jumps, self.ownership
+        state = self.gives, self.inside, self.jumps, self.ownership, self.runs
         self.gives = any(
             isinstance(node, ast.If | ast.For | ast.While | ast.Try) and _returns([node])
             for node in local_nodes(function.body)
         )
         self.inside, self.jumps = False, []
-        self.ownership = function.ownership  # type: ignore[attr-defined]
+        self.ownership, self.runs = function.ownership, getattr(function, "runs", None)  # type: ignore[attr-defined]
         self.own = self.ownership.own
         first, last = function.body[0], function.body[-1]
         body = self._block(function.body)
@@ -103,7 +104,7 @@ class Control(ast.NodeTransformer):
             body = [*statements("_ab_returns = _ab_function()", first), *body]
             if not isinstance(last, ast.Return):
                 body += statements("_ab_returns.give(None)\nreturn _ab_returns.result()", last)
-        self.gives, self.inside, self.jumps, self.ownership = state
+        self.gives, self.inside, self.jumps, self.ownership, self.runs = state
         self.own = self.ownership.own if self.ownership is not None else set()
         return body
 
@@ -266,8 +267,8 @@ class Control(ast.NodeTransformer):
 
     def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
-        for statement in body:
-            result = self.visit(statement)
+        for statement in body if self.runs is None else self.runs.gathered(body):
+            result = statement if hasattr(statement, "is_run") else self.visit(statement)
             out += result if isinstance(result, list) else [result]
         return out
 

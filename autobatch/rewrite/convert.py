@@ -10,6 +10,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.runtime import NAMES
 from autobatch.rewrite.choices import Choices
@@ -20,6 +21,7 @@ from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Re
 from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.quote import located
+from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import NoSourceError, find
@@ -55,13 +57,14 @@ _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 class _Converted:
     """The code of a lock-step form, or why there is none."""
 
-    __slots__ = ("code", "last", "origin", "reason", "tree")
+    __slots__ = ("code", "last", "origin", "reason", "sites", "tree")
 
     def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
         self.origin = origin  # keeps the key alive
         self.code = code
         self.tree = tree
         self.reason = reason
+        self.sites: dict[str, CellType] = {}
         self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
 
 
@@ -89,7 +92,7 @@ def convert(function: FunctionType) -> Any:
     if last is function and defaults is function.__defaults__ and named is function.__kwdefaults__:
         return out
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    closure = tuple([_NAME_CELLS.get(name) or cells[name] for name in known.code.co_freevars])
+    closure = tuple([_NAME_CELLS.get(name) or known.sites.get(name) or cells[name] for name in known.code.co_freevars])
     out = FunctionType(known.code, function.__globals__, function.__name__, function.__defaults__, closure)
     out.__kwdefaults__ = function.__kwdefaults__
     known.last = (function, function.__defaults__, function.__kwdefaults__, out)
@@ -119,6 +122,7 @@ def source(function: Any) -> str:
 
 def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
+    sites: dict[str, Site] = {}
     try:
         if code.co_flags & _ASYNCHRONOUS:
             raise NoSourceError(f"{function.__qualname__} is a coroutine")
@@ -133,9 +137,10 @@ def _convert(function: FunctionType) -> _Converted:
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
+                part.runs = Runs(part, function, sites)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
-        made = compiled(tree, code, NAMES)
+        made = compiled(tree, code, [*NAMES, *sites])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
         return _Converted(code, None, None, str(error))
     codes = [made]
@@ -143,7 +148,9 @@ def _convert(function: FunctionType) -> _Converted:
         ours = codes.pop()
         _ours[id(ours)] = ours
         codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
-    return _Converted(code, made, tree, "")
+    out = _Converted(code, made, tree, "")
+    out.sites = {key: CellType(site) for key, site in sites.items()}
+    return out
 
 
 def as_function(node: Any, name: str) -> ast.FunctionDef:

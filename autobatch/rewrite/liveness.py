@@ -2,7 +2,8 @@
 
 Results are attributes of each `for`, `while`, `if` and `try`: `live_head` (names that may be read once a loop is at
 its head, or in an arm of a branch), `live_out` (names that may be read after it ended), `bound` (names that are bound
-for sure before it, and that nothing inside unbinds) and `bound_end` (at the end of the loop's body, or of both arms).
+for sure before it, and that nothing inside unbinds) and `bound_end` (at the end of the loop's body, or of both arms);
+and of each statement `live_after` (names that may be read once it has run).
 """
 
 import ast
@@ -34,6 +35,7 @@ class _Live:
     def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before these statements, given those live after them and at the ends of a jump."""
         for statement in reversed(body):
+            statement.live_after = out  # type: ignore[attr-defined]
             out = self.statement(statement, out, at_break, at_continue)
         return out
 

@@ -69,3 +69,18 @@ def equals_loop(f, *columns, falls_back=False, packed=False, **shared):
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         assert_same(a, b, f"example {i}")
     return out
+
+
+def run_again(f, *columns, times=2, **shared):
+    """The result of the last of some lock-step calls, which finds every program traced."""
+    f = batch(f, strict=True)
+    for _ in range(times):
+        out = f(*map(batch_of, columns), **shared)
+    return out
+
+
+def agrees(f, *columns, **shared):
+    """A program traced before gives what the loop gives."""
+    got = examples(run_again(f, *columns, **shared))
+    for row, result in zip(zip(*columns, strict=True), got, strict=True):
+        assert_same(result, f(*row, **shared))

@@ -52,7 +52,12 @@ def test_a_loop():
         for x in _ab_loop_1:
             if _ab_loop_1.fewer:
                 (h,) = _ab_loop_1.narrow((h,), ())
-            h = _ab_call(np.tanh, h @ w + x)
+            _ab_out_1 = _ab_block_1(h, w, x)
+            if _ab_out_1:
+                (h,) = _ab_out_1
+                _ab_out_1 = None
+            else:
+                h = _ab_call(np.tanh, h @ w + x)
         (h,) = _ab_loop_1.merge((h,))
         return h
         """
@@ -76,8 +81,13 @@ def test_only_what_is_read_later_is_merged():
         for x in _ab_loop_1:
             if _ab_loop_1.fewer:
                 (c, a, b) = _ab_loop_1.narrow((c,), (a, b))
-            t = x + a
-            a = t + b
+            _ab_out_1 = _ab_block_1(x, a, b)
+            if _ab_out_1:
+                (a, t) = _ab_out_1
+                _ab_out_1 = None
+            else:
+                t = x + a
+                a = t + b
             b = a
             c = t
         (c,) = _ab_loop_1.merge((c,))

@@ -1,0 +1,328 @@
+"""Blocks: a straight-line run of array expressions as one launch for all lanes of the region.
+
+The rewritten code calls a run's `Site` with the values that the run reads. Where they suit (arrays that have one shape
+in all lanes, arrays and numbers that the lanes share) the site answers with the values that live on; else with None,
+and the statements run as they stand. What of a block depends on nothing but the items of a loop and shared values
+holds for all its steps: where that includes a product, it runs ahead, for many steps at once (`lockstep.ahead`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import TapeArray
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.results import broadcast
+from autobatch.core.batched import Batched
+from autobatch.core.config import config
+from autobatch.core.foresee import WEAK, aval_of
+from autobatch.core.lanes import current_region
+from autobatch.fusion.launch import launch
+from autobatch.fusion.program import Program
+from autobatch.fusion.splitting import Split, split
+from autobatch.fusion.tracing import trace
+from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
+from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
+
+__all__ = ["Site"]
+
+_MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
+_CALLS = 4  # of a block in one call, after which what its shared operands make is kept
+_MOST_FAILURES = 4  # in one call, after which the statements run as they stand
+_NUMERIC = frozenset("biufc")
+_INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
+
+
+class Site:
+    """One run of statements in the code of one function.
+
+    Args:
+        body: the run as a function of its inputs, which returns the values that live on.
+        static: for each input, whether a number there is part of the program (an index, an axis).
+    """
+
+    __slots__ = ("body", "programs", "seen", "splits", "static")
+
+    def __init__(self, body: Callable[..., Any], static: Sequence[bool]) -> None:
+        self.body = body
+        self.static = tuple(static)
+        self.programs: dict[Any, Program | None] = {}
+        self.splits: dict[Any, Split | None] = {}
+        self.seen: Any = None
+
+    def __call__(self, *values: Any) -> tuple[Any, ...] | None:
+        region: Any = current_region()
+        if region is None:
+            return None
+        root = region.root
+        run = root.blocks.get(self)
+        if run is None:
+            root.blocks[self] = run = _Run(self)
+        elif run.suits(values):
+            return run(values, region)
+        return run.start(values, region, root)
+
+    def promoted(self, key: Any) -> Any:
+        """The key of a known program that takes batches where these operands have arrays of their shape, or None.
+
+        So the first step of a loop, whose state is still the same in all lanes, is a step like the others.
+        """
+        for known, program in self.programs.items():
+            if program is not None and all(map(_promotes, key, known)):
+                return known
+        return None
+
+    def program(self, key: Any, kinds: Sequence[Any], values: Sequence[Any]) -> Program | None:
+        """The program for operands of these kinds; None for inputs that are not operands but constants."""
+        if key in self.programs:
+            return self.programs[key]
+        if self.seen != key:  # what runs once only is not worth tracing
+            self.seen = key
+            return None
+        if len(self.programs) >= _MOST_PROGRAMS:
+            return None
+        places = [i for i, kind in enumerate(kinds) if kind is not None]
+
+        def body(*operands: Any) -> tuple[Any, ...]:
+            arguments = list(values)
+            for i, operand in zip(places, operands, strict=True):
+                arguments[i] = operand
+            out = self.body(*arguments)
+            if not all(is_contiguous(each) for each in out):  # whether a reshape of it is a view depends on its strides
+                raise ValueError
+            return out
+
+        program = trace(body, [kinds[i] for i in places])
+        if program is not None and not _is_batched(program, [i for i, at in enumerate(places) if key[at][0] == "b"]):
+            program = None
+        self.programs[key] = program
+        return program
+
+
+def _promotes(own: Any, known: Any) -> bool:
+    return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False))
+
+
+def _is_batched(program: Program, batched: Sequence[int]) -> bool:
+    """Whether every output depends on one of these inputs."""
+    reached = set(batched)
+    for step in program.steps:
+        if not reached.isdisjoint(step.args):
+            reached.add(step.out)
+    return reached.issuperset(program.outputs)
+
+
+def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
+    """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
+    kind: Any = type(value)
+    if kind is MaskedBatch:
+        data = value.data
+        plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data.value) is np.ndarray)
+        if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
+            return None
+        scalar = is_scalar(value)
+        return ("b", value.sizes, data.dtype, scalar), aval_of(value.sizes, data.dtype, scalar)
+    if kind in WEAK and not static:
+        return ("w", kind), WEAK[kind]
+    if isinstance(value, np.generic) and not static:
+        return (("w", kind), aval_of((), value.dtype, True)) if value.dtype.kind in _NUMERIC else None
+    if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
+        if value.dtype.kind not in _NUMERIC:
+            return None
+        return ("s", value.shape, value.dtype), aval_of(value.shape, value.dtype)
+    if kind is tuple and not all(type(part) is int for part in value):
+        return None
+    return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
+
+
+class _Run:
+    """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
+
+    __slots__ = (
+        "ahead", "batches", "buffers", "calls", "constants", "failures", "fixed", "items", "numbers", "once",
+        "operands", "outputs", "program", "site", "split",
+    )  # fmt: skip
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.failures = 0
+        self.program: Program | None = None
+        self.ahead = Ahead()
+        self.split: Split | None = None
+        self.once: list[Any] | None = None
+        self.buffers: list[Any] = []
+
+    def suits(self, values: Sequence[Any]) -> bool:
+        """Whether the operands are what they were in the step before, as far as the program goes."""
+        if self.program is None:
+            return False
+        for i, known, index in self.fixed:
+            value = values[i]
+            if value is not known or (index is not None and value.index != index):
+                return False
+        for i, kind in self.numbers:
+            if type(values[i]) is not kind:
+                return False
+        for i, constant in self.constants:
+            value = values[i]
+            if value is not constant and (type(value) is not type(constant) or value != constant):
+                return False
+        rows = self.ahead.rows
+        if rows is not None and any(values[i] is not each.last or each.step != rows.step for i, each in self.items):
+            return False
+        for i, sizes, dtype, scalar in self.batches:
+            value = values[i]
+            if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
+                return False
+            if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
+                return False
+        return True
+
+    def start(self, values: Sequence[Any], region: Any, root: Any) -> tuple[Any, ...] | None:
+        """Find the program for these operands, and run it; None if there is none."""
+        self.program = None
+        if self.failures >= _MOST_FAILURES or not config.blocks:
+            return None
+        kinds = [_kind(value, static) for value, static in zip(values, self.site.static, strict=True)]
+        if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
+            self.failures += 1
+            return None
+        key = tuple([kind[0] for kind in kinds])  # type: ignore[index]
+        known = None if key in self.site.programs else self.site.promoted(key)
+        if known is not None:
+            values = [
+                broadcast(value, region.count) if own != each else value
+                for value, own, each in zip(values, key, known, strict=True)
+            ]
+            key = known
+        program = self.site.program(key, [kind[1] for kind in kinds], values)  # type: ignore[index]
+        if program is None:
+            self.failures += key in self.site.programs
+            return None
+        self.failures = self.calls = 0
+        self.program = program
+        self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
+        self.batches = [(i, each[1], each[2], each[3]) for i, each in enumerate(key) if each[0] == "b"]
+        self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
+        self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
+        self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
+        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar) for aval in program.results]
+        self._look_ahead(values, key, root)
+        return self(values, region)
+
+    def _look_ahead(self, values: Sequence[Any], key: Any, root: Any) -> None:
+        """Find what of the program the loop does not carry."""
+        ahead = self.ahead
+        ahead.drop()
+        ahead.rows = self.split = None
+        first: Any = None
+        self.items: list[tuple[int, Any]] = []
+        for i, _, _, _ in self.batches:
+            rows = rows_of(values[i], root)
+            if rows is not None and (first is None or _together(rows, first)):
+                self.items.append((i, rows))
+                first = first or rows
+        if first is not None:
+            self._split()
+            if self.split is not None and self.split.ahead is not None:
+                ahead.rows = first
+
+    def _split(self) -> None:
+        """Part the program by what its operands are; what is computed once comes with its first use."""
+        place = {i: at for at, i in enumerate(self.operands)}
+        items = tuple(place[i] for i, _ in self.items)
+        key = (self.program, items)
+        if key not in self.site.splits:
+            assert self.program is not None
+            self.site.splits[key] = split(self.program, items, [place[i] for i, _, _ in self.fixed])
+        self.split = self.site.splits[key]
+        self.once = None
+
+    def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
+        operands = [_operand(values[i], region) for i in self.operands]
+        self.calls += 1
+        if self.calls == _CALLS and self.split is None:  # a loop, if not over rows
+            self.items = []
+            self._split()
+        parts = self.split
+        early: list[Any] | None = None
+        if parts is not None:
+            early = self._early(operands, region) if parts.ahead is not None else self._from_fixed(operands)
+        if early is None:
+            assert self.program is not None
+            if parts is not None:
+                self.split = None
+                if parts.ahead is not None:
+                    self.calls = 0
+            results = launch(self.program, operands)
+        else:
+            assert parts is not None
+            assert self.once is not None
+            operands = [*[operands[i] for i in parts.rest_inputs], *self.once, *early]
+            if parts.rest.steps:
+                results = launch(parts.rest, operands)
+            else:
+                results = [operands[slot].data for slot in parts.rest.outputs]
+        out = []
+        for data, (sizes, zero_dim) in zip(results, self.outputs, strict=True):
+            batch = MaskedBatch.in_region(Batched(data, sizes), region)
+            out.append(zero_d(batch) if zero_dim else batch)
+        return tuple(out)
+
+    def _from_fixed(self, operands: Sequence[Any]) -> list[Any] | None:
+        """Compute what the fixed operands alone make, unless that is there; None if there is something to complain of.
+
+        Returns:
+            what comes ahead of the step beside it: nothing.
+        """
+        if self.once is None:
+            parts = self.split
+            assert parts is not None
+
+            def fill() -> None:
+                self.once = launch(parts.once, [operands[i] for i in parts.once_inputs]) if parts.once else []
+
+            if not in_silence(fill):
+                return None
+        return []
+
+    def _early(self, operands: Sequence[Any], region: Any) -> list[Any] | None:
+        """What was computed ahead for the current step; None if nothing can be."""
+        chunk = self.ahead.reach(region, lambda chunk: self._fill(chunk, operands))
+        if chunk is None:
+            return None
+        rows = self.ahead.rows
+        at = rows.last.region
+        out = [Batched(chunk.step(buffer, rows.step), buffer.shape[1:]) for buffer in self.buffers]
+        return out if at is region else [_operand(MaskedBatch.in_region(each, at), region) for each in out]
+
+    def _fill(self, chunk: Chunk, operands: Sequence[Any]) -> bool:
+        """Compute what a chunk of steps has of the program."""
+        parts = self.split
+        assert parts is not None
+        rows = dict(self.items)
+        known = {at: rows[i] for at, i in enumerate(self.operands) if i in rows}
+        if self._from_fixed(operands) is None:
+            return False
+        assert self.once is not None
+        assert parts.ahead is not None
+        given = []
+        for i in parts.ahead_inputs:
+            packed = known[i].packed(chunk) if i in known else None
+            given.append(operands[i] if packed is None else Batched(packed, packed.shape[1:]))
+        self.buffers = launch(parts.ahead, [*given, *self.once])
+        return True
+
+
+def _operand(value: Any, region: Any) -> Any:
+    if type(value) is not MaskedBatch:
+        return value
+    if value.region is not region:
+        value = region.narrow(value)
+    return Batched(value.data, value.sizes)
+
+
+def _together(a: Any, b: Any) -> bool:
+    """Whether two sequences of rows belong to one loop and are at one step of it."""
+    return a.order is b.order and a.step == b.step and a.last.region is b.last.region
