@@ -14,7 +14,6 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes
 from autobatch.lockstep.calls import is_library
-from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_expressions import BlockForm, Scope
 from autobatch.rewrite.block_liveness import annotate
 from autobatch.rewrite.blocks import Blocks
@@ -130,10 +129,13 @@ def _may_hold_batch(arg: Any) -> bool:
     if type(arg) not in (dict, list, tuple):  # a tree of objects that holds batches was made for lock-step
         _harmless.add(type(arg))
         return False
-    parts = arg.values() if type(arg) is dict else arg
-    if any(isinstance(part, Batch | dict | list | tuple) and has_batch((part,), {}) for part in parts):
-        return True
-    _checked[id(arg)] = arg
+    if id(arg) in _checked:
+        return False
+    _checked[id(arg)] = arg  # at once: it may contain itself
+    for part in arg.values() if type(arg) is dict else arg:
+        if type(part) not in _harmless and _may_hold_batch(part):
+            _checked.pop(id(arg), None)
+            return True
     return False
 
 

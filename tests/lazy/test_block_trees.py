@@ -118,3 +118,27 @@ def test_gradients_of_trees(f, params):
 
 def dense(grad):
     return grad.to_dense() if hasattr(grad, "to_dense") else grad
+
+
+@ab.batch
+def depth_of(tree, w):
+    if isinstance(tree, int):
+        return np.tanh(w[tree] * 2) + 1
+    left, right = depth_of(tree[0], w), depth_of(tree[1], w)
+    return np.tanh(left + right) * 0.5
+
+
+def test_a_decorated_recursion_over_tuples_and_over_a_list_that_holds_itself():
+    trees = [(1, (2, 3)), 0, ((1, 2), (3, (0, 1)))]
+    endless = [0, 2]
+    endless[1:] = [1, endless]
+    assert_same(ab.map(depth_of, trees, w=PARAMS["emb"]), loop(depth_of, trees, w=PARAMS["emb"]))
+    found = ab.map(lambda k, w: depth_of((endless[0], endless[1]), w) * k, [1.0, 2.0], w=PARAMS["emb"])
+    assert_same(found, [depth_of((0, 1), PARAMS["emb"]) * k for k in (1.0, 2.0)])
+    seen = ab.map(lambda k, w: first_of(endless, w) * k, [1.0], w=PARAMS["emb"])
+    assert_same(seen, [np.tanh(PARAMS["emb"][0] * 2) + 1])
+
+
+@ab.batch
+def first_of(items, w):
+    return np.tanh(w[items[0]] * 2) + 1
