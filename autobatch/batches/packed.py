@@ -12,8 +12,10 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packing import (
     CSR,
+    as_columns,
     as_integers,
     check_offsets,
+    counted,
     offsets_of,
     pack_rows,
     pad_rows,
@@ -27,7 +29,7 @@ from autobatch.core.aval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 __all__ = ["PackedBatch"]
 
@@ -52,7 +54,7 @@ class PackedBatch(Packed, ArrayBatch):
     [array([10, 20, 30]), array([40])]
     """
 
-    __slots__ = ("__weakref__", "_frozen", "_size", "_view", "_views", "region")
+    __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
     def __init__(self, values: Any, offsets: Any) -> None:
@@ -64,11 +66,39 @@ class PackedBatch(Packed, ArrayBatch):
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
         self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
 
+    @property
+    def values(self) -> Any:
+        """The examples' values one after the other."""
+        if self._pending is not None:
+            self.values = self._pending.force()
+        return self._values
+
+    @values.setter
+    def values(self, values: Any) -> None:
+        self._values: Any = values
+        self._pending: Any = None
+
+    @property
+    def _kind(self) -> Any:  # has the dimensions and the dtype of the values
+        return self._values if self._pending is None else self._pending
+
     @classmethod
     def of(cls, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> "PackedBatch":
         """A batch from offsets that are known to be right, in the current region."""
         self = object.__new__(cls)
         self._set(values, offsets, size)
+        return self
+
+    @classmethod
+    def pending(cls, rows: Any, offsets: np.ndarray, size: Lengths | None = None) -> "PackedBatch":
+        """A batch whose values are first made when they are needed.
+
+        Args:
+            rows: has their `shape`, `ndim`, `dtype`; `force()` makes them, `reduced(op, params, offsets)` reduces each
+                example's without them, or gives None.
+        """
+        self = cls.of(None, offsets, size)
+        self._pending = rows
         return self
 
     @classmethod
@@ -171,11 +201,7 @@ class PackedBatch(Packed, ArrayBatch):
         if weights:
             ids = cls(indices, indptr)
             return ids, cls.of(data, ids.offsets)
-        counts = data.astype(np.int64)
-        if (counts != data).any() or (counts < 0).any():
-            raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
-        rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
-        return cls.from_segment_ids(np.repeat(indices, counts), rows, len(indptr) - 1)
+        return cls.from_segment_ids(*counted(data, indices, indptr), len(indptr) - 1)
 
     def to_masked(self) -> MaskedBatch:
         """The same examples, padded with zeros."""
@@ -184,14 +210,13 @@ class PackedBatch(Packed, ArrayBatch):
                 "the examples are lists of arrays of different lengths, which no padded array holds; "
                 "use .values (the batch of all inner lists), or .to_padded(filler)"
             )
-        data = pad_rows(self.values, self.size_of_first)
-        return MaskedBatch.in_region(Batched(data, (self.size_of_first, *self.values.shape[1:])), self.region)
+        data, sizes = pad_rows(self.values, self.size_of_first), (self.size_of_first, *self.values.shape[1:])
+        return MaskedBatch.in_region(Batched(data, sizes), self.region)
 
     def to_padded(self, filler: Any = 0) -> Any:
         """(B, longest, ...) data with `filler` in its padding; a nested batch is padded at each level."""
         values = self.values
-        if isinstance(values, PackedBatch):
-            values = values.to_padded(filler)
+        values = values.to_padded(filler) if isinstance(values, PackedBatch) else values
         if np.asarray(filler).astype(values.dtype) != filler and filler == filler:
             raise DTypeError(f"filler {filler!r} is not a value of {values.dtype}")
         return pad_rows(values, self.size_of_first, filler)
@@ -206,23 +231,16 @@ class PackedBatch(Packed, ArrayBatch):
         Raises:
             DTypeError, BadIdError: values that are no ids of a column.
         """
-        ids = as_integers(self.values, "the values")
-        bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
-        wrong = (ids < 0) | (ids >= bound)
-        if wrong.any():
-            position = int(np.argmax(wrong))
-            raise BadIdError(f"id {ids[position]} at position {position} is not a column in 0..{bound - 1}")
-        if weights is None:
-            return CSR(np.ones(len(ids), np.int64), ids, self.offsets, (self.batch_size, bound))
-        if not np.array_equal(weights.offsets, self.offsets):
+        ids, bound = as_columns(self.values, num_columns)
+        if weights is not None and not np.array_equal(weights.offsets, self.offsets):
             raise ShapeError("the weights have other lengths than the ids")
-        return CSR(weights.values, ids, self.offsets, (self.batch_size, bound))
+        entries = np.ones(len(ids), np.int64) if weights is None else weights.values
+        return CSR(entries, ids, self.offsets, (self.batch_size, bound))
 
     @property
     def size_of_first(self) -> Lengths:
         """The lengths of the first dimension, one object for all batches that share these offsets."""
-        if self._size is None:
-            self._size = Lengths(np.diff(self.offsets))
+        self._size = Lengths(np.diff(self.offsets)) if self._size is None else self._size
         return self._size
 
     @property
@@ -237,9 +255,8 @@ class PackedBatch(Packed, ArrayBatch):
 
     def _lane(self, index: int) -> Any:
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])
-        if isinstance(self.values, PackedBatch):
-            return [self.values._lane(i) for i in range(start, stop)]
-        return self.values[start:stop]
+        values = self.values
+        return [values._lane(i) for i in range(start, stop)] if isinstance(values, PackedBatch) else values[start:stop]
 
     def _take(self, index: Any, memo: dict[Any, Any]) -> "PackedBatch":
         rows, offsets = rows_of(self.offsets, index)
@@ -247,25 +264,24 @@ class PackedBatch(Packed, ArrayBatch):
 
     def _prefix(self, count: int, memo: dict[Any, Any]) -> "PackedBatch":
         offsets = self.offsets[: count + 1]
-        if isinstance(self.values, PackedBatch):
-            return PackedBatch.of(self.values._prefix(int(offsets[-1]), memo), offsets)
-        return PackedBatch.of(self.values[: int(offsets[-1])], offsets)
+        values, stop = self.values, int(offsets[-1])
+        return PackedBatch.of(values._prefix(stop, memo) if isinstance(values, PackedBatch) else values[:stop], offsets)
 
     @property
     def ndim(self) -> int:
-        return self.values.ndim + (1 if isinstance(self.values, PackedBatch) else 0)
+        return self._kind.ndim + (1 if isinstance(self._kind, PackedBatch) else 0)
 
     @property
     def dtype(self) -> np.dtype:
-        return self.values.dtype
+        return self._kind.dtype
 
     @property
     def shape(self) -> tuple[Any, ...]:
         """The example's shape; its first entry is an int per example."""
-        if isinstance(self.values, PackedBatch):
+        if isinstance(self._kind, PackedBatch):
             raise UnsupportedError("an example of a nested PackedBatch is a list of arrays and has no shape")
         first = MaskedBatch.in_region(Batched(self.lengths, (), int), self.region)
-        return (first, *self.values.shape[1:])
+        return (first, *self._kind.shape[1:])
 
     @property
     def size(self) -> Any:
@@ -281,6 +297,9 @@ class PackedBatch(Packed, ArrayBatch):
         if any(isinstance(arg, ObjectBatch) for arg in args):
             return loop_over_examples(op, args, params, "the examples differ in structure, rank or dtype")
         first = next(arg for arg in args if isinstance(arg, PackedBatch))
+        rows = first._pending if len(args) == 1 else None
+        if rows is not None and (out := rows.reduced(op, params, first.offsets)) is not None:
+            return MaskedBatch.of(Batched(out, out.shape[1:]))
         operands = _on_values(op, args, first)
         if operands is not None:
             try:
@@ -327,7 +346,8 @@ class PackedBatch(Packed, ArrayBatch):
         return PackedBatch, (self.values, np.array(self.offsets))
 
     def __copy__(self) -> "PackedBatch":
-        return PackedBatch.of(self.values, self.offsets, self._size)
+        make, held = (PackedBatch.of, self._values) if self._pending is None else (PackedBatch.pending, self._pending)
+        return make(held, self.offsets, self._size)
 
     def __deepcopy__(self, memo: Any) -> "PackedBatch":
         values = self.values.__deepcopy__(memo) if isinstance(self.values, PackedBatch) else np.copy(self.values)

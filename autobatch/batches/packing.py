@@ -11,8 +11,10 @@ from autobatch.errors import BadIdError, DTypeError, ShapeError
 
 __all__ = [
     "CSR",
+    "as_columns",
     "as_integers",
     "check_offsets",
+    "counted",
     "offsets_of",
     "pack_rows",
     "pad_rows",
@@ -187,3 +189,23 @@ def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if data.shape != indices.shape:
         raise ShapeError(f"{data.shape} entries for {indices.shape} column indices; expected one each")
     return data, indices, check_offsets(parts[2], len(indices))
+
+
+def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each column as often as its entry says, and the row that it stands in."""
+    counts = data.astype(np.int64)
+    if (counts != data).any() or (counts < 0).any():
+        raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
+    rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
+    return np.repeat(indices, counts), rows
+
+
+def as_columns(values: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
+    """Ids that name columns, and how many columns there are: by default the largest id plus one."""
+    ids = as_integers(values, "the values")
+    bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
+    wrong = (ids < 0) | (ids >= bound)
+    if wrong.any():
+        position = int(np.argmax(wrong))
+        raise BadIdError(f"id {ids[position]} at position {position} is not a column in 0..{bound - 1}")
+    return ids, bound

@@ -1,4 +1,4 @@
-"""Looked-up rows of a ragged batch that are not there yet: a reduction over them is one bag launch instead."""
+"""Looked-up rows of ragged examples that are not there yet: a reduction over them is one bag launch instead."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,10 +10,12 @@ from autobatch.core.op import BATCH_RANK, Op
 from autobatch.embedding.bags import bags_p
 from autobatch.ops.face import ArrayFace
 
-__all__ = ["PendingRows"]
+__all__ = ["PackedRows", "PendingRows"]
 
 
 _OVER_ROWS = ({"axis": (1,)}, {"axis": (1,), "keepdims": False})
+_OVER_PACKED = ({"axis": (0,)}, {"axis": (0,), "keepdims": False})
+_MODES = {"sum": "sum", "mean": "mean", "max": "max", "min": "min"}
 
 
 class PendingRows(ArrayFace):
@@ -88,6 +90,51 @@ class PendingRows(ArrayFace):
 
     def __repr__(self) -> str:
         return repr(self._ab_force())
+
+
+class PackedRows:
+    """Stands for the rows of a look-up by the ids of all examples, one after the other: (N, dim).
+
+    Args:
+        table: (num_rows, dim), plain or of an interpreter below a batch.
+        ids: (N,) int64, checked.
+        look_up: `look_up(table, ids)` gives the rows.
+    """
+
+    __slots__ = ("_rows", "ids", "look_up", "table")
+    ndim = 2
+
+    def __init__(self, table: Any, ids: np.ndarray, look_up: Callable[..., Any]) -> None:
+        self.table = table
+        self.ids = ids
+        self.look_up = look_up
+        self._rows: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.ids.shape[0], shape_of(self.table)[1])
+
+    @property
+    def dtype(self) -> np.dtype:
+        return dtype_of(self.table)
+
+    def force(self) -> Any:
+        """The rows, looked up once."""
+        if self._rows is None:
+            self._rows = self.look_up(self.table, self.ids)
+        return self._rows
+
+    def reduced(self, op: Op, params: dict[str, Any], offsets: np.ndarray) -> Any:
+        """A reduction over the rows of each example as a bag launch: (B, dim); None if it is none.
+
+        What NumPy says of no rows (a warning, an exception) is left to NumPy, as the reduction of the rows themselves.
+        """
+        mode = _MODES.get(op.name)
+        if mode is None or params not in _OVER_PACKED or self._rows is not None:
+            return None
+        if mode != "sum" and (offsets[1:] == offsets[:-1]).any():
+            return None
+        return bags_p(self.table, self.ids, offsets, mode=mode)
 
 
 def _is_zero(value: Any) -> bool:

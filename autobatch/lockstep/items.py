@@ -28,6 +28,7 @@ from autobatch.lockstep.ownership import freeze, home_of, is_made, remember, req
 from autobatch.lockstep.regions import Subset, current_root, lanes_within
 from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, nested_item
+from autobatch.lockstep.tables import is_table, rows_later
 from autobatch.ops import indexing
 from autobatch.ops.inplace import is_scalar, zero_d
 
@@ -93,6 +94,8 @@ def getitem(x: Any, index: Any) -> Any:
             known = looked_up(x, index)
             if known is not None:
                 return known
+        if is_table(x, index):
+            return rows_later(x, index)
         return indexing.getitem(x, index) if is_lanes(index) else x[index]
     elif kind is LaneList:
         return x.part(index) if isinstance(index, slice) else x.item(index)
@@ -112,6 +115,8 @@ def getitem(x: Any, index: Any) -> Any:
         known = looked_up(x, index)
         if known is not None:
             return known
+    if type(index) in (MaskedBatch, PackedBatch) and is_table(x.value if kind is TapeArray else x, index):
+        return rows_later(x, index)
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
     return stack_results(per_lane(operator.getitem, (x, index), {}))
