@@ -20,7 +20,7 @@ from autobatch.rewrite.blocks import Blocks
 from autobatch.rewrite.callees import FORM, is_users
 from autobatch.rewrite.convert import Mangle, as_function, compiled
 from autobatch.rewrite.quote import located
-from autobatch.rewrite.source import NoSourceError, find
+from autobatch.rewrite.source import PARSING, NoSourceError, find
 
 __all__ = ["block_form", "block_source", "forget_forms"]
 
@@ -59,7 +59,8 @@ def block_form(function: Any) -> Any:
         if found is None:
             if len(_forms) >= _LIMIT:
                 _forms.clear()
-            found = _forms[function] = _form(function)
+            with PARSING:
+                found = _forms[function] = _form(function)
         return found
     if kind is MethodType:
         inner = block_form(function.__func__)

@@ -24,7 +24,7 @@ from autobatch.rewrite.quote import located
 from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
-from autobatch.rewrite.source import NoSourceError, find
+from autobatch.rewrite.source import PARSING, NoSourceError, find
 from autobatch.rewrite.stores import Ownership, Stores
 
 __all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "source"]
@@ -85,7 +85,9 @@ def convert(function: FunctionType) -> Any:
     if known is None:
         if is_library(code.co_filename):
             return None
-        known = _cache[id(code)] = _convert(function)
+        with PARSING:
+            known = _cache.get(id(code)) or _convert(function)
+            _cache[id(code)] = known
     if known.code is None:
         raise NeedsLoop(known.reason)
     last, defaults, named, out = known.last

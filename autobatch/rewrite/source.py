@@ -11,10 +11,14 @@ import ast
 import functools
 import linecache
 import operator
+import threading
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 
-__all__ = ["NoSourceError", "find"]
+__all__ = ["PARSING", "NoSourceError", "find"]
+
+PARSING = threading.RLock()
+"""Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUTURE_FLAGS = functools.reduce(
