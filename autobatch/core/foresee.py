@@ -2,13 +2,13 @@
 
 import marshal
 import threading
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.op import Op
+from autobatch.core.silence import silence
 
 __all__ = ["WEAK", "Aval", "Weak", "aval_of", "foresee", "freeze", "frozen"]
 
@@ -127,8 +127,7 @@ def foresee(op: Op, params: dict[str, Any], token: Any, avals: Sequence[Any]) ->
     out = None
     for dummies in ([aval.dummy() for aval in avals], [aval.dummy(regular=True) for aval in avals]):
         try:
-            with np.errstate(all="ignore"), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with silence():
                 result = op.impl(*dummies, **params)
         except Exception:  # whatever it is, the run on real values decides
             continue

@@ -4,7 +4,6 @@ What a body does with a traced array is recorded, in the order it happens. A bod
 that is no op of ours, or writes into one of its inputs is no block: `trace` gives None, and it runs op by op.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -13,6 +12,7 @@ import numpy as np
 from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, frozen
 from autobatch.core.lanes import Example, example
 from autobatch.core.op import Op, next_level
+from autobatch.core.silence import silence
 from autobatch.fusion.program import Program, Step
 from autobatch.ops.face import ArrayFace
 
@@ -261,8 +261,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak]) -> Program | N
     tracer = Tracer()
     arguments = [tracer.input(kind) for kind in kinds]
     try:
-        with example(_NoExample(tracer)), warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
+        with example(_NoExample(tracer)), silence():
             results = body(*arguments)
     except Exception:  # NumPy's own error, too: run op by op, it comes at its place and with its message
         return None

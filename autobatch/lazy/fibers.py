@@ -1,13 +1,13 @@
 """Fibers: every example runs in a greenlet of its own; one that needs a value parks while the others run on."""
 
 import contextvars
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import greenlet
 
 from autobatch.core.lanes import Example, example
+from autobatch.core.silence import users_filters
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.trace import Trace
 
@@ -105,7 +105,7 @@ class _Hub:
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""
         self.trace.example = index
-        filters = warnings.filters
+        filters = users_filters()
         try:
             outcome = fiber.switch(index)
             while outcome is _URGENT:
@@ -120,7 +120,7 @@ class _Hub:
             del self.fibers[index]
             return
         if outcome is _PARK:
-            if warnings.filters is not filters:  # parked inside `catch_warnings`: the others must not run under it
+            if users_filters() is not filters:  # parked inside `catch_warnings`: the others must not run under it
                 self.trace.failed = NeedsLoop("an example catches warnings where it needs a value")
         else:
             del self.fibers[index]

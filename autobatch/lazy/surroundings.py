@@ -4,10 +4,10 @@ A launch happens later and elsewhere, so a call that was recorded inside of `np.
 Filters of `warnings.catch_warnings` are the whole process's: what is caught there cannot be launched elsewhere.
 """
 
-import warnings
 from typing import Any
 
 from autobatch.core.floating import handling
+from autobatch.core.silence import users_filters
 from autobatch.errors import NeedsLoop
 
 __all__ = ["catches_warnings", "handling"]
@@ -15,7 +15,7 @@ __all__ = ["catches_warnings", "handling"]
 
 def catches_warnings(before: Any) -> NeedsLoop | None:
     """Why a call cannot be recorded here, if the filters that were in force `before` have been replaced."""
-    filters = warnings.filters
+    filters = users_filters()
     if filters is before or (filters and filters[0][0] == "ignore"):
         return None
     return NeedsLoop("an example catches warnings, which a batched call gives elsewhere")

@@ -5,7 +5,6 @@ an external value (~i is entry i of the externals): a constant, an input, a shar
 """
 
 import copy
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ from autobatch.core.config import config
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
+from autobatch.core.silence import users_filters
 from autobatch.lazy import lookups, shared_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, aval_of, foresee, frozen, shared_aval, with_length, without_length
@@ -78,7 +78,7 @@ class Trace:
         self.errors = np.geterr()
         self.inputs = Inputs()
         self._handling = handling()
-        self._filters = warnings.filters
+        self._filters = users_filters()
         self.interned: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}

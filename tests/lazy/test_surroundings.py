@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import threading
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
 from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.silence import silence
 from autobatch.lazy import trace as traces
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 
@@ -183,3 +185,22 @@ def test_the_gradient_of_a_number_is_of_its_kind_in_every_example(leaf):
 def test_a_deep_copy_carries_the_gradient():
     x = normal(3, dtype=np.float64)
     assert_same(ab.grad(lambda p: (copy.deepcopy(p)["w"] ** 2).sum())({"w": x}), {"w": 2 * x})
+
+
+def test_another_thread_that_is_silent_does_not_look_like_an_example_that_catches_warnings():
+    over = threading.Event()
+
+    def quiet():
+        while not over.is_set():
+            with silence():
+                pass
+
+    other = threading.Thread(target=quiet)
+    other.start()
+    try:
+        for n in range(1, 40):
+            xs = [np.ones(n), np.zeros(n)]
+            assert_same(ab.map(lambda x, n=n: np.tanh(x + n) * n, xs), [np.tanh(x + n) * n for x in xs])
+    finally:
+        over.set()
+        other.join()
