@@ -26,6 +26,7 @@ _METHODS = frozenset((
     "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take",
     "trace", "transpose", "var",
 ))  # fmt: skip
+_BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 _WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
@@ -297,6 +298,8 @@ class BlockForm:
             return self._opaque(node, static, False)
         method = node.func
         if isinstance(method, ast.Attribute) and method.attr in _METHODS:
+            if method.attr in _BAGS and _is_look_up(method.value):
+                return self._opaque(node, static, False)
             base = self.build(method.value, False, True)
             args = [self.build(arg, True) for arg in node.args]
             return self._op(ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static)
@@ -343,6 +346,11 @@ class BlockForm:
     def _by_index(self, node: ast.Subscript, static: bool) -> ast.expr:
         base = self.build(node.value, False, True)
         return self._op(ast.Subscript(base, self.build(node.slice, True), ast.Load()), static)
+
+
+def _is_look_up(node: ast.expr) -> bool:
+    """Whether it is `table[ids]`, of any number of ids as far as one can see."""
+    return isinstance(node, ast.Subscript) and path_of(node) is None and path_of(node.slice) is not None
 
 
 def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:

@@ -142,3 +142,18 @@ def test_a_decorated_recursion_over_tuples_and_over_a_list_that_holds_itself():
 @ab.batch
 def first_of(items, w):
     return np.tanh(w[items[0]] * 2) + 1
+
+
+@pytest.mark.parametrize("kind", [np.asarray, ab.EmbeddingTable])
+def test_a_bag_goes_before_the_block_that_reads_it(kind):
+    def scores(ids, params):
+        z = params["emb"][ids].sum(0) @ params["w"] + params["b"]
+        i, o = z[:2], z[2:]
+        return np.tanh(i) * o
+
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(0, 10, n) for n in (3, 1, 0, 1)]
+    params = {"emb": kind(rng.normal(size=(10, 4))), "w": rng.normal(size=(4, 4)), "b": rng.normal(size=4)}
+    results, stats = map_with_stats(scores, ids, params=params)
+    assert (stats.launches, stats.calls) == (2, 8)  # the bags, and the rest of all examples
+    assert_same(results, loop(scores, ids, params=params))
