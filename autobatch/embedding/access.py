@@ -63,7 +63,11 @@ class Located:
 
 
 def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
-    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all."""
+    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all.
+
+    >>> [ahead_of(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], ahead_of(1 << 10, 32)
+    ([24, 12, 8], None)
+    """
     if total_bytes <= _CACHED:
         return None
     least, most = _AHEAD
