@@ -6,6 +6,7 @@ Ids, offsets and weights have been checked here; what passes goes to the kernels
 import dataclasses
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,7 +30,8 @@ __all__ = [
     "write_rows",
 ]
 
-_AHEAD = 24  # ids between the row that is read and the one that is asked for
+_AHEAD = (8, 24)  # the least and the most ids between the row that is read and the one that is asked for
+_ASKED = 6 << 10  # bytes of rows asked for that leave the first cache to the rest
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
 _LINE = 64  # bytes of the cache
@@ -57,12 +59,19 @@ class Located:
 
     @property
     def ahead(self) -> int | None:
-        return None if self.ids is None else ahead_of(self.total_bytes)
+        return None if self.ids is None else ahead_of(self.total_bytes, self.row_bytes)
 
 
-def ahead_of(total_bytes: int) -> int | None:
-    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all."""
-    return _AHEAD if total_bytes > _CACHED else None
+def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
+    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all.
+
+    >>> [ahead_of(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], ahead_of(1 << 10, 32)
+    ([24, 12, 8], None)
+    """
+    if total_bytes <= _CACHED:
+        return None
+    least, most = _AHEAD
+    return min(most, max(least, _ASKED // row_bytes))
 
 
 def integers(ids: np.ndarray) -> np.ndarray:
@@ -110,20 +119,22 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
 def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int]) -> Lanes:
     """The lanes for rows of `dim` at an address and stride."""
     address, stride = table
-    return lanes_for(format, dim, static, address % _LINE if stride % _LINE == 0 else 0)
+    return lanes_for(format, dim, static, address % _LINE, stride % _LINE)
 
 
 @functools.lru_cache(maxsize=4096)
-def lanes_for(format: str, dim: int, static: bool, past: int = 0) -> Lanes:
+def lanes_for(format: str, dim: int, static: bool, past: int = 0, step: int = 0) -> Lanes:
     """The lanes that cover `dim` columns: the row itself if it is short and even, or static; else the widest of a few.
 
     Args:
-        past: by how many bytes every row starts past a line of the cache.
+        past: by how many bytes the first row starts past a line of the cache; step: the next one past where it does.
 
     >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
     (100, 64, 99)
     >>> lanes_for("f4", 300, True).n, lanes_for("f4", 128, False, 16).lead
     (100, 12)
+    >>> lanes_for("f4", 8, False, 32, 32).across, lanes_for("f4", 8, False, 16, 32).across
+    (False, True)
     """
     size = computed_dtype(format).itemsize
     most = _WIDEST // size
@@ -137,14 +148,18 @@ def lanes_for(format: str, dim: int, static: bool, past: int = 0) -> Lanes:
         n = next(n for n in _POWERS if n <= min(most, dim))
     lead = 0
     if (
-        past % size == 0
+        step == 0
+        and past % size == 0
         and n * size >= 4 * _LINE
         and n * size % _LINE == 0
         and dim % n == 0
         and format[1:] == str(size)
     ):
         lead = -past % _LINE // size
-    return Lanes(format, n, lead)
+    row, between = dim * size, math.gcd(step, _LINE)  # rows start at all multiples of it past some place in a line
+    last = past % between + _LINE - between + row
+    across = n == dim and row <= 2 * _LINE and format[1:] == str(size) and last > -(-row // _LINE) * _LINE
+    return Lanes(format, n, lead, across)
 
 
 def pool(

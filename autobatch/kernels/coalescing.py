@@ -12,7 +12,6 @@ __all__ = [
     "add_spread",
     "coalesce_rows",
     "expand_rows",
-    "gradient_of",
     "group_positions",
     "row_gradient",
     "row_squares",
@@ -74,22 +73,6 @@ def row_gradient(acc, k, starts, positions, sources, segments, factors, scale, l
                 acc[j] = limit
             elif acc[j] < -limit:
                 acc[j] = -limit
-
-
-@jit
-def gradient_of(acc, k, starts, positions, sources, segments, factors, scale, limit):
-    """As `row_gradient`; the row where it lies if it is a single one as it is, else `acc`."""
-    if scale == 1 and limit < 0 and factors is None:
-        if positions is None:
-            return sources[k]
-        if starts[k + 1] - starts[k] == 1:
-            if starts[k] + AHEAD < positions.shape[0]:
-                later = positions[starts[k] + AHEAD]
-                prefetch_source(sources, later if segments is None else segments[later])
-            at = positions[starts[k]]
-            return sources[at if segments is None else segments[at]]
-    row_gradient(acc, k, starts, positions, sources, segments, factors, scale, limit)
-    return acc
 
 
 @jit

@@ -31,7 +31,7 @@ __all__ = [
 
 SUM, MEAN, SQRTN = range(3)
 _FEW = 16  # bags that take their passes together
-_BLOCK = 1024  # about as many ids are checked at a time: they are in the cache when their rows are read
+_BLOCK = 128  # ids that are checked at a time: they are in the cache when their rows are read
 
 
 @jit
@@ -52,33 +52,7 @@ def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
         part = (b, min(b + together, bags[1]))
         for first in range(0, dim, width(lanes)):
             column = min(first, dim - width(lanes))
-            _sum_columns(table, ids, offsets, weights, norm, out, part, column, dim, ahead, lanes)
-
-
-@jit
-def _sum_columns(table, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
-    """The columns of `pool_sum` from one column on that the lanes hold."""
-    base, stride = table
-    total = uint64(offsets[-1]) if ids is None else uint64(ids.shape[0])
-    final = max(total, uint64(1)) - uint64(1)
-    known = uint64(offsets.shape[0] - 1)
-    stop = uint64(offsets[uint64(bags[0])])
-    for b in range(uint64(bags[0]), uint64(bags[1])):
-        start = stop
-        stop = uint64(offsets[b + uint64(1)]) if b < known else total
-        found = zeros(lanes)
-        for i in range(start, stop):
-            if ahead is not None:
-                prefetch(lanes, base + stride * int64(ids[min(i + uint64(ahead), final)]), column)
-            x = load(lanes, base + stride * _row(ids, i), column, dim)
-            if weights is None:  # noqa: SIM108 - not a choice to the compiler, which knows which
-                found = add(found, x)
-            else:
-                found = add(found, scaled(x, weights[i]))
-        if norm != SUM:
-            count = float(max(stop - start, uint64(1)))
-            found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
-        store(out, int64(b), column, found)
+            _sum_columns(table, None, ids, offsets, weights, norm, out, part, uint64(0), column, dim, ahead, lanes)
 
 
 @jit
@@ -88,45 +62,81 @@ def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahea
     Offsets start at 0, never fall and, with `closed`, end with the number of ids; without, the last bag takes all that
     are left. Ids are in [0, rows). No row is read before its id is checked.
     """
-    total = ids.shape[0]
+    total = uint64(ids.shape[0])
     bags = offsets.shape[0] - closed
-    if bags < 0 or not _starts(offsets, total, closed):
+    if bags <= 0:
+        return bags == 0 and total == 0
+    if offsets[0] != 0 or (closed and uint64(offsets[bags]) != total):
         return False
-    if bags == 0:
-        return total == 0
-    block = max(_BLOCK * bags // max(total, 1), 1)
-    checked = 0
-    for first in range(0, bags, block):
-        last = min(first + block, bags)
-        end = offsets[last] if last < offsets.shape[0] else total
-        if not _within(ids[checked:end], rows):
+    together = bags if dim == width(lanes) else _FEW
+    checked = uint64(0)
+    for b in range(0, bags, together):
+        part = (b, min(b + together, bags))
+        checked = _sum_columns(table, rows, ids, offsets, weights, norm, out, part, checked, 0, dim, ahead, lanes)
+        if checked > total:
             return False
-        checked = end
-        pool_sum(table, ids, offsets, weights, norm, out, (first, last), dim, ahead, lanes)
+        for first in range(width(lanes), dim, width(lanes)):
+            column = min(first, dim - width(lanes))
+            _sum_columns(table, None, ids, offsets, weights, norm, out, part, checked, column, dim, ahead, lanes)
     return True
 
 
 @jit
-def _starts(offsets, total, closed):
-    """Whether offsets start bags of `total` ids."""
-    count = offsets.shape[0]
-    if count == 0:
-        return True
-    if offsets[0] != 0 or offsets[count - 1] > total or (closed and offsets[count - 1] != total):
-        return False
-    falls = 0
-    for i in range(uint64(count - 1)):  # without a way out, so that the compiler can take many at a time
-        falls |= offsets[uint64(i + 1)] < offsets[uint64(i)]
-    return falls == 0
+def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, checked, column, dim, ahead, lanes):
+    """The columns of `pool_sum` from one column on that the lanes hold.
+
+    Where `rows` are given, offsets and ids are checked on the way, ids from number `checked` on. Returns how many ids
+    are checked by now; more than there are where something is wrong.
+    """
+    total = uint64(offsets[-1]) if ids is None else uint64(ids.shape[0])
+    known = uint64(offsets.shape[0] - 1)
+    asking = total - min(total, uint64(0 if ahead is None else ahead))
+    stop = uint64(offsets[uint64(bags[0])])
+    for b in range(uint64(bags[0]), uint64(bags[1])):
+        start = stop
+        stop = uint64(offsets[b + uint64(1)]) if b < known else total
+        if rows is not None:
+            if stop < start or stop > total:
+                return total + uint64(1)
+            while checked < stop:
+                end = min(checked + uint64(_BLOCK), total)
+                if not _within(ids, checked, end, rows):
+                    return total + uint64(1)
+                checked = end
+        found = zeros(lanes)
+        middle = start
+        if ahead is not None:
+            middle = max(start, min(stop, asking))
+            for i in range(start, middle):
+                prefetch(lanes, table[0] + table[1] * int64(ids[i + uint64(ahead)]), column)
+                found = _with_row(found, table, ids, i, weights, column, dim, lanes)
+        for i in range(middle, stop):
+            found = _with_row(found, table, ids, i, weights, column, dim, lanes)
+        if norm != SUM:
+            count = float(max(stop - start, uint64(1)))
+            found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
+        store(out, int64(b), column, found)
+    return checked
 
 
 @jit
-def _within(ids, rows):
-    """Whether all ids are in [0, rows); negative ones are the greatest of the unsigned."""
-    greatest = uint64(0)
-    for i in range(uint64(ids.shape[0])):
-        greatest = max(greatest, uint64(int64(ids[i])))
-    return greatest < uint64(rows) or ids.shape[0] == 0
+def _with_row(found, table, ids, i, weights, column, dim, lanes):
+    x = load(lanes, table[0] + table[1] * _row(ids, i), column, dim)
+    return add(found, x) if weights is None else add(found, scaled(x, weights[i]))
+
+
+@jit
+def _within(ids, first, end, rows):
+    """Whether ids[first:end], a block or less, are in [0, rows); negative ones are the greatest of the unsigned."""
+    if end - first == uint64(_BLOCK):  # without a way out and of a length it knows: the compiler takes many at a time
+        greatest = uint64(0)
+        for i in range(uint64(_BLOCK)):
+            greatest = max(greatest, uint64(int64(ids[first + i])))
+        return greatest < uint64(rows)
+    for i in range(first, end):  # noqa: SIM110 - a loop with a way out is small enough for the caller to take in
+        if uint64(int64(ids[i])) >= uint64(rows):
+            return False
+    return True
 
 
 @jit

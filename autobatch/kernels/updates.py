@@ -1,13 +1,13 @@
 """Optimiser steps on rows: the gradient of each unique row is summed and applied at once, in place.
 
 Weights and state are C-contiguous (rows, width) arrays; unique row k is row ids[k] of them, or row k where `ids` is
-None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `coalescing.gradient_of`, `acc` room for
+None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `coalescing.row_gradient`, `acc` room for
 one row. Ids are trusted and distinct, so [lo, hi) may be split between threads, and the result is the same to the bit.
 """
 
 import math
 
-from autobatch.kernels.coalescing import gradient_of
+from autobatch.kernels.coalescing import row_gradient
 from autobatch.kernels.jit import jit
 from autobatch.kernels.prefetch import AHEAD, prefetch_row
 from autobatch.kernels.vectors import add, load, put_past_cache, scaled, width
@@ -30,9 +30,9 @@ def sgd_rows(weights, ids, lo, hi, acc, g, lr, decay):
         if ids is not None and k + AHEAD < hi:
             prefetch_row(weights, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            weights[row, j] -= lr * (given[j] + decay * weights[row, j])
+            weights[row, j] -= lr * (acc[j] + decay * weights[row, j])
 
 
 @jit
@@ -42,11 +42,11 @@ def sgd_rows_past_cache(weights, ids, lo, hi, acc, g, lr, decay, lanes):
         if ids is not None and k + AHEAD < hi:
             prefetch_row(weights, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         place = weights.ctypes.data + row * weights.strides[0]
         for column in range(0, acc.shape[0], width(lanes)):
             old = load(lanes, place, column, acc.shape[0])
-            step = load(lanes, given.ctypes.data, column, acc.shape[0])
+            step = load(lanes, acc.ctypes.data, column, acc.shape[0])
             put_past_cache(place, column, add(old, scaled(add(step, scaled(old, decay)), -lr)))
 
 
@@ -57,9 +57,9 @@ def momentum_rows(weights, velocity, ids, lo, hi, acc, g, lr, decay, momentum, n
             prefetch_row(weights, ids[k + AHEAD])
             prefetch_row(velocity, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = given[j] + decay * weights[row, j]
+            d = acc[j] + decay * weights[row, j]
             v = momentum * velocity[row, j] + d
             velocity[row, j] = v
             step = d + momentum * v if nesterov else v
@@ -73,9 +73,9 @@ def adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
             prefetch_row(weights, ids[k + AHEAD])
             prefetch_row(sums, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = given[j] + decay * weights[row, j]
+            d = acc[j] + decay * weights[row, j]
             s = sums[row, j] + d * d
             sums[row, j] = s
             weights[row, j] -= lr * d / (math.sqrt(s) + eps)
@@ -90,16 +90,16 @@ def row_adagrad_rows(weights, sums, ids, lo, hi, acc, g, lr, decay, eps):
             prefetch_row(weights, ids[k + AHEAD])
             prefetch_row(sums, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         total = 0.0 * decay
         for j in range(width):
-            d = given[j] + decay * weights[row, j]
+            d = acc[j] + decay * weights[row, j]
             total += d * d
         s = sums[row, 0] + total / width
         sums[row, 0] = s
         rate = lr / (math.sqrt(s) + eps)
         for j in range(width):
-            weights[row, j] -= rate * (given[j] + decay * weights[row, j])
+            weights[row, j] -= rate * (acc[j] + decay * weights[row, j])
 
 
 @jit
@@ -111,10 +111,10 @@ def adam_rows(weights, mean, square, ids, lo, hi, acc, g, step, decay, shrink, b
             prefetch_row(mean, ids[k + AHEAD])
             prefetch_row(square, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = given[j] + decay * w
+            d = acc[j] + decay * w
             m = beta1 * mean[row, j] + rest1 * d
             v = beta2 * square[row, j] + rest2 * d * d
             mean[row, j] = m
@@ -134,9 +134,9 @@ def rms_rows(weights, square, average, velocity, ids, lo, hi, acc, g, lr, decay,
             if velocity is not None:
                 prefetch_row(velocity, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
-            d = given[j] + decay * weights[row, j]
+            d = acc[j] + decay * weights[row, j]
             s = alpha * square[row, j] + rest * d * d
             square[row, j] = s
             if average is not None:
@@ -158,10 +158,10 @@ def ftrl_rows(weights, squares, linear, ids, lo, hi, acc, g, alpha, decay, beta,
             prefetch_row(squares, ids[k + AHEAD])
             prefetch_row(linear, ids[k + AHEAD])
         row = k if ids is None else ids[k]
-        given = gradient_of(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
+        row_gradient(acc, k, g[0], g[1], g[2], g[3], g[4], g[5], g[6])
         for j in range(acc.shape[0]):
             w = weights[row, j]
-            d = given[j] + decay * w
+            d = acc[j] + decay * w
             n = squares[row, j] + d * d
             root = math.sqrt(n)
             z = linear[row, j] + d - (root - math.sqrt(squares[row, j])) / alpha * w

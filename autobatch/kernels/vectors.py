@@ -54,16 +54,18 @@ class Lanes:
     """n consecutive elements of a row of one format.
 
     With a `lead`, that many elements come before the first boundary of a machine vector in memory, in all rows: then no
-    vector is read across two lines of the cache, which costs twice.
+    vector is read across two lines of the cache, which costs twice. Rows that lie `across` end in a line of the cache
+    beyond those that they would fill, which is then asked for as well.
     """
 
-    __slots__ = ("_numba_type_", "format", "lead", "n")
+    __slots__ = ("_numba_type_", "across", "format", "lead", "n")
 
-    def __init__(self, format: str, n: int, lead: int = 0) -> None:
+    def __init__(self, format: str, n: int, lead: int = 0, across: bool = False) -> None:
         self.format = format
         self.n = n
         self.lead = lead
-        self._numba_type_ = _LanesType(format, n, lead)  # where the dispatcher looks before it calls any Python
+        self.across = across
+        self._numba_type_ = _LanesType(format, n, lead, across)  # where the dispatcher looks before it calls any Python
 
 
 def computed_dtype(format: str) -> np.dtype:
@@ -72,9 +74,9 @@ def computed_dtype(format: str) -> np.dtype:
 
 
 class _LanesType(types.Dummy):
-    def __init__(self, format: str, n: int, lead: int) -> None:
-        self.format, self.n, self.lead = format, n, lead
-        super().__init__(f"Lanes({format},{n},{lead})")
+    def __init__(self, format: str, n: int, lead: int, across: bool) -> None:
+        self.format, self.n, self.lead, self.across = format, n, lead, across
+        super().__init__(f"Lanes({format},{n},{lead},{across})")
 
 
 class VectorType(types.Type):
@@ -350,8 +352,9 @@ def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
         integer = ir.IntType(64)
         start = builder.add(address, builder.lshr(builder.mul(column, integer(bits)), integer(3)))
-        for line in range(0, max(1, lanes.n * bits // 8), LINE):
-            ask_for(builder, builder.add(start, integer(line)), to_write=False)
+        size = lanes.n * bits // 8
+        for place in [*range(0, max(1, size), LINE), *([size - 1] if lanes.across else [])]:
+            ask_for(builder, builder.add(start, integer(place)), to_write=False)
         return context.get_dummy_value()
 
     return types.none(lanes, address, column), codegen

@@ -117,6 +117,11 @@ RIGHT = np.array([4, 0, 0, 2, 1])
         (RIGHT[:0], [0], True, True),
         (RIGHT[:0], [], False, True),
         (np.arange(3000) % 5, [0, 0, 1, 1500, 2999], False, True),
+        (np.arange(3000) % 5, np.arange(0, 3000, 75), False, True),
+        (np.where(np.arange(3000) == 2999, 5, 0), np.arange(0, 3000, 75), False, False),
+        (np.where(np.arange(3000) == 127, -1, 0), np.arange(0, 3000, 75), False, False),
+        (np.where(np.arange(3000) == 127, 5, 0), np.arange(0, 3000, 75), False, False),
+        (np.zeros(300, int), [0, 299, *[300] * 20, 299], False, False),
         (RIGHT, [0, 2, 2, 4], True, False),
         (RIGHT, [0, 2, 2, 6], False, False),
         (RIGHT, [1, 2], False, False),
@@ -177,10 +182,11 @@ def test_addresses_for_ids():
 def test_a_lead_changes_where_vectors_start_and_nothing_else(format, lead, n):
     table, ids, offsets = matrix(format, 5, 64), RIGHT, np.array([0, 2, 2, 5])
     results = []
-    for lanes in (Lanes(format, n), Lanes(format, n, lead)):
+    for lanes in (Lanes(format, n), Lanes(format, n, lead), Lanes(format, n, lead, across=True)):
         out, whole = guarded(3, 64, np.dtype(format))
-        pooling.pool_sum(place(table), ids, offsets, None, pooling.MEAN, out, (0, 3), 64, None, lanes)
+        pooling.pool_sum(place(table), ids, offsets, None, pooling.MEAN, out, (0, 3), 64, 2, lanes)
         assert untouched(whole)
         results.append(out.copy())
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
     np.testing.assert_allclose(results[0], naive.bags(table, ids, offsets, "mean"), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,75 @@
+"""What it costs to check ids and offsets: the kernel of bags that checks what it reads, and the one that trusts it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from autobatch.embedding.access import ahead_of, lanes_of
+from autobatch.kernels.pooling import SUM, checked_sum, pool_sum
+from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
+
+__all__ = ["WORKLOAD"]
+
+_LINE = 64
+
+
+class Kernel:
+    """Sums of bags, with all that the kernels take; rows start where lines of the cache do, in every process."""
+
+    def __init__(self, case: Case) -> None:
+        rng = np.random.default_rng(6)
+        dim, bags, length = case["dim"], case["batch"], 20
+        rows = case["table"] // (4 * dim)
+        room = np.zeros(rows * dim + _LINE, np.float32)
+        first = -(room.ctypes.data // 4) % (_LINE // 4)
+        self.weights = room[first : first + rows * dim].reshape(rows, dim)
+        self.weights[:] = rng.random(self.weights.shape, np.float32)
+        self.ids = rng.integers(0, rows, bags * length).astype(case["ids"])
+        self.offsets = (np.arange(bags) * length).astype(case["ids"])
+        self.out = np.empty((bags, dim), np.float32)
+        self.table = (self.weights.ctypes.data, self.weights.strides[0])
+        self.rest = (dim, ahead_of(self.weights.nbytes, 4 * dim), lanes_of("f4", dim, False, self.table))
+
+    def checked(self) -> np.ndarray:
+        rows = len(self.weights)
+        assert checked_sum(self.table, rows, self.ids, self.offsets, 0, None, SUM, self.out, *self.rest)
+        return self.out
+
+    def trusted(self) -> np.ndarray:
+        pool_sum(self.table, self.ids, self.offsets, None, SUM, self.out, (0, len(self.out)), *self.rest)
+        return self.out
+
+
+def cases(size: str) -> list[Case]:
+    full = size == "full"
+    return [
+        Case(
+            f"{dim}, {ids}", {"dim": dim, "ids": ids, "batch": 2048 if full else 6, "table": 1 << (20 if full else 12)}
+        )
+        for ids in ("int64", "int32")
+        for dim in ((8, 16, 32, 64, 100, 128, 256) if full else (8,))
+    ]
+
+
+def checked(case: Case) -> Runner:
+    return _runner(Kernel(case).checked)
+
+
+def trusted(case: Case) -> Runner:
+    return _runner(Kernel(case).trusted)
+
+
+def _runner(run: Callable[[], np.ndarray]) -> Runner:
+    return Runner(run, lambda out: out.copy())
+
+
+WORKLOAD = Workload(
+    "checks",
+    "sums of 2,048 bags of 20 ids over a table of 1 MiB, ids and offsets checked or trusted",
+    cases,
+    ways=[
+        Way(OURS, "benchmarks.workloads.checks:checked"),
+        Way("trusted", "benchmarks.workloads.checks:trusted"),
+    ],
+    bars=[Bar(("trusted",), 0.95, holds=lambda case: case["batch"] > 8)],
+)
