@@ -15,7 +15,9 @@ from autobatch.lazy.trace import Trace
 
 __all__ = ["finish", "rebuild", "settled", "wrap_example", "wrap_shared"]
 
-_PLAIN = (int, float, bool, complex, str, bytes, type(None))
+_PLAIN = frozenset(
+    (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
+)
 
 
 def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -23,10 +25,38 @@ def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
 
     Objects that occur twice occur twice in the result. A structure that contains itself is left as it is.
     """
+    if _is_plain(tree):
+        return tree
     try:
         return _rebuild(tree, leaf, {})
     except (_CycleError, RecursionError):
         return tree
+
+
+def _is_plain(tree: Any) -> bool:
+    """Whether there are only numbers and strings in a structure: a tree of words, say, which may be large."""
+    seen: set[int] = set()
+    fields: dict[type, list[str]] = {}
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        kind = type(node)
+        parts: Any
+        if kind is tuple or kind is list:
+            parts = node
+        elif kind is dict:
+            parts = node.values()
+        elif kind in fields or dataclasses.is_dataclass(kind):
+            if kind not in fields:
+                fields[kind] = [field.name for field in dataclasses.fields(kind)]
+            parts = [getattr(node, name) for name in fields[kind]]
+        else:
+            return kind in _PLAIN
+        for part in parts:
+            if type(part) not in _PLAIN and id(part) not in seen:
+                seen.add(id(part))
+                stack.append(part)
+    return True
 
 
 class _CycleError(Exception):
