@@ -1,7 +1,8 @@
 """Launching a program: all its steps for a group of examples.
 
 On plain arrays, and on those of a tape, the program's compiled form runs: without dispatch, and on the tape as one
-node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules.
+node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules; look-ups
+in tables of other representations go before the rest, which then is plain.
 """
 
 from collections import Counter
@@ -14,8 +15,9 @@ from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.fusion.forms import Form, form_of
+from autobatch.fusion.lookups import lookups_apart
 from autobatch.fusion.program import Program
-from autobatch.fusion.stepping import rows_of, step_by_step
+from autobatch.fusion.stepping import rows_of, run_op, step_by_step
 
 __all__ = ["launch"]
 
@@ -64,7 +66,14 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
                 return list(results)
             batch = operands[batched.index(True)].batch_size
             return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
-    return step_by_step(program, operands, fallbacks)
+    apart = lookups_apart(program)
+    if apart is None:
+        return step_by_step(program, operands, fallbacks)
+    rows = [
+        run_op(step.op, [operands[slot] for slot in step.args], step.params, program.avals[step.out], fallbacks)
+        for step in apart.lookups
+    ]
+    return launch(apart.rest, [*(operands[slot] for slot in apart.kept), *rows], fallbacks)
 
 
 def _on_tape(x: TapeArray) -> bool:

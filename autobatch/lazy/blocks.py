@@ -31,6 +31,7 @@ _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
 _KNOWN = (types.ModuleType, types.FunctionType)
 _SEQUENCES = (list, tuple, LazyArray)
+_CONTAINERS = (list, tuple, dict, np.ndarray)
 _MISSING = object()
 Path = tuple[Any, tuple[tuple[str, Any], ...]]
 
@@ -193,8 +194,8 @@ class Block:
         if slot.index is None:
             return value
         index = self._follow(*slot.index, arguments)
-        if type(value) in (list, tuple, dict):
-            if type(index) not in (int, str):
+        if type(value) in _CONTAINERS:
+            if type(index) not in (int, str, np.int64):
                 raise _CannotRead
             return value[index]
         if type(value) is not LazyArray:

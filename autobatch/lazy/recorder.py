@@ -19,6 +19,9 @@ from autobatch.lazy.surroundings import handling
 __all__ = ["recorder"]
 
 
+_IMMUTABLE = (int, float, bool, str, type(None), type(Ellipsis), type)
+
+
 class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
     """A kind of call for which the long way stays."""
 
@@ -128,12 +131,10 @@ class _Source:
                 self.check(f"_type({name}) is not {'_lazy' if kind == 'row' else self.refer(type(base))}")
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
                 if kind == "row":
-                    if type(at) is not int:
-                        raise _Unsuited
                     self.check(f"not 0 <= {index} < {name}.aval.shape[0]")
                     self.slots.append((name, index))
                     continue
-                if type(base) not in (list, tuple, dict):
+                if type(base) not in (list, tuple, dict, np.ndarray):
                     raise _Unsuited
                 self.reads.append(f"_i{len(self.slots)} = {name}[{index}]")
                 name = f"_i{len(self.slots)}"
@@ -172,13 +173,33 @@ class _Source:
             raise _Unsuited
         add = self.rest.append
         add(f"_trace = {owner}.trace")
-        for i, name in enumerate(constants):
-            add(f"_c{i}, _d{i} = _constant(_trace, {name})")
-        add(f"_sig = _trace.fast.get(({', '.join(key)},))")
-        add(f"if _sig is None or _handling() is not _trace._handling: {self.slow}")
         add("_wave = _trace.wave")
-        for name in dict.fromkeys(arrays):
-            add(f"if {name}.wave is not _wave and not _trace.enter({name}): {self.slow}")
+        outputs = [f"_v{i}" for i in range(outs)]
+        look = [
+            *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
+            f"_sig = _trace.fast.get(({', '.join(key)},))",
+            f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
+            *[f"if {name}.wave is not _wave and not _trace.enter({name}): {self.slow}" for name in dict.fromkeys(arrays)],
+            "_call = _sig.block",
+            "_tail = _call.tail",
+            "_bytes = _sig.nbytes",
+            f"({', '.join(outputs)},) = _call.outs",
+        ]
+        same = self._same(values, kinds)
+        if same is None:
+            self.rest += look
+        else:
+            tests, seen = same
+            tests += [f"{name}.wave is not _wave" for name in dict.fromkeys(arrays)]
+            found = ["_tail", "_bytes", *outputs]
+            known = [*found, *[f"_s{i}" for i in range(len(seen))]]
+            mark = self.refer(object())
+            add(f"_last = _trace.last.get({mark}, _never)")
+            add(f"({', '.join(known)},) = _last")
+            self.objects["_never"] = (None,) * len(known)
+            add(f"if {' or '.join([*tests, '_handling() is not _trace._handling'])}:")
+            self.rest += [f" {line}" for line in look]
+            add(f" _trace.last[{mark}] = ({', '.join([*found, *seen])},)")
         if sources:
             add("_rows = _wave.rows")
             add("_n = -1 - _len(_rows)")
@@ -189,10 +210,8 @@ class _Source:
         add(f"_refs += ({', '.join(refs)},)")
         add("_sigs = _wave.sigs")
         add("_ref = _len(_sigs)")
-        add("_call = _sig.block")
-        add("_sigs += _call.tail")
+        add("_sigs += _tail")
         results = [f"_x{i}" for i in range(outs)]
-        add(f"({', '.join(f'_v{i}' for i in range(outs))},) = _call.outs")
         for i, each in enumerate(results):
             add(f"{each} = _new(_lazy)")
             add(f"{each}.trace = _trace")
@@ -200,9 +219,25 @@ class _Source:
             add(f"{each}.wave = _wave")
             add(f"{each}.ref = _ref + {i}" if i else f"{each}.ref = _ref")
             add(f"{each}.source = None")
-        add("_trace._room -= _sig.nbytes")
+        add("_trace._room -= _bytes")
         add("if _trace._room < 0: _trace._overflow()")
         add(f"return {', '.join(results)}")
+
+    def _same(self, values: Sequence[Any], kinds: Sequence[str]) -> tuple[list[str], list[str]] | None:
+        """Tests of whether a call differs from the last of its trace in what the signature is found by, and what they
+        compare with; None where that cannot be told from the identity of a few objects."""
+        tests: list[str] = []
+        seen: list[str] = []
+        for (name, *_), kind, value in zip(self.slots, kinds, values, strict=True):
+            if kind == "number":  # its type was looked at
+                continue
+            if kind == "constant" or (kind == "static" and type(value) not in _IMMUTABLE):
+                return None
+            text = f"{name}.aval" if kind == "array" else name
+            if text not in seen:
+                tests.append(f"{text} is not _s{len(seen)}")
+                seen.append(text)
+        return tests, seen
 
     def compiled(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """What makes the function, given where it sends the calls that it is not for; its globals are the user's."""

@@ -38,6 +38,7 @@ class Trace:
         level: its rank among interpreters.
         wave: what was recorded since the last launch.
         table: the signatures, by their number; interned: by what calls of them share.
+        last: what the last call of each recorder found.
         memo: results of calls of shared operands.
         example: the index of the running example, -1 outside `ab.map`.
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
@@ -60,6 +61,7 @@ class Trace:
         "fast",
         "inputs",
         "interned",
+        "last",
         "level",
         "memo",
         "park",
@@ -82,6 +84,7 @@ class Trace:
         self.interned: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
+        self.last: dict[object, tuple[Any, ...]] = {}
         self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.memo: dict[Any, LazyArray] = {}
         self._shared: dict[int, LazyArray] = {}
@@ -373,6 +376,7 @@ class Trace:
         self.memo.clear()
         self.interned.clear()
         self.fast.clear()
+        self.last.clear()
         self.views.clear()
 
     def launch(self) -> None:

@@ -95,9 +95,10 @@ class _Input:
     Attributes:
         name: its name in the body; node: what is evaluated for it; places: where in the user's code it stands.
         path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to if it does not.
+        part: it is passed, and only what another input reads is an operand.
     """
 
-    __slots__ = ("name", "node", "number", "path", "places", "temporary")
+    __slots__ = ("name", "node", "number", "part", "path", "places", "temporary")
 
     def __init__(self, name: str, node: ast.expr, path: Any) -> None:
         self.name = name
@@ -106,13 +107,14 @@ class _Input:
         self.places: list[ast.expr] = []
         self.number = True
         self.temporary = ""
+        self.part = False
 
 
 class BlockForm:
     """A block in the making: its body, its inputs, what it relies on.
 
     Attributes:
-        count: operations so far; bound: names that the body has bound.
+        count: operations so far, rows of them look-ups; bound: names that the body has bound.
         replaced: {id of a node of the user's: name} of what is evaluated before the block, whatever becomes of it.
     """
 
@@ -120,7 +122,7 @@ class BlockForm:
         self.scope = scope
         self.fresh = fresh
         self.inner = inner
-        self.count = 0
+        self.count = self.rows = 0
         self.bound: set[str] = set()
         self.replaced: dict[int, str] = {}
         self.guards: dict[tuple[str, ...], Guard] = {}
@@ -142,6 +144,11 @@ class BlockForm:
 
         slots = []
         for each in self._inputs:
+            if each.part:
+                numbers[each.temporary] = len(arguments)
+                node = ast.Name(each.temporary, ast.Store())
+                arguments.append(ast.NamedExpr(node, self.inner(each.node)))
+                continue
             if each.temporary:
                 slots.append(Slot(len(arguments), (), None, each.number))
                 node = each.node if each.path is not None else self.inner(each.node)
@@ -150,7 +157,7 @@ class BlockForm:
             root, steps, index = each.path
             at = None if index is None else (root_of(index[0]), index[1])
             slots.append(Slot(root_of(root), steps, at, each.number))
-        return arguments, slots, [each.name for each in self._inputs]
+        return arguments, slots, [each.name for each in self._inputs if not each.part]
 
     def names(self) -> list[str | None]:
         """For each input the name that it is; None for any other input."""
@@ -159,11 +166,11 @@ class BlockForm:
     def attempt(self, node: ast.expr) -> ast.expr | None:
         """`build`, or nothing at all."""
         inputs = [(each, each.number, each.temporary, list(each.places)) for each in self._inputs]
-        before = self.count, dict(self.replaced), dict(self.guards), dict(self._known)
+        before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
         try:
             return self.build(node)
         except Refused:
-            self.count, self.replaced, self.guards, self._known = before
+            self.count, self.rows, self.replaced, self.guards, self._known = before
             self._inputs = [each for each, *_ in inputs]
             for each, number, temporary, places in inputs:
                 each.number, each.temporary, each.places = number, temporary, places
@@ -254,7 +261,7 @@ class BlockForm:
 
     def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
         """Anything else: evaluated before the block, in its order among the other inputs."""
-        if self.count or self.bound or _binds(node):
+        if self.count > self.rows or self.bound or _binds(node):
             raise Refused
         for each in self._inputs:  # what is read before it has to be read before it
             if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
@@ -338,10 +345,27 @@ class BlockForm:
         if path_of(node) is not None:
             return self._leaf(node, static, operand)
         where = path_of(index)
+        if where is None and base[0] in self.scope.own and isinstance(index, ast.Subscript) and not static:
+            return self._row(node, operand)
         if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.own:
             return self._opaque(node, static, operand)
+        return self._look_up(node, (*base, where), static, operand)
+
+    def _row(self, node: ast.Subscript, operand: bool) -> ast.expr:
+        """`table[ids[i]]`: the user's code evaluates the table and the id, and the look-up is part of the block."""
+        for each in (node.value, node.slice):
+            self._opaque(each, False, False)
+            self._inputs[-1].part = True
+        table, index = [part.temporary for part in self._inputs[-2:]]
+        out = self._look_up(node, (table, (), (index, ())), False, operand)
+        read = ast.Subscript(ast.Name(table, ast.Load()), ast.Name(index, ast.Load()), ast.Load())
+        self._inputs[-1].node = ast.copy_location(read, node)
+        return out
+
+    def _look_up(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
         self.count += 1
-        return self._input(node, (*base, where), static, operand)
+        self.rows += 1
+        return self._input(node, path, static, operand)
 
     def _by_index(self, node: ast.Subscript, static: bool) -> ast.expr:
         base = self.build(node.value, False, True)

@@ -18,6 +18,7 @@ from autobatch.lazy.stored import forget_classes
 from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.block_expressions import BlockForm, Scope
 from autobatch.rewrite.block_liveness import annotate
+from autobatch.rewrite.block_tests import set_tests_apart
 from autobatch.rewrite.blocks import Blocks
 from autobatch.rewrite.callees import FORM, is_users
 from autobatch.rewrite.convert import Mangle, as_function, compiled
@@ -205,11 +206,12 @@ def _make(function: FunctionType) -> _Made:
         tree = as_function(node, code.co_name)
         if owner is not None:
             Mangle(owner).visit(tree)
+        around = frozenset(code.co_freevars)
+        scope = Scope(function.__globals__, around, around, around, _helper)
+        set_tests_apart(tree, scope)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 annotate(part)
-        around = frozenset(code.co_freevars)
-        scope = Scope(function.__globals__, around, around, around, _helper)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return made

@@ -1,0 +1,106 @@
+"""Array expressions that a statement makes a decision of, as statements of their own, so that a run may end with them.
+
+    seen = np.concatenate([a, b])            seen = np.concatenate([a, b])
+    shift = bool(seen @ w > 0)        ->     _ab_test1 = seen @ w > 0
+                                             shift = bool(_ab_test1)
+
+Runs first. Only what the statement evaluates first is set apart; a test of a `while` is evaluated anew each time.
+"""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+from autobatch.rewrite.block_expressions import Scope, is_pure, path_of
+from autobatch.rewrite.scopes import bound_names, parameters
+
+__all__ = ["set_tests_apart"]
+
+_BODIES = ("body", "orelse", "finalbody")
+_CONVERSIONS = (bool, float, int)
+
+
+def set_tests_apart(tree: ast.FunctionDef, scope: Scope) -> None:
+    """Change the body of a function."""
+    _Apart(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.own).bodies(tree)
+
+
+class _Apart:
+    def __init__(self, scope: Scope, own: frozenset[str]) -> None:
+        self.scope = scope
+        self.own = own
+        self.count = 0
+
+    def bodies(self, node: ast.AST) -> None:
+        for field in _BODIES:
+            body = getattr(node, field, None)
+            if isinstance(body, list):
+                setattr(node, field, self.statements(body))
+        for part in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            self.bodies(part)
+
+    def statements(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        out: list[ast.stmt] = []
+        for each in body:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                out.append(each)
+                continue
+            where: Any = (each, "test" if isinstance(each, ast.If) else "value")
+            if isinstance(each, ast.Assign | ast.Return | ast.If):
+                call = getattr(*where)
+                if self._converts(call):
+                    where = (call.args, 0)
+                elif not isinstance(each, ast.If):
+                    where = None
+                out += self._apart(where)
+            self.bodies(each)
+            out.append(each)
+        return out
+
+    def _converts(self, node: Any) -> bool:
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1):
+            return False
+        name = node.func.id
+        return not node.keywords and name not in self.own and self.scope.binding(name) in _CONVERSIONS
+
+    def _apart(self, where: Any) -> list[ast.stmt]:
+        """The statement that binds what is at a place, which then is a name."""
+        if where is None:
+            return []
+        holder, key = where
+        node = holder[key] if isinstance(holder, list) else getattr(holder, key)
+        if not isinstance(node, ast.BinOp | ast.Compare | ast.Call) or not self._is_array(node):
+            return []
+        self.count += 1
+        name = f"_ab_test{self.count}"
+        read = ast.copy_location(ast.Name(name, ast.Load()), node)
+        if isinstance(holder, list):
+            holder[key] = read
+        else:
+            setattr(holder, key, read)
+        target = ast.copy_location(ast.Name(name, ast.Store()), node)
+        return [ast.copy_location(ast.Assign([target], node), node)]
+
+    def _is_array(self, node: ast.expr) -> bool:
+        """Whether an operation can only be one of arrays: a matrix product, or NumPy's own."""
+        match node:
+            case ast.BinOp(op=ast.MatMult()):
+                return True
+            case ast.BinOp():
+                return self._is_array(node.left) or self._is_array(node.right)
+            case ast.Compare(ops=[_], comparators=[right]):
+                return self._is_array(node.left) or self._is_array(right)
+            case ast.Call():
+                return self._is_numpy(node.func) or (
+                    isinstance(node.func, ast.Attribute) and self._is_array(node.func.value)
+                )
+        return False
+
+    def _is_numpy(self, function: ast.expr) -> bool:
+        found = path_of(function)
+        if found is None or found[0] in self.own or not found[1]:
+            return False
+        value: Any = self.scope.binding(found[0])
+        for _, name in found[1]:
+            value = getattr(value, "__dict__", {}).get(name)
+        return is_pure(value)
