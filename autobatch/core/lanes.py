@@ -22,6 +22,7 @@ __all__ = [
     "is_changing",
     "random_key",
     "region",
+    "set_example",
     "set_region",
 ]
 
@@ -70,6 +71,7 @@ _region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobat
 _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
 
 current_region = _region.get
+set_example = _example.set
 set_region = _region.set
 
 

@@ -66,7 +66,7 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
                 return list(results)
             batch = operands[batched.index(True)].batch_size
             return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
-    apart = lookups_apart(program)
+    apart = None if simple else lookups_apart(program)
     if apart is None:
         return step_by_step(program, operands, fallbacks)
     rows = [

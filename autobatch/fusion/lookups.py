@@ -27,10 +27,9 @@ class Apart:
 
 def lookups_apart(program: Program) -> Apart | None:
     """The two parts of a program; None if it has no look-ups of its inputs, or nothing else."""
-    found = program.forms.get(lookup_p, program)
-    if found is program:
-        found = program.forms[lookup_p] = _split(program)
-    apart: Apart | None = found
+    if program.apart is False:
+        program.apart = _split(program)
+    apart: Apart | None = program.apart
     return apart
 
 

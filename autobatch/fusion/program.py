@@ -38,9 +38,10 @@ class Program:
         outputs: the slot of each output.
         avals: for each slot what is known of its value in one example.
         forms: what `fusion.launch` compiled, by the kinds of operands.
+        apart: what `fusion.lookups` made of it; False as long as nobody asked.
     """
 
-    __slots__ = ("avals", "constants", "forms", "inputs", "outputs", "steps")
+    __slots__ = ("apart", "avals", "constants", "forms", "inputs", "outputs", "steps")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class Program:
         self.outputs = tuple(outputs)
         self.avals = tuple(avals)
         self.forms: dict[Any, Any] = {}
+        self.apart: Any = False
 
     @property
     def results(self) -> tuple[Any, ...]:

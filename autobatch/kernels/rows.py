@@ -7,6 +7,7 @@ order of `ids`, so equal input gives bit-equal output.
 from autobatch.kernels.jit import jit
 
 __all__ = [
+    "add_picked",
     "first_bad_id",
     "first_bad_offset",
     "gather",
@@ -53,6 +54,16 @@ def gather(table, ids, out):
         row = ids[i]
         for j in range(table.shape[1]):
             out[i, j] = table[row, j]
+
+
+@jit
+def add_picked(values, places, ids, out):
+    """out[ids[i]] += values[places[i]]"""
+    for i in range(ids.shape[0]):
+        row = ids[i]
+        place = places[i]
+        for j in range(out.shape[1]):
+            out[row, j] += values[place, j]
 
 
 @jit

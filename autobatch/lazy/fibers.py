@@ -6,7 +6,7 @@ from typing import Any
 
 import greenlet
 
-from autobatch.core.lanes import Example, example
+from autobatch.core.lanes import Example, set_example
 from autobatch.core.silence import users_filters
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.trace import Trace
@@ -98,9 +98,9 @@ class _Hub:
         self._settle_finished()
 
     def _body(self, index: int) -> Any:
-        _active.set(self.trace)
-        with example(Example(index)):
-            return self.call(index)
+        _active.set(self.trace)  # in the context of this fiber alone, so nothing has to be set back
+        set_example(Example(index))
+        return self.call(index)
 
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""

@@ -5,11 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.cotangent import Scatter
+from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import Op
 from autobatch.kernels.memory import CONSECUTIVE, ONE_BUFFER, gather_buffers
+from autobatch.kernels.rows import add_picked
 
-__all__ = ["Buffers", "gather_p", "gather_rows", "row_p"]
+__all__ = ["Buffers", "Picked", "gather_p", "gather_rows", "row_p"]
+
+_ADDED = (np.float32, np.float64)
 
 
 class Buffers:
@@ -95,6 +98,32 @@ class _Which:
         return self._order[self._bounds[buffer] : self._bounds[buffer + 1]]
 
 
+class Picked(SparseCotangent):
+    """`values[places]` at `rows` of an array, zero elsewhere: what one of several buffers that a gather read gets.
+
+    >>> Picked(np.array([1, 1]), np.array([[1.0], [2.0], [3.0]]), np.array([0, 2]), (2, 1)).to_dense()
+    array([[0.],
+           [4.]])
+    """
+
+    __slots__ = ("dtype", "places", "rows", "shape", "values")
+
+    def __init__(self, rows: np.ndarray, values: np.ndarray, places: np.ndarray, shape: tuple[int, ...]) -> None:
+        self.rows = rows
+        self.values = values
+        self.places = places
+        self.shape = shape
+        self.dtype = values.dtype
+
+    def add_to(self, dense: np.ndarray) -> None:
+        if dense.flags.c_contiguous and dense.dtype == self.dtype and dense.size:
+            values = np.ascontiguousarray(self.values)
+            flat = dense.reshape(len(dense), -1)
+            add_picked(values.reshape(len(values), flat.shape[1]), self.places, self.rows, flat)
+        else:
+            np.add.at(dense, self.rows, self.values[self.places])
+
+
 def _gather(*buffers: Any, which: _Which | None, rows: Any) -> np.ndarray:
     if which is None:
         buffer = buffers[0]  # take() copies all of a strided array first
@@ -112,7 +141,10 @@ def _gather_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     which, rows, buffer = params["which"], params["rows"], args[position]
     if which is not None:
         mine = which.places(position)
-        rows, ct = rows[mine], ct[mine]
+        rows = rows[mine]
+        if type(ct) is np.ndarray and ct.dtype == buffer.dtype and ct.dtype in _ADDED:
+            return Picked(rows, ct, mine, tuple(buffer.shape))
+        ct = ct[mine]
     return Scatter(rows, ct, tuple(buffer.shape), buffer.dtype, unique=isinstance(rows, slice) or _distinct(rows))
 
 

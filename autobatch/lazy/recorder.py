@@ -175,11 +175,12 @@ class _Source:
         add(f"_trace = {owner}.trace")
         add("_wave = _trace.wave")
         outputs = [f"_v{i}" for i in range(outs)]
+        each_array = list(dict.fromkeys(arrays))
         look = [
             *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
             f"_sig = _trace.fast.get(({', '.join(key)},))",
             f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
-            *[f"if {name}.wave is not _wave and not _trace.enter({name}): {self.slow}" for name in dict.fromkeys(arrays)],
+            *[f"if {name}.wave is not _wave and not _trace.enter({name}): {self.slow}" for name in each_array],
             "_call = _sig.block",
             "_tail = _call.tail",
             "_bytes = _sig.nbytes",
@@ -190,7 +191,7 @@ class _Source:
             self.rest += look
         else:
             tests, seen = same
-            tests += [f"{name}.wave is not _wave" for name in dict.fromkeys(arrays)]
+            tests += [f"{name}.wave is not _wave" for name in each_array]
             found = ["_tail", "_bytes", *outputs]
             known = [*found, *[f"_s{i}" for i in range(len(seen))]]
             mark = self.refer(object())

@@ -25,6 +25,9 @@ def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
 
     Objects that occur twice occur twice in the result. A structure that contains itself is left as it is.
     """
+    kind = type(tree)
+    if kind is LazyArray or kind is np.ndarray:
+        return leaf(tree)
     if _is_plain(tree):
         return tree
     try:
@@ -37,9 +40,8 @@ def _is_plain(tree: Any) -> bool:
     """Whether there are only numbers and strings in a structure: a tree of words, say, which may be large."""
     seen: set[int] = set()
     fields: dict[type, list[str]] = {}
-    stack = [tree]
-    while stack:
-        node = stack.pop()
+    nodes = [tree]
+    for node in nodes:  # which grows on the way
         kind = type(node)
         parts: Any
         if kind is tuple or kind is list:
@@ -55,7 +57,7 @@ def _is_plain(tree: Any) -> bool:
         for part in parts:
             if type(part) not in _PLAIN and id(part) not in seen:
                 seen.add(id(part))
-                stack.append(part)
+                nodes.append(part)
     return True
 
 

@@ -17,8 +17,9 @@ import numpy as np
 from autobatch.lazy.blocks import Guard, Slot
 from autobatch.ops import nn
 from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS
+from autobatch.rewrite.paths import binds, is_dotted, is_slicing, path_of
 
-__all__ = ["BlockForm", "Refused", "Scope", "is_pure", "path_of"]
+__all__ = ["BlockForm", "Refused", "Scope", "is_pure"]
 
 _OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _METHODS = frozenset((
@@ -146,8 +147,8 @@ class BlockForm:
         for each in self._inputs:
             if each.part:
                 numbers[each.temporary] = len(arguments)
-                node = ast.Name(each.temporary, ast.Store())
-                arguments.append(ast.NamedExpr(node, self.inner(each.node)))
+                target = ast.Name(each.temporary, ast.Store())
+                arguments.append(ast.NamedExpr(target, self.inner(each.node)))
                 continue
             if each.temporary:
                 slots.append(Slot(len(arguments), (), None, each.number))
@@ -229,7 +230,7 @@ class BlockForm:
         if root not in self.scope.own:
             base = self.scope.binding(root)
             if isinstance(base, types.ModuleType) or not steps:
-                value = self._global(root, [name for _, name in steps]) if _dotted(steps) else None
+                value = self._global(root, [name for _, name in steps]) if is_dotted(steps) else None
                 if isinstance(value, _CONSTANTS):
                     return node
                 if value is _MISSING or callable(value) or isinstance(value, types.ModuleType):
@@ -261,7 +262,7 @@ class BlockForm:
 
     def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
         """Anything else: evaluated before the block, in its order among the other inputs."""
-        if self.count > self.rows or self.bound or _binds(node):
+        if self.count > self.rows or self.bound or binds(node):
             raise Refused
         for each in self._inputs:  # what is read before it has to be read before it
             if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
@@ -287,7 +288,7 @@ class BlockForm:
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
             return self._opaque(node, static, False)
         function = path_of(node.func)
-        if function is not None and function[0] not in self.scope.own and _dotted(function[1]):
+        if function is not None and function[0] not in self.scope.own and is_dotted(function[1]):
             guards = dict(self.guards)
             value = self._global(function[0], [name for _, name in function[1]])
             if is_pure(value) and (value is not len or self._is_made(node)):
@@ -340,7 +341,7 @@ class BlockForm:
 
     def _subscript(self, node: ast.Subscript, static: bool, operand: bool) -> ast.expr:
         base, index = path_of(node.value), node.slice
-        if base is None or base[0] in self.bound or _is_slicing(index):
+        if base is None or base[0] in self.bound or is_slicing(index):
             return self._by_index(node, static)
         if path_of(node) is not None:
             return self._leaf(node, static, operand)
@@ -375,36 +376,3 @@ class BlockForm:
 def _is_look_up(node: ast.expr) -> bool:
     """Whether it is `table[ids]`, of any number of ids as far as one can see."""
     return isinstance(node, ast.Subscript) and path_of(node) is None and path_of(node.slice) is not None
-
-
-def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
-    """A name followed by attributes and constant keys; None for anything else."""
-    steps: list[tuple[str, Any]] = []
-    while not isinstance(node, ast.Name):
-        match node:
-            case ast.Attribute(value=base, attr=name):
-                steps.append(("attr", name))
-                node = base
-            case ast.Subscript(value=base, slice=ast.Constant(value=key)) if type(key) in (str, int):
-                steps.append(("key", key))
-                node = base
-            case _:
-                return None
-    return node.id, tuple(reversed(steps))
-
-
-def _dotted(steps: Any) -> bool:
-    return all(how == "attr" for how, _ in steps)
-
-
-def _is_slicing(index: ast.expr) -> bool:
-    """Whether an index can only be an array's: it has a slice, an ellipsis or a new axis."""
-    parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    return any(
-        isinstance(part, ast.Slice) or (isinstance(part, ast.Constant) and part.value in (None, ...)) for part in parts
-    )
-
-
-def _binds(node: ast.AST) -> bool:
-    """Whether an expression cannot be moved into a call's arguments: it binds names, or leaves the function."""
-    return any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for part in ast.walk(node))

@@ -20,7 +20,7 @@ from autobatch.rewrite.block_expressions import BlockForm, Scope
 from autobatch.rewrite.block_liveness import annotate
 from autobatch.rewrite.block_tests import set_tests_apart
 from autobatch.rewrite.blocks import Blocks
-from autobatch.rewrite.callees import FORM, is_users
+from autobatch.rewrite.callees import FORM, ID, KNOWN, is_users
 from autobatch.rewrite.convert import Mangle, as_function, compiled
 from autobatch.rewrite.quote import located, statements
 from autobatch.rewrite.source import PARSING, NoSourceError, find
@@ -31,6 +31,7 @@ _LOOKS_AT_NAMES = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe
 _LIMIT = 1 << 12
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"
+_CONTAINERS = (dict, list, tuple)
 _NUMBERS = (int, float, bool, type(None), str)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
@@ -46,7 +47,11 @@ class _Made:
         self.code: CodeType | None = None
         self.checking: CodeType | None = None  # the same, and first looks for batches among the arguments
         self.tree: ast.FunctionDef | None = None
-        self.cells: dict[str, CellType] = {FORM: CellType(block_form)}
+        self.cells: dict[str, CellType] = {
+            FORM: CellType(block_form),
+            KNOWN: CellType(_known),
+            ID: CellType(id),
+        }
 
 
 _made: dict[tuple[int, int], _Made] = {}
@@ -144,22 +149,33 @@ def _may_hold_batch(arg: Any) -> bool:
     """Whether the decorator has to look for batches in an argument, at the cost of walking through all of it."""
     if isinstance(arg, Batch):
         return True
-    if type(arg) not in (dict, list, tuple):  # a tree of objects that holds batches was made for lock-step
+    if type(arg) not in _CONTAINERS:  # a tree of objects that holds batches was made for lock-step
         _harmless.add(type(arg))
         return False
     if id(arg) in _checked:
         return False
-    _checked[id(arg)] = arg  # at once: it may contain itself
-    for part in arg.values() if type(arg) is dict else arg:
-        if type(part) not in _harmless and _may_hold_batch(part):
-            _checked.pop(id(arg), None)
-            return True
+    harmless, checked, nodes = _harmless, _checked, [arg]
+    checked[id(arg)] = arg
+    for node in nodes:  # which grows on the way
+        for part in node.values() if type(node) is dict else node:
+            kind = type(part)
+            if kind in harmless:
+                continue
+            if kind in _CONTAINERS:
+                if id(part) not in checked:
+                    checked[id(part)] = part
+                    nodes.append(part)
+            elif isinstance(part, Batch):
+                for each in nodes:
+                    checked.pop(id(each), None)
+                return True
+            else:
+                harmless.add(kind)
     return False
 
 
 _CHECKS = {
     "_ab_type": CellType(type),
-    "_ab_id": CellType(id),
     "_ab_harmless": CellType(_harmless),
     "_ab_checked": CellType(_checked),
     "_ab_may_hold_batch": CellType(_may_hold_batch),

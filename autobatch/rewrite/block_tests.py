@@ -11,7 +11,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from autobatch.rewrite.block_expressions import Scope, is_pure, path_of
+from autobatch.rewrite.block_expressions import Scope, is_pure
+from autobatch.rewrite.paths import path_of
 from autobatch.rewrite.scopes import bound_names, parameters
 
 __all__ = ["set_tests_apart"]

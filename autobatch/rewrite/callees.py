@@ -6,11 +6,13 @@ import types
 from typing import Any
 
 from autobatch.lockstep.calls import is_library
-from autobatch.rewrite.block_expressions import Scope, path_of
+from autobatch.rewrite.block_expressions import Scope
+from autobatch.rewrite.paths import path_of
+from autobatch.rewrite.quote import expression
 
-__all__ = ["FORM", "is_users", "through_form"]
+__all__ = ["FORM", "ID", "KNOWN", "is_users", "through_form"]
 
-FORM = "_ab_form"
+FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # what makes a form; the forms by the ids of their functions
 _OF_CONTAINERS = frozenset(
     name for kind in (list, dict, set, str, tuple) for name in dir(kind) if not name.startswith("_")
 )
@@ -28,10 +30,9 @@ def through_form(function: ast.expr, scope: Scope) -> ast.expr:
             return function
     elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
         return function
-    call = ast.Call(ast.Name(FORM, ast.Load()), [function], [])
-    ast.copy_location(call, function)
-    ast.copy_location(call.func, function)
-    return call
+    if isinstance(function, ast.Name):  # quicker, and reading a name twice is no harm
+        return expression(f"{KNOWN}.get({ID}(F)) or {FORM}(F)", function, F=function.id)
+    return expression(f"{FORM}(F)", function, F=function)
 
 
 def is_users(value: Any) -> bool:
