@@ -375,4 +375,6 @@ class BlockForm:
 
 def _is_look_up(node: ast.expr) -> bool:
     """Whether it is `table[ids]`, of any number of ids as far as one can see."""
-    return isinstance(node, ast.Subscript) and path_of(node) is None and path_of(node.slice) is not None
+    if not isinstance(node, ast.Subscript) or path_of(node) is not None:
+        return False
+    return isinstance(node.slice, ast.Subscript) or path_of(node.slice) is not None
