@@ -168,6 +168,27 @@ def test_a_batch_among_the_arguments_of_a_decorated_call_in_an_example(call):
     assert_same(ab.map(example, [1.0, 2.0]), loop(example, [1.0, 2.0]))
 
 
+@ab.batch
+def turned(x, more=()):
+    for each in more:
+        x = np.tanh(x + each) * 2
+    if x.sum() > 0:
+        x = np.tanh(x) * 2 + 1
+    return x
+
+
+def test_a_batch_that_decides_runs_in_lock_step():
+    batch = ab.MaskedBatch.from_examples([normal(SIZE, seed=k) for k in range(4)])
+
+    def example(k):
+        whole, part = turned(batch), turned(np.ones(SIZE), [batch])
+        return [x * k for x in whole.examples()], [x * k for x in part.examples()]
+
+    found, stats = map_with_stats(example, [1.0, 2.0])
+    assert_same(found, loop(example, [1.0, 2.0]))
+    assert not stats.fallbacks
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_arguments_without_batches_reach_a_decorated_function_as_they_are(call):
     xs = [normal(SIZE, seed=k) for k in range(4)]
