@@ -5,7 +5,7 @@ from typing import Any
 
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import captured, local_nodes, parameters
+from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters
 
 __all__ = ["Ownership", "Stores"]
 
@@ -23,6 +23,7 @@ class Ownership:
         own: those of them that no other name can know: a loop, which carries a value under its name only, may write
             into them for some of the lanes, unless views of them live.
         views: names that may hold a view of, or be another name for, an array.
+        carried: names of `written` that are the function's own, not those of one around it: a loop may rebind them.
     """
 
     def __init__(self, function: ast.FunctionDef) -> None:
@@ -32,9 +33,11 @@ class Ownership:
         }
         self.written = stored_names(function.body) | updated
         self.views = _bound_otherwise(nodes)
-        known = _aliased(nodes) | self.views | parameters(function) | captured(function)
+        given = parameters(function) - _renewed(function.body)
+        known = _aliased(nodes) | self.views | given | captured(function)
         bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.own = (self.written & bound) - known
+        self.carried = self.written & (parameters(function) | bound)
 
 
 _VIEWS = frozenset({
@@ -55,6 +58,18 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
             fresh.update(id(target) for target in node.targets[:1])
     stores = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     return {n.id for n in stores if id(n) not in fresh}
+
+
+def _renewed(body: list[ast.stmt]) -> set[str]:
+    """Names that every call binds to a fresh array (`x = x.copy()`) before it may write into what they held."""
+    out: set[str] = set()
+    touched: set[str] = set()
+    for node in body:
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Name) and isinstance(node, ast.Assign) and _is_fresh(node.value):
+            out |= {target.id} - touched
+        touched |= bound_names(node) | stored_names([node])
+    return out
 
 
 def _is_fresh(value: ast.expr) -> bool:
