@@ -10,7 +10,8 @@ from autobatch.core.pytree import flatten, is_node, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ownership import is_changeable
 from autobatch.lockstep.regions import Subset
-from autobatch.lockstep.rows import Choice, Held, Row, is_owned, scattered
+from autobatch.lockstep.row import Row
+from autobatch.lockstep.rows import Choice, Held, is_owned, scattered
 
 __all__ = ["per_lane_of", "plain", "require_comparable", "separated"]
 

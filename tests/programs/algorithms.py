@@ -277,7 +277,7 @@ def union_find(ids):
             x = parent[x]
         return x
 
-    for a, b in zip(ids[:-1], ids[1:]):
+    for a, b in zip([0, *ids], ids):
         first, second = find(a), find(b)
         if first != second:
             parent[first] = second
