@@ -205,6 +205,8 @@ class Prefix:
             out = MaskedBatch.in_region(batch, self)
             out.data = rows_between(batch.data, 0, self.count)
             return out
+        if isinstance(batch, ObjectBatch):  # which may agree, now that others are not there
+            return taken(batch, np.arange(self.count), self, self._lengths)
         out = prefix_lanes(batch, self.count, self._lengths)
         out.region = self
         return out
