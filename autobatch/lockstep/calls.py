@@ -73,6 +73,10 @@ _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     """`f(*args, **kwargs)`."""
     kind = type(f)
+    if kind is np.ufunc or kind is _DISPATCHER:
+        for place, arg in enumerate(args):
+            if type(arg) is Choice:
+                return each_object(arg, lambda own: call(f, *args[:place], own, *args[place + 1 :], **kwargs))  # noqa: B023
     if kind is np.ufunc:
         args = _array_arguments(args)
         if kwargs:

@@ -151,7 +151,7 @@ class Choice:
     def _refuse(self, *_: Any) -> Any:
         raise NeedsLoop("objects that differ by example are compared, hashed or tested by code that is not converted")
 
-    __eq__ = __ne__ = __hash__ = __bool__ = _refuse
+    __eq__ = __ne__ = __hash__ = __bool__ = __array__ = _refuse
     _ab_unite = of
 
 
