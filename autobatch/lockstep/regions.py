@@ -86,9 +86,9 @@ class Root:
         Args:
             part: what stands for a part of it; once nobody has that any more, it may be written into again.
         """
-        if not (type(batch) is MaskedBatch and batch.sizes):
-            if not isinstance(batch, Batched | Packed) or is_scalar(batch):
-                return
+        is_array = type(batch) is MaskedBatch and bool(batch.sizes)
+        if not (is_array or (isinstance(batch, Batched | Packed) and not is_scalar(batch))):
+            return
         if part is None:
             batch._frozen = True
             return

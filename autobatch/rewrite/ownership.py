@@ -123,6 +123,12 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
             fresh.add(id(node.target))
         elif isinstance(node, ast.Assign) and _is_fresh(node.value):
             fresh.update(id(target) for target in node.targets[:1])
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            target = node.targets[0]
+            parts = target.elts if isinstance(target, ast.Tuple) and len(node.targets) == 1 else []
+            if len(parts) == len(node.value.elts) and not any(isinstance(part, ast.Starred) for part in parts):
+                pairs = zip(parts, node.value.elts, strict=True)
+                fresh.update(id(part) for part, value in pairs if _is_fresh(value))
     for each in _exchanges(nodes):
         fresh.update(id(target) for target in each.targets[0].elts)  # type: ignore[attr-defined]
     stores = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
