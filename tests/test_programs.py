@@ -12,6 +12,8 @@ from tests.lockstep.law import assert_same, batch_of
 from tests.programs.registry import PROGRAMS
 
 KINDS = "sequences", "branches", "control", "loops", "shapes", "trees", "containers", "objects", "functional", "syntax"
+KINDS += ("algorithms", "buffers")
+
 for _kind in KINDS:
     importlib.import_module(f"tests.programs.{_kind}")
 

@@ -160,6 +160,8 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], ar
     args = tuple(narrowed(arg) for arg in args)
     if len(args) == 1 and not kwargs and isinstance(args[0], list | tuple) and args[0]:
         args = tuple(narrowed(arg) for arg in args[0])
+        if len(args) == 1:
+            return args[0]
     if len(args) > 1 and not kwargs and _same_kind(args):
         best = args[0]
         for arg in args[1:]:  # Python keeps the first of equals, and a NaN only if it comes first

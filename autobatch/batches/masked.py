@@ -56,7 +56,7 @@ class MaskedBatch(Batched, ArrayBatch):
 
     __slots__ = ("__weakref__", "_frozen", "_view", "_views", "_zero_d", "region")
     _ab_rank = BATCH_RANK
-    _frozen: bool
+    _frozen: Any
 
     def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
         if isinstance(data, Batch):

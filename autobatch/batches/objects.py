@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.batches.forms import Batch, form, narrowed, refuse
 from autobatch.batches.loop import loop_over_examples
-from autobatch.batches.results import per_lane, stack_results
+from autobatch.batches.results import leaves, narrow_tree, per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.core.op import Op, is_boxed
 
@@ -63,12 +63,18 @@ class ObjectBatch(Batch):
         return ObjectBatch, (self.values,)
 
     def _each(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        args = tuple(map(narrowed, args))
+        if not any(isinstance(arg, ObjectBatch) for arg in args):
+            return function(*args, **kwargs)
         first = self.values[0] if self.values else None
         if isinstance(first, np.ndarray) or is_boxed(first):
             return loop_over_examples(function, args, kwargs, _WHY)
         return stack_results(per_lane(function, args, kwargs))
 
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
+        args = [narrowed(arg) for arg in args]
+        if not any(isinstance(arg, ObjectBatch) for arg in args):
+            return op(*args, **params)
         return loop_over_examples(op, args, params, _WHY)
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
@@ -80,9 +86,15 @@ class ObjectBatch(Batch):
         self.values = new.examples()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        inputs = tuple(map(narrowed, inputs))
+        if not any(isinstance(each, ObjectBatch) for each in (*inputs, *kwargs.values())):
+            return getattr(ufunc, method)(*inputs, **kwargs)
         return loop_over_examples(getattr(ufunc, method), inputs, kwargs, _WHY)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = narrow_tree(args), narrow_tree(kwargs)
+        if not any(isinstance(leaf, ObjectBatch) for leaf in leaves((args, kwargs))):
+            return func(*args, **kwargs)
         return loop_over_examples(func, args, kwargs, _WHY)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:

@@ -12,7 +12,8 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import differs
 from autobatch.lockstep.ownership import is_changeable
 from autobatch.lockstep.regions import Subset
-from autobatch.lockstep.rows import CONTAINERS, Held, Row, each_lane, gathered, owned, scattered, unified
+from autobatch.lockstep.row import Row
+from autobatch.lockstep.rows import CONTAINERS, Held, each_lane, gathered, owned, scattered, themselves, unified
 from autobatch.lockstep.sequences import LaneSequence
 
 __all__ = ["BOXED", "BoxMethod", "LaneBox", "boxed"]
@@ -87,14 +88,25 @@ class LaneBox(Held):
 
     def item(self, key: Any) -> Any:
         """`box[key]`."""
-        _require_key(key)
         if self.whole is not None and not differs(key):
+            _require_key(key)
             return self.whole[key]
+        return gathered(self._kept(key))
+
+    def element(self, key: Any) -> Any:
+        """`box[key]`, to be written into."""
+        if self.whole is not None and not differs(key):
+            return self.item(key)
+        return themselves(self._kept(key))
+
+    def _kept(self, key: Any) -> list[Any]:
+        """What the container of each lane has at a key."""
+        _require_key(key)
         keys = scattered(key)
         here = self.here()
         if issubclass(self._kind, collections.defaultdict):
             self._fill(here, keys)
-        return gathered(each_lane(lambda each, own: each[own], here, map(_opened, keys)))
+        return each_lane(lambda each, own: each[own], here, map(_opened, keys))
 
     def _fill(self, here: list[Any], keys: list[Any]) -> None:
         """What a defaultdict's factory makes, for the lanes that miss the key."""

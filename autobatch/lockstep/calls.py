@@ -27,7 +27,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.alone import run_alone
 from autobatch.lockstep.boxes import BoxMethod, LaneBox
 from autobatch.lockstep.choosing import each_object
-from autobatch.lockstep.classes import getattribute
+from autobatch.lockstep.classes import class_of, getattribute
 from autobatch.lockstep.foreign import IMMUTABLE, is_library, library, plain_arguments
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
@@ -73,6 +73,10 @@ _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     """`f(*args, **kwargs)`."""
     kind = type(f)
+    if kind is np.ufunc or kind is _DISPATCHER:
+        for place, arg in enumerate(args):
+            if type(arg) is Choice:
+                return each_object(arg, lambda own: call(f, *args[:place], own, *args[place + 1 :], **kwargs))  # noqa: B023
     if kind is np.ufunc:
         args = _array_arguments(args)
         if kwargs:
@@ -308,10 +312,17 @@ def _dataclass(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _replaced(old: Any, /, **changes: Any) -> Any:
     """`dataclasses.replace`."""
-    if isinstance(old, Batch):
-        raise NeedsLoop("dataclasses.replace of objects that differ by example")
-    kept = {field.name: getattribute(old, field.name) for field in dataclasses.fields(old) if field.init}
-    return call(type(old), **{**kept, **changes})
+    kind = class_of(old)
+    if kind is None and type(old) is Choice:
+        return each_object(old, lambda each: _replaced(each, **changes))
+    if kind is None:
+        raise NeedsLoop("dataclasses.replace of objects of different classes")
+    fields = dataclasses.fields(kind)
+    for field in fields:
+        if not field.init and field.name in changes:
+            raise ValueError(f"field {field.name} is declared with init=False, it cannot be specified with replace()")
+    kept = {field.name: getattribute(old, field.name) for field in fields if field.init and field.name not in changes}
+    return call(kind, **kept, **changes)
 
 
 def _cast(x: Any, cls: Any) -> Any:

@@ -257,12 +257,10 @@ def _of_choice(x: Choice, name: str) -> Any:
     attribute = found(kind, name)
     if convertible(attribute):
         return MethodType(getattr(attribute, "__wrapped__", attribute), x)
-    if kind is None or isinstance(x.objects[0], Held):
-        return (
-            Choice([getattribute(each, name) for each in x.objects], x.which)
-            if _are_methods(x, name)
-            else (each_object(x, lambda each: getattribute(each, name)))
-        )
+    if (kind is None or isinstance(x.objects[0], Held)) and _are_methods(x, name):
+        methods = Choice([getattribute(each, name) for each in x.objects], x.which)
+        methods.region = x.region
+        return methods
     return each_object(x, lambda each: getattribute(each, name))
 
 

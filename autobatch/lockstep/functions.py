@@ -40,6 +40,7 @@ from autobatch.lockstep.unwrapping import (
     shared,
     unwrapped,
 )
+from autobatch.lockstep.zipping import enumerated, zipped
 
 __all__ = ["HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
 
@@ -114,6 +115,23 @@ def _lazily(make_lanes: Callable[..., Any], builtin: Callable[..., Any]) -> Call
         return remember(builtin(*args, **kwargs))
 
     return call
+
+
+def _zip(*iterables: Any, strict: bool = False) -> Any:
+    if any(isinstance(each, LaneGenerator) for each in iterables):
+        if strict:
+            raise NeedsLoop("zip(strict=True) of a generator")
+        return zipped(list(iterables))
+    return _LANE_ZIP(*iterables, **({"strict": True} if strict else {}))
+
+
+def _enumerate(iterable: Any, start: Any = 0) -> Any:
+    if isinstance(iterable, LaneGenerator):
+        return enumerated(iterable, start)
+    return _LANE_ENUMERATE(iterable, start)
+
+
+_LANE_ZIP, _LANE_ENUMERATE = _lazily(Zipped, zip), _lazily(Enumerated, enumerate)
 
 
 def _range(*bounds: Any) -> Any:
@@ -310,8 +328,8 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     tuple: _tuple,
     **{container: _copied(container) for container in BOXED},
     range: _range,
-    zip: _lazily(Zipped, zip),
-    enumerate: _lazily(Enumerated, enumerate),
+    zip: _zip,
+    enumerate: _enumerate,
     reversed: _lazily(in_reverse, reversed),
     map: _map,
     isinstance: _isinstance,

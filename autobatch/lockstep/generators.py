@@ -88,9 +88,22 @@ class LaneGenerator:
         if self.home.root.changes != self._changes:
             raise NeedsLoop("something changes while examples are at different items of a generator")
 
-    def take(self) -> tuple[list[Piece], Any]:
-        """The next item of each lane, as pieces, and the lanes that have none (None: all have)."""
-        need = self.home.lanes()
+    def next_of(self, region: Any) -> list[Piece]:
+        """The next items of the lanes of a region, in pieces: fewer lanes each time, for the others read no further."""
+        if not self.started:
+            self.require_here()
+        if region.count < self.home.count:
+            self.leave()
+        pieces, _ = self.take(region)
+        return pieces
+
+    def take(self, by: Any = None) -> tuple[list[Piece], Any]:
+        """The next item of each lane, as pieces, and the lanes that have none (None: all have).
+
+        Args:
+            by: the lanes that still read.
+        """
+        need = reading = (by or self.home).lanes()
         pieces: list[Piece] = []
         waiting, self._waiting = self._waiting, []
         if waiting:
@@ -105,6 +118,7 @@ class LaneGenerator:
             if mine is not None:
                 pieces.append((mine, narrowed_values((value,), mine)))
                 need = need[~np.isin(need, mine.lanes())]
+            others = others and divided(others, reading, self.home)[0]
             if others is not None:
                 self._waiting.append((others, narrowed_values((value,), others)[0]))
             if len(self._waiting) > _AHEAD:

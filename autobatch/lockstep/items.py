@@ -12,6 +12,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import broadcast, leaves, per_lane, stack_results
+from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.embedding.table import EmbeddingTable
@@ -32,7 +33,20 @@ from autobatch.lockstep.tables import is_table, rows_later
 from autobatch.ops import indexing
 from autobatch.ops.inplace import is_scalar, zero_d
 
-__all__ = ["delitem", "dict_of", "getitem", "made", "own", "set_of", "setattribute", "setitem", "setitem_in", "update"]
+__all__ = [
+    "delitem",
+    "dict_of",
+    "element",
+    "getitem",
+    "list_of",
+    "made",
+    "own",
+    "set_of",
+    "setattribute",
+    "setitem",
+    "setitem_in",
+    "update",
+]
 
 _UPDATES = {
     "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
@@ -83,7 +97,7 @@ def getitem(x: Any, index: Any) -> Any:
         if region is not None and x.region is not region:
             out = region.narrow(x)[index]
             if isinstance(out, Batch) and not is_scalar(out):  # of a copy, which no write reaches
-                freeze(x)
+                freeze(x, out)
                 freeze(out)
             return out
         return x[index]
@@ -122,6 +136,11 @@ def getitem(x: Any, index: Any) -> Any:
     return stack_results(per_lane(operator.getitem, (x, index), {}))
 
 
+def element(x: Any, index: Any) -> Any:
+    """`x[index]` for a write into it: of a container the array itself that each lane has there, not a copy."""
+    return x.element(index) if isinstance(x, LaneList | LaneBox) else getitem(x, index)
+
+
 def _nested(x: Any, index: Any) -> Any:
     """`x[index]` of lists of arrays of different lengths."""
     place = getattr(narrowed(index), "data", index)
@@ -139,6 +158,9 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         each_object(x, lambda each: setitem(value, each, index))
     elif isinstance(x, MaskedBatch):
         index = _as_index(index)
+        if type(value) is MaskedBatch and value.sizes and value.region is not x.region:
+            # what is written was read before: if nobody else has it, it is no other name for a part of x any more
+            value = MaskedBatch.in_region(Batched(value.data, value.sizes, value.scalar), value.region)
         require_whole(x)
         if is_scalar(x):
             raise NeedsLoop("a write into a scalar")
@@ -284,6 +306,21 @@ def dict_of(*pairs: tuple[Any, Any]) -> Any:
         else:
             each(value, lambda name: box.set(name, getitem(value, name)))  # noqa: B023
     return box
+
+
+def list_of(*parts: tuple[Any, ...]) -> Any:
+    """A list display; a pair of UNBOUND and an iterable stands for `*iterable`."""
+    if current_region() is None:
+        return [item for part in parts for item in (part[1] if part[0] is UNBOUND and len(part) > 1 else part)]
+    out = LaneList()
+    for part in parts:
+        if len(part) == 1:
+            out.append(part[0])
+        elif isinstance(part[1], LaneList):
+            out.extend(part[1])
+        else:
+            each(part[1], out.append)
+    return out
 
 
 def set_of(*items: Any) -> Any:

@@ -14,7 +14,7 @@ from autobatch.lockstep.list_rows import ListRows
 from autobatch.lockstep.ownership import freeze, is_changeable
 from autobatch.lockstep.plain import plain, require_comparable
 from autobatch.lockstep.regions import lanes_within
-from autobatch.lockstep.rows import CONTAINERS, Choice, Held, each_lane, gathered, owned, scattered, unified
+from autobatch.lockstep.rows import CONTAINERS, Choice, Held, each_lane, gathered, owned, scattered, themselves, unified
 
 __all__ = ["LaneList", "differs"]
 
@@ -144,6 +144,12 @@ class LaneList(ListRows):
             except NeedsLoop:
                 pass
         return gathered(each_lane(list.__getitem__, self.here(), scattered(place)))
+
+    def element(self, place: Any) -> Any:
+        """`list[place]`, to be written into."""
+        if not self.is_spread and not isinstance(place, Batch):
+            return self.items[place]
+        return themselves(each_lane(list.__getitem__, self.here(), scattered(place)))
 
     def part(self, index: Any) -> "LaneList":
         """`list[start:stop:step]`, a new list; bounds may be per lane."""

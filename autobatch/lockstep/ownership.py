@@ -67,11 +67,15 @@ def require_own(value: Any, what: str) -> None:
         raise NeedsLoop(f"{what} of a {type(value).__name__} by some of its examples")
 
 
-def freeze(batch: Any) -> Any:
-    """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it."""
+def freeze(batch: Any, part: Any = None) -> Any:
+    """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it.
+
+    Args:
+        part: the other one, where it is the only one: without it, the batch is the only one again.
+    """
     region: Any = current_region()
     if region is not None:
-        region.root.freeze(batch)
+        region.root.freeze(batch, part)
     return batch
 
 
@@ -84,7 +88,7 @@ def require_whole(batch: Any) -> None:
     if batch.region is not region and (batch.region is None or lanes_within(region, batch.region) is None):
         raise NeedsLoop("a write into an array of other examples")
     while batch is not None:
-        if getattr(batch, "_frozen", False):
+        if root.is_frozen(batch, region):
             raise NeedsLoop(
                 "a write into an array that is known by another name, or in a list, to other examples as well"
             )

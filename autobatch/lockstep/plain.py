@@ -10,7 +10,8 @@ from autobatch.core.pytree import flatten, is_node, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ownership import is_changeable
 from autobatch.lockstep.regions import Subset
-from autobatch.lockstep.rows import Choice, Held, Row, is_owned, scattered
+from autobatch.lockstep.row import Row
+from autobatch.lockstep.rows import Choice, Held, is_owned, scattered
 
 __all__ = ["per_lane_of", "plain", "require_comparable", "separated"]
 
@@ -56,7 +57,7 @@ def plain(value: Any, memo: dict[int, Any] | None = None, lane: int | None = Non
         finally:
             set_region(region)
         return plain(own, memo, lane)
-    if isinstance(value, tuple) or (is_node(value) and _has_rows(value)):
+    if isinstance(value, tuple) or (is_node(value) and _has_lanes(value)):
         return map_tree(lambda each: plain(each, memo, lane), value) if flatten(value)[0] else value
     return value
 
@@ -76,8 +77,9 @@ def separated(value: Any) -> ObjectBatch:
     return ObjectBatch([plain(each, {}, lane) for lane, each in enumerate(scattered(value))])
 
 
-def _has_rows(tree: Any) -> bool:
-    return any(type(leaf) is Row for leaf in flatten(tree)[0])
+def _has_lanes(tree: Any) -> bool:
+    """Whether a tree holds values of lanes, or objects that each lane has its own copy of."""
+    return any(isinstance(leaf, Row | Batch | Held | Choice) or is_changeable(leaf) for leaf in flatten(tree)[0])
 
 
 def refill(container: Any, change: Callable[[Any], Any]) -> None:

@@ -80,12 +80,30 @@ class Root:
         """The lanes of a batch at `index`, which are all lanes, in their own order."""
         return taken(batch, index, self, {})
 
-    def freeze(self, batch: Any) -> None:
-        """Let no write go into this batch, which stands for a part of an array, or has a part standing for it."""
-        if type(batch) is MaskedBatch and batch.sizes:
+    def freeze(self, batch: Any, part: Any = None) -> None:
+        """Let no write go into this batch, which stands for a part of an array, or has a part standing for it.
+
+        Args:
+            part: what stands for a part of it; once nobody has that any more, it may be written into again.
+        """
+        is_array = type(batch) is MaskedBatch and bool(batch.sizes)
+        if not (is_array or (isinstance(batch, Batched | Packed) and not is_scalar(batch))):
+            return
+        if part is None:
             batch._frozen = True
-        elif isinstance(batch, Batched | Packed) and not is_scalar(batch):
-            batch._frozen = True  # type: ignore[union-attr]
+            return
+        known = getattr(batch, "_frozen", None) or []
+        if known is not True:
+            batch._frozen = [*(each for each in known if each() is not None), weakref.ref(part)]
+
+    @staticmethod
+    def is_frozen(batch: Any, region: Any) -> bool:
+        """Whether a write into this batch by the lanes of a region would not be seen under all its names."""
+        known = getattr(batch, "_frozen", None) or []
+        if known is True:
+            return True
+        parts = [part for each in known if (part := each()) is not None]
+        return any(np.isin(region.lanes(), part.region.lanes()).any() for part in parts)
 
     def note_change(self) -> None:
         """Count a change that every attempt knows how to take back: a print, a random number."""
@@ -187,6 +205,8 @@ class Prefix:
             out = MaskedBatch.in_region(batch, self)
             out.data = rows_between(batch.data, 0, self.count)
             return out
+        if isinstance(batch, ObjectBatch):  # which may agree, now that others are not there
+            return taken(batch, np.arange(self.count), self, self._lengths)
         out = prefix_lanes(batch, self.count, self._lengths)
         out.region = self
         return out

@@ -5,7 +5,6 @@ per lane back (`gathered`) takes the rows of one batch together, so that arrays 
 Numbers that no tape holds are kept as they are, since they are compared and hashed.
 """
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,10 +21,12 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import OBJECTS, concatenated, stackable
 from autobatch.lockstep.ownership import changing, freeze, is_changeable
 from autobatch.lockstep.regions import Subset, current_root, lanes_within
+from autobatch.lockstep.row import Row
 from autobatch.ops.inplace import is_scalar, zero_d
 
 __all__ = [
-    "CONTAINERS", "Choice", "Held", "Row", "each_lane", "gathered", "is_owned", "owned", "scattered", "unified",
+    "CONTAINERS", "Choice", "Held", "each_lane", "gathered", "is_owned", "owned", "scattered", "themselves",
+    "unified",
 ]  # fmt: skip
 
 
@@ -150,7 +151,7 @@ class Choice:
     def _refuse(self, *_: Any) -> Any:
         raise NeedsLoop("objects that differ by example are compared, hashed or tested by code that is not converted")
 
-    __eq__ = __ne__ = __hash__ = __bool__ = _refuse
+    __eq__ = __ne__ = __hash__ = __bool__ = __array__ = _refuse
     _ab_unite = of
 
 
@@ -175,40 +176,6 @@ def chosen(lanes: list[Any]) -> Any:
 OBJECTS["choice"] = Choice.of
 CONTAINERS: dict[type, Callable[[list[Any]], Held]] = {}
 """For each type of container, what makes one of ours from the containers of the lanes of the current region."""
-
-
-class Row:
-    """The value of one lane of a batch."""
-
-    __slots__ = ("batch", "lane")
-
-    def __init__(self, batch: Any, lane: int) -> None:
-        self.batch = batch
-        self.lane = lane
-
-    def value(self) -> Any:
-        """The lane's own array or scalar."""
-        return self.batch._lane(self.lane)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.asarray(self.value(), dtype)
-
-    def __bool__(self) -> bool:
-        return bool(self.value())
-
-    def __hash__(self) -> int:
-        return hash(self.value())
-
-    def __repr__(self) -> str:
-        return repr(self.value())
-
-
-def _comparison(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda self, other: compare(self.value(), other.value() if type(other) is Row else other)
-
-
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Row, f"__{_name}__", _comparison(getattr(operator, _name)))
 
 
 def owned(container: Any) -> Any:
@@ -244,8 +211,9 @@ def scattered(value: Any) -> list[Any]:
             batch = batch.to_masked()
         if is_scalar(batch) and type(batch.data) is np.ndarray:
             return batch.data.tolist() if batch.scalar is not None else list(batch.data)
-        freeze(value)
-        freeze(batch)
+        if batch is not value:
+            freeze(value)
+            freeze(batch)
         return [Row(batch, lane) for lane in range(region.count)]
     if is_node(value) or isinstance(value, slice):
         if isinstance(value, slice):
@@ -329,31 +297,56 @@ def _rows(rows: Sequence[Row]) -> Any:
         lanes = [row.lane for row in rows]
         if first.region is region and lanes == list(range(first.batch_size)):
             return first
-        return freeze(_as_array(take_lanes(first, np.array(lanes)), first))
-    sources: dict[int, int] = {}
+        return _copy_of([first], _as_array(take_lanes(first, np.array(lanes)), first))
+    known: dict[int, int] = {}
     batches: list[Any] = []
     starts: list[int] = []
     total = 0
     index = np.empty(len(rows), np.int64)
     for place, row in enumerate(rows):
-        known = sources.get(id(row.batch))
-        if known is None:
-            known = sources[id(row.batch)] = len(batches)
+        number = known.setdefault(id(row.batch), len(batches))
+        if number == len(batches):
             batches.append(row.batch)
             starts.append(total)
             total += row.batch.batch_size
-        index[place] = starts[known] + row.lane
+        index[place] = starts[number] + row.lane
+    sources = list(batches)
     if not stackable(batches):
         return stack_results([row.value() for row in rows])
     if total > 4 * len(rows):  # mostly lanes that are not asked for: take each batch's own first
         index = np.empty(len(rows), np.int64)
         start = 0
         for number, batch in enumerate(batches):
-            places = [place for place, row in enumerate(rows) if sources[id(row.batch)] == number]
+            places = [place for place, row in enumerate(rows) if known[id(row.batch)] == number]
             batches[number] = take_lanes(batch, np.array([rows[place].lane for place in places]))
             index[places] = np.arange(start, start + len(places))
             start += len(places)
-    return freeze(_as_array(take_lanes(concatenated(batches), index), first))
+    return _copy_of(sources, _as_array(take_lanes(concatenated(batches), index), first))
+
+
+def _copy_of(batches: list[Any], out: Any) -> Any:
+    """What was copied from rows: a write would not reach it, nor one into it the rows."""
+    for batch in batches:
+        freeze(batch, out)
+    return freeze(out)
+
+
+def themselves(values: Sequence[Any]) -> Any:
+    """What is written into by the lanes of the current region, of which containers keep these values: no copies."""
+    region: Any = current_region()
+    if not all(type(value) is Row and value.batch.region is not None for value in values):
+        return gathered(values)
+    places: dict[int, int] = {}
+    batches: list[Any] = []
+    which = np.empty(len(values), np.int64)
+    for place, (row, lane) in enumerate(zip(values, region.lanes().tolist(), strict=True)):
+        if row.batch.region.lanes()[row.lane] != lane:
+            return gathered(values)
+        if id(row.batch) not in places:
+            places[id(row.batch)] = len(batches)
+            batches.append(row.batch)
+        which[place] = places[id(row.batch)]
+    return Choice(batches, which)
 
 
 def _as_array(out: Any, like: Any) -> Any:

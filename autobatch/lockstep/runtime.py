@@ -20,7 +20,7 @@ from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.classes import BINARY, UNARY, getattribute, hook
 from autobatch.lockstep.contexts import Manager
-from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
+from autobatch.lockstep.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each, loop
@@ -189,6 +189,7 @@ NAMES: dict[str, Any] = {
     "_ab_delitem": items.delitem,
     "_ab_dict": items.dict_of,
     "_ab_each": each,
+    "_ab_element": items.element,
     "_ab_evaluated": evaluated,
     "_ab_first": first_of,
     "_ab_for": walks.for_walk,
@@ -207,6 +208,7 @@ NAMES: dict[str, Any] = {
     "_ab_is_sequence": matching.is_sequence,
     "_ab_len": len,
     "_ab_locals": locals,
+    "_ab_list": items.list_of,
     "_ab_loop": loop,
     "_ab_made": items.made,
     "_ab_manager": Manager,
@@ -231,6 +233,7 @@ NAMES: dict[str, Any] = {
     "_ab_source": source,
     "_ab_truth": branches.truth_value,
     "_ab_try": attempts.Attempts,
+    "_ab_tuple": HANDLERS[tuple],
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,
     "_ab_update": items.update,

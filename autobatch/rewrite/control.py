@@ -250,10 +250,15 @@ class Control(ast.NodeTransformer):
                 ENDED=ended, LOOP=loop, RESTORE=restore, ORELSE=self._inner(node.orelse), V=values(names, bound, at),
             )  # fmt: skip
         after = expression("LOOP.after()", at, LOOP=loop)
-        out += rebind(names, after, bound, at) if names else [ast.copy_location(ast.Expr(after), at)]
+        if left and names:  # lanes that are at the head of a loop around this one by now keep what they brought there
+            came = loop.replace("loop", "after")
+            out += statements("CAME = AFTER", at, CAME=came, AFTER=after)
+            after = name(came, at)
+        elif left or not names:
+            out.append(ast.copy_location(ast.Expr(after), at))
         if left:
             out += statements("if LOOP.nobody:\n    AWAY", at, LOOP=loop, AWAY=self._away(node))
-        return out
+        return [*out, *rebind(names, after, bound, at)] if names else out
 
     def _number(self) -> int:
         self.count += 1

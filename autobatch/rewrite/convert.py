@@ -19,13 +19,14 @@ from autobatch.rewrite.control import Control
 from autobatch.rewrite.exits import Exits
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
 from autobatch.rewrite.generators import Generators
+from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.quote import located
 from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import PARSING, NoSourceError, find
-from autobatch.rewrite.stores import Ownership, Stores
+from autobatch.rewrite.stores import Stores
 
 __all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "source"]
 

@@ -37,8 +37,9 @@ class Reads(ast.NodeTransformer):
 class Displays(ast.NodeTransformer):
     """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed.
 
-    `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))` and `{A, B}` becomes `_ab_set(A, B)`, where a key or an
-    item may differ by example.
+    `[A, *B]` becomes `_ab_list((A,), (_ab_unbound, B))`, and so does what a tuple holds: examples may have different
+    numbers of items in B. `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))` and `{A, B}` becomes
+    `_ab_set(A, B)`, where a key or an item may differ by example.
     """
 
     removes = "a display that is not marked"
@@ -75,7 +76,28 @@ class Displays(ast.NodeTransformer):
         return call
 
     def visit_List(self, node: ast.List) -> Any:
-        return self._mark(node) if isinstance(node.ctx, ast.Load) else self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load):
+            return self.generic_visit(node)
+        return self._spliced(node) if _has_star(node) else self._mark(node)
+
+    def visit_Tuple(self, node: ast.Tuple) -> Any:
+        if not isinstance(node.ctx, ast.Load) or not _has_star(node):
+            return self.generic_visit(node)
+        return expression("_ab_tuple(ITEMS)", node, ITEMS=self._spliced(node))
+
+    def _spliced(self, node: ast.List | ast.Tuple) -> ast.Call:
+        self.generic_visit(node)
+        call: ast.Call = expression("_ab_list()", node)
+        for item in node.elts:
+            star = isinstance(item, ast.Starred)
+            value = item.value if isinstance(item, ast.Starred) else item
+            start = [ast.copy_location(ast.Name("_ab_unbound", ast.Load()), value)] if star else []
+            call.args.append(ast.copy_location(ast.Tuple([*start, value], ast.Load()), value))
+        return call
+
+
+def _has_star(node: ast.List | ast.Tuple) -> bool:
+    return any(isinstance(item, ast.Starred) for item in node.elts)
 
 
 class Calls(ast.NodeTransformer):

@@ -32,7 +32,7 @@ def item_loop(node: ast.For, number: int, body: list[ast.stmt], orelse: list[ast
         ownership: what is known of the function's arrays.
     """
     loop, item, at = f"_ab_loop_{number}", f"_ab_item_{number}", node.target
-    written = bound_names(node.body) | target_names(at) | stored_names(node.body)
+    written = bound_names(node.body) | target_names(at) | (stored_names(node.body) & ownership.carried)
     live_head, live_out, bound = node.live_head, node.live_out, node.bound  # type: ignore[attr-defined]
     kept = sorted(written & live_out)
     carried = sorted(written & live_head - live_out)

@@ -3,113 +3,15 @@
 import ast
 from typing import Any
 
-from autobatch.rewrite.names import stored_names
+from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import captured, local_nodes, parameters
 
-__all__ = ["Ownership", "Stores"]
+__all__ = ["Stores"]
 
 _SYMBOLS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
     ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
 }  # fmt: skip
-
-
-class Ownership:
-    """Which names hold arrays that the function made itself and writes into, and which of them may have aliases.
-
-    Attributes:
-        written: names of which items are assigned, or that are updated in place.
-        own: those of them that no other name can know: a loop, which carries a value under its name only, may write
-            into them for some of the lanes, unless views of them live.
-        views: names that may hold a view of, or be another name for, an array.
-    """
-
-    def __init__(self, function: ast.FunctionDef) -> None:
-        nodes = list(local_nodes(function.body))
-        updated = {
-            node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
-        }
-        self.written = stored_names(function.body) | updated
-        self.views = _bound_otherwise(nodes)
-        known = _aliased(nodes) | self.views | parameters(function) | captured(function)
-        bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        self.own = (self.written & bound) - known
-
-
-_VIEWS = frozenset({
-    "asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "squeeze",
-    "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal", "split",
-    "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit",
-    "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack", "asarray_chkfinite",
-})  # fmt: skip
-
-
-def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
-    """Names that are bound to what may be a view of, or another name for, an array that exists already."""
-    fresh: set[int] = set()
-    for node in nodes:
-        if isinstance(node, ast.AugAssign):
-            fresh.add(id(node.target))
-        elif isinstance(node, ast.Assign) and _is_fresh(node.value):
-            fresh.update(id(target) for target in node.targets[:1])
-    stores = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return {n.id for n in stores if id(n) not in fresh}
-
-
-def _is_fresh(value: ast.expr) -> bool:
-    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        if _may_not_copy(value):
-            return False
-        if value.func.attr in ("copy", "astype"):
-            return True
-        module = value.func.value
-        return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in _VIEWS
-    return isinstance(value, ast.BinOp | ast.UnaryOp | ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp)
-
-
-def _may_not_copy(call: ast.Call) -> bool:
-    """Whether a call that copies may give the array itself after all."""
-    name = getattr(call.func, "attr", None)
-    return name in ("conj", "conjugate") or any(keyword.arg in ("copy", None) for keyword in call.keywords)
-
-
-def _aliased(nodes: list[ast.AST]) -> set[str]:
-    """Names whose value may also be reached by another way: any mention but as an operand or as what is indexed."""
-    harmless: set[int] = set()
-    for node in nodes:
-        parts: list[ast.AST] = []
-        if isinstance(node, ast.BinOp):
-            parts = [node.left, node.right]
-        elif isinstance(node, ast.Compare):
-            parts = [node.left, *node.comparators]
-        elif isinstance(node, ast.UnaryOp):
-            parts = [node.operand]
-        elif isinstance(node, ast.Return | ast.AugAssign | ast.FormattedValue) and node.value is not None:
-            parts = [node.value, *(node.value.elts if isinstance(node.value, ast.Tuple) else ())]
-        elif isinstance(node, ast.Subscript):
-            parts = [node.value, node.slice]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            parts = [node.func.value]
-            if isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "numpy", "math"):
-                parts += node.args[:_INTO] if node.func.attr not in _VIEWS else []
-            if _may_not_copy(node):
-                parts = []
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READERS:
-            parts = list(node.args)
-        elif isinstance(node, ast.Attribute):
-            parts = [node.value] if node.attr in ("shape", "ndim", "size", "dtype") else []
-        elif isinstance(node, ast.Tuple) and not isinstance(node.ctx, ast.Load):
-            parts = list(node.elts)
-        harmless.update(id(part) for part in parts)
-    out = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in harmless}
-    return out
-
-
-_INTO = 2  # a ufunc's third argument may be what it writes into and gives back
-_READERS = frozenset(
-    {"len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all"}
-)
 
 
 class Stores(ast.NodeTransformer):
@@ -184,7 +86,7 @@ class Stores(ast.NodeTransformer):
             )  # fmt: skip
         return statements(
             "BASE = X\nKEY = I\n_ab_setitem(_ab_update(OP, _ab_getitem(BASE, KEY), VALUE), BASE, KEY)",
-            node, X=target.value, I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
+            node, X=_element(target.value), I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
         )  # fmt: skip
 
     def visit_Delete(self, node: ast.Delete) -> Any:
@@ -215,4 +117,12 @@ class Stores(ast.NodeTransformer):
         if isinstance(target, ast.Attribute):
             key = ast.Constant(target.attr)
             return statements("_ab_setattr(VALUE, X, KEY)", target, VALUE=value, X=target.value, KEY=key)
-        return statements("_ab_setitem(VALUE, X, I)", target, VALUE=value, X=target.value, I=target.slice)
+        base = _element(target.value)
+        return statements("_ab_setitem(VALUE, X, I)", target, VALUE=value, X=base, I=target.slice)
+
+
+def _element(base: ast.expr) -> ast.expr:
+    """What an item is stored into; if that is an item itself (`X[I][J] = V`), `_ab_element(X, I)`."""
+    if not isinstance(base, ast.Subscript):
+        return base
+    return expression("_ab_element(X, I)", base, X=base.value, I=base.slice)

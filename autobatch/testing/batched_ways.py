@@ -70,7 +70,8 @@ class LockStep(Way):
         layouts = [self._layout([values[i] for values, _ in flat], i) for i in range(len(flat[0][0]))]
         if self.packed and not any(isinstance(layout, _PackedLayout) for layout in layouts):
             raise Unfit("no argument has a varying first length and fixed others")
-        differentiable = [i for i, layout in enumerate(layouts) if layout.data.dtype.kind == "f"]
+        arrays = [layout.scalar is None and layout.data.dtype.kind == "f" for layout in layouts]  # no Python float
+        differentiable = [i for i, is_array in enumerate(arrays) if is_array]
 
         def rebuild(floats: list[Any]) -> tuple[Any, ...]:
             data = [layout.data for layout in layouts]
@@ -142,6 +143,8 @@ def _corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 class _PackedLayout:
     """One leaf of every example, end to end."""
+
+    scalar = None
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
         self.offsets = np.cumsum([0, *(len(x) for x in arrays)])

@@ -94,10 +94,11 @@ class Writer:
         self.put(0, "def f(xs, ys, n):")
         self.put(1, "a = 0.5; b = np.float64(1.0); c = n; d = None")
         self.put(1, "u = np.zeros(2); v = np.ones(2); kept = []; table = {}; buf = np.zeros(3); total = 0; q = n")
+        self.put(1, "grid = [np.zeros(2) for _ in range(2)]; pad = {'p': np.ones(2)}")
         if self.random.random() < 0.6:
             self.closure()
         self.block(1, [], 4)
-        self.put(1, "return a, b, c, d, u, v, kept, table, buf, len(kept), total, q")
+        self.put(1, "return a, b, c, d, u, v, kept, table, buf, len(kept), total, q, grid, pad")
         return "\n".join(self.lines) + "\n"
 
     def closure(self):
@@ -277,7 +278,10 @@ class Writer:
                 "d = [w * 2 for w in ys]", "d = sum([w for w in ys])", f"d = {{'z': {v}}}", "d = (a, b)",
                 "d = kept[-1:]",
                 "d = [(i, w) for i, w in enumerate(ys) if i != 1]", "d = np.stack([w + 1 for w in xs])",
-                "buf = buf * 2", "d = u", f"d = {s} if {self.condition(counters)} else {v}",
+                "buf = buf * 2", "d = u",
+                "buf[0], buf[n % 3] = buf[n % 3], buf[0]", "grid[n % 2][1] += a", "grid[1] = grid[0] * 2",
+                "d = grid[n % 2]", "pad['p'][n % 2] = b", "buf[1:] = buf[1:][::-1]", "u, v = v, u",
+                f"d = {s} if {self.condition(counters)} else {v}",
                 f"{s} = {self.scalar(counters)} if {self.condition(counters)} else {self.scalar(counters)}",
                 f"d = [w for w in ys if w > {s}]", "d = kept[-1] if kept else None", f"d = steps({s}, n)",
             ]))  # fmt: skip
@@ -311,9 +315,14 @@ class Writer:
         self.inside += 1
         self.block(depth + 1, [*counters, t], budget - 1)
         self.inside -= 1
-        if r.random() < 0.2:
+        self.end_of_loop(depth)
+
+    def end_of_loop(self, depth):
+        if self.random.random() < 0.25:
             self.put(depth, "else:")
             self.put(depth + 1, "b = b + 1")
+            if self.random.random() < 0.5:
+                self.put(depth + 1, self.leaves())
 
     def loop(self, depth, counters, budget):
         r = self.random
@@ -325,6 +334,7 @@ class Writer:
             (f"{w} in reversed(ys)", "a"),
             (f"{i}, {w} in enumerate(reversed(xs))", "v"), (f"{i} in range(3)", None), (f"{w} in [1.0, 2.0]", "a"),
             (f"{i} in range(n, -1, -1)", None), (f"{w} in list(xs)", "u"),
+            (f"{i}, {w} in enumerate(counting(n, a))", "b"), (f"{w}, z in zip(ys, counting(3, b))", "a"),
         ])  # fmt: skip
         inner = [*counters, i] if head[0].startswith(i) else counters
         self.put(depth, f"for {head[0]}:")
@@ -333,9 +343,7 @@ class Writer:
         self.inside += 1
         self.block(depth + 1, inner, budget - 1)
         self.inside -= 1
-        if r.random() < 0.2:
-            self.put(depth, "else:")
-            self.put(depth + 1, "b = b + 1")
+        self.end_of_loop(depth)
 
 
 def compare(seed):

@@ -14,8 +14,8 @@ from autobatch.errors import UnsupportedError
 from autobatch.rewrite.convert import PASSES, convert, source
 from autobatch.rewrite.expressions import Operators
 from autobatch.rewrite.liveness import annotate
+from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.quote import statements
-from autobatch.rewrite.stores import Ownership
 from tests.lockstep.law import equals_loop, ragged
 
 
@@ -210,7 +210,7 @@ def test_stores_reads_and_displays():
         """
         out = _ab_made([_ab_getitem(x, i), _ab_getitem(x, (_ab_slice(1, None, None), _ab_slice(None, None, 2)))])
         _ab_setitem(_ab_made({'a': x}), out, 0)
-        _ab_base_1 = _ab_getitem(out, 0)
+        _ab_base_1 = _ab_element(out, 0)
         _ab_key_1 = 'b'
         _ab_setitem(_ab_update('+', _ab_getitem(_ab_base_1, _ab_key_1), 1), _ab_base_1, _ab_key_1)
         (_ab_value_2, _ab_value_3) = (1, 2)

@@ -1,0 +1,203 @@
+"""What the syntax of a function says about the arrays that it makes: who else may know them, and which are written."""
+
+import ast
+from collections.abc import Iterator
+
+from autobatch.rewrite.names import stored_names
+from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters
+
+__all__ = ["Ownership"]
+
+
+class Ownership:
+    """Which names hold arrays that the function made itself and writes into, and which of them may have aliases.
+
+    Calls that make an array which a container, an object or the caller is going to hold are marked (`owned`): whoever
+    writes into it finds one for each lane.
+
+    Attributes:
+        written: names of which items are assigned, or that are updated in place.
+        own: those of them that no other name can know: a loop, which carries a value under its name only, may write
+            into them for some of the lanes, unless views of them live.
+        views: names that may hold a view of, or be another name for, an array.
+        carried: names of `written` that are the function's own, not those of one around it: a loop may rebind them.
+    """
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        nodes = list(local_nodes(function.body))
+        updated = {
+            node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+        }
+        self.written = stored_names(function.body) | updated
+        exchanges = list(_exchanges(nodes))
+        for _ in exchanges:  # as many times, for one may hand on what another one did
+            for each in exchanges:
+                names = {name.id for name in each.targets[0].elts}  # type: ignore[attr-defined]
+                self.written |= names if names & self.written else set()
+        self.views = _bound_otherwise(nodes)
+        given = parameters(function) - _renewed(function.body)
+        known = _aliased(nodes) | self.views | given | captured(function)
+        for _ in exchanges:
+            for each in exchanges:
+                names = {name.id for name in each.targets[0].elts}  # type: ignore[attr-defined]
+                known |= names if names & known else set()
+        bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.own = (self.written & bound) - known
+        self.carried = self.written & (parameters(function) | bound)
+        writes_elsewhere = _writes_elsewhere(nodes, self.views | given)
+        for call in _kept_elsewhere(nodes, _aliased(nodes) if writes_elsewhere else set(), writes_elsewhere):
+            call.owned = True  # type: ignore[attr-defined]
+
+
+_VIEWS = frozenset({
+    "asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "squeeze",
+    "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal", "split",
+    "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit",
+    "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack", "asarray_chkfinite",
+})  # fmt: skip
+_MAKERS = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "eye"})
+_KEEPERS = frozenset({"append", "appendleft", "insert", "setdefault"})
+
+
+def _exchanges(nodes: list[ast.AST]) -> Iterator[ast.Assign]:
+    """`a, b = b, a`: names that hold one another's values, of which each still has one name."""
+    for node in nodes:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Tuple):
+            continue
+        (target,) = node.targets
+        parts = [*target.elts, *node.value.elts] if isinstance(target, ast.Tuple) else [target]
+        if all(isinstance(part, ast.Name) for part in parts):
+            names = [part.id for part in parts]  # type: ignore[attr-defined]
+            half = len(names) // 2
+            if sorted(names[:half]) == sorted(names[half:]) and len(set(names)) == half:
+                yield node
+
+
+def _writes_elsewhere(nodes: list[ast.AST], unclear: set[str]) -> bool:
+    """Whether an array may be written into that is in a container, or known by several names."""
+    for node in nodes:
+        base: ast.AST
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            base = node.target
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            base = node.value
+        else:
+            continue
+        if not isinstance(base, ast.Name) or base.id in unclear:
+            return True
+    return False
+
+
+def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
+    """Calls that make an array for an attribute; for a container, and for a name that has others, if asked for."""
+    for node in nodes:
+        parts: list[ast.AST] = []
+        if isinstance(node, ast.Assign):
+            (target, *_) = node.targets
+            if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and target.id in aliased):
+                parts = [node.value]
+        elif not in_containers:
+            continue
+        elif isinstance(node, ast.List | ast.Tuple):
+            parts = list(node.elts)
+        elif isinstance(node, ast.Dict):
+            parts = list(node.values)
+        elif isinstance(node, ast.ListComp):
+            parts = [node.elt]
+        elif isinstance(node, ast.DictComp):
+            parts = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPERS:
+            parts = list(node.args)
+        yield from (part for part in parts if isinstance(part, ast.Call) and _makes(part))
+
+
+def _makes(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _MAKERS
+
+
+def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
+    """Names that are bound to what may be a view of, or another name for, an array that exists already."""
+    fresh: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.AugAssign):
+            fresh.add(id(node.target))
+        elif isinstance(node, ast.Assign) and _is_fresh(node.value):
+            fresh.update(id(target) for target in node.targets[:1])
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            target = node.targets[0]
+            parts = target.elts if isinstance(target, ast.Tuple) and len(node.targets) == 1 else []
+            if len(parts) == len(node.value.elts) and not any(isinstance(part, ast.Starred) for part in parts):
+                pairs = zip(parts, node.value.elts, strict=True)
+                fresh.update(id(part) for part, value in pairs if _is_fresh(value))
+    for each in _exchanges(nodes):
+        fresh.update(id(target) for target in each.targets[0].elts)  # type: ignore[attr-defined]
+    stores = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in stores if id(n) not in fresh}
+
+
+def _renewed(body: list[ast.stmt]) -> set[str]:
+    """Names that every call binds to a fresh array (`x = x.copy()`) before it may write into what they held."""
+    out: set[str] = set()
+    touched: set[str] = set()
+    for node in body:
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Name) and isinstance(node, ast.Assign) and _is_fresh(node.value):
+            out |= {target.id} - touched
+        touched |= bound_names(node) | stored_names([node])
+    return out
+
+
+def _is_fresh(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if _may_not_copy(value):
+            return False
+        if value.func.attr in ("copy", "astype"):
+            return True
+        module = value.func.value
+        return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in _VIEWS
+    return isinstance(value, ast.BinOp | ast.UnaryOp | ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp)
+
+
+def _may_not_copy(call: ast.Call) -> bool:
+    """Whether a call that copies may give the array itself after all."""
+    name = getattr(call.func, "attr", None)
+    return name in ("conj", "conjugate") or any(keyword.arg in ("copy", None) for keyword in call.keywords)
+
+
+def _aliased(nodes: list[ast.AST]) -> set[str]:
+    """Names whose value may also be reached by another way: any mention but as an operand or as what is indexed."""
+    harmless: set[int] = set()
+    for node in nodes:
+        parts: list[ast.AST] = []
+        if isinstance(node, ast.BinOp):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.UnaryOp):
+            parts = [node.operand]
+        elif isinstance(node, ast.Return | ast.AugAssign | ast.FormattedValue) and node.value is not None:
+            parts = [node.value, *(node.value.elts if isinstance(node.value, ast.Tuple) else ())]
+        elif isinstance(node, ast.Subscript):
+            parts = [node.value, node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            parts = [node.func.value]
+            if isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "numpy", "math"):
+                parts += node.args[:_INTO] if node.func.attr not in _VIEWS else []
+            if _may_not_copy(node):
+                parts = []
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READERS:
+            parts = list(node.args)
+        elif isinstance(node, ast.Attribute):
+            parts = [node.value] if node.attr in ("shape", "ndim", "size", "dtype") else []
+        elif isinstance(node, ast.Tuple) and not isinstance(node.ctx, ast.Load):
+            parts = list(node.elts)
+        harmless.update(id(part) for part in parts)
+    for each in _exchanges(nodes):
+        harmless.update(id(part) for part in each.value.elts)  # type: ignore[attr-defined]
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in harmless}
+
+
+_INTO = 2  # a ufunc's third argument may be what it writes into and gives back
+_READERS = frozenset(
+    {"len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all"}
+)
