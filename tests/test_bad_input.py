@@ -293,7 +293,7 @@ def test_keyboard_interrupt_in_the_middle_of_a_map(sent):
 
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
             ab.map(interrupted, range(5), w=np.ones(2))
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -310,7 +310,7 @@ def test_keyboard_interrupt_in_lock_step():
                 raise KeyboardInterrupt
         return x
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
         interrupted(ab.MaskedBatch.from_examples(EXAMPLES))
 
 
