@@ -45,7 +45,15 @@ _SCHEDULERS = ("depth", "agenda", "frontier", "auto")
 
 
 class _ConfigView:
-    """The options in force: reads as `config.seed`; change them with `options(...)`."""
+    """The options in force: reads as `config.seed`; change them with `options(...)`.
+
+    >>> config.strict, config.scheduler
+    (False, 'auto')
+    >>> config.strict = True
+    Traceback (most recent call last):
+      ...
+    AttributeError: config.strict cannot be assigned; write `with ab.options(strict=True): ...`
+    """
 
     __slots__ = ()
 
@@ -64,7 +72,10 @@ config = _ConfigView()
 
 @contextlib.contextmanager
 def options(**changes: Any) -> Iterator[Config]:
-    """Change options for a `with` block, in this thread only.
+    """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
+
+    Args:
+        changes: options by name, with their values there.
 
     Raises:
         UnsupportedError: an option that does not exist, or a value that it does not take.
