@@ -83,8 +83,8 @@ class Report:
         least = f" (at least {self.bound})" if self.bound else ""
         rows = _folded(self.rows)
         lines = [
-            f"{_many(self.examples, 'example')}: {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least} "
-            f"and {_many(self.rounds, 'round')}",
+            f"{_many(self.examples, 'example')}: {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
+            f" and {_many(self.rounds, 'round')}",
             "",
             *_table(
                 ("op", "signature", "calls", "launches", "mean group", "ms"),
@@ -116,11 +116,12 @@ def _folded(rows: Iterable[Launch]) -> list[Launch]:
         kind = _OWN_SHAPE.sub(lambda shape: re.sub(r"\d+", "\0", shape[0]), row.signature)
         alike.setdefault((row.op, kind), []).append(row)
     out = []
-    for (op, kind), same in alike.items():
+    for (op, text), same in alike.items():
         shapes = zip(*(re.findall(r"\d+", ",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
-        ranges = iter([_range([int(size) for size in sizes]) for sizes in shapes])
+        for sizes in shapes:
+            text = text.replace("\0", _range([int(size) for size in sizes]), 1)
         calls, launches, seconds = (sum(getattr(r, n) for r in same) for n in ("calls", "launches", "seconds"))
-        out.append(Launch(op, re.sub("\0", lambda _: next(ranges), kind), calls, launches, seconds))
+        out.append(Launch(op, text, calls, launches, seconds))
     return sorted(out, key=lambda row: -row.seconds)
 
 
