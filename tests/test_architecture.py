@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 
 import pytest
 
@@ -50,27 +51,6 @@ LATE_IMPORTS = {
     ("autobatch.lazy.drawing", "networkx"): "only for what a person looks at",
     ("autobatch.testing.strategies", "hypothesis"): "only tests have it",
 }
-
-PUBLIC = [
-    "batch",
-    "map",
-    "lazy",
-    "MaskedBatch",
-    "PackedBatch",
-    "examples",
-    "grad",
-    "value_and_grad",
-    "SparseRows",
-    "EmbeddingTable",
-    "lookup",
-    "embedding_bag",
-    "nn",
-    "optim",
-    "testing",
-    "explain",
-    "config",
-    "options",
-]
 
 FORBIDDEN = re.compile(
     r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|this issue|later issue|CONTRACT|DESIGN)\b"
@@ -205,18 +185,38 @@ def test_no_forbidden_words():
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_public_name_is_exported_and_documented(name):
-    assert name in autobatch.__all__
-    value = getattr(autobatch, name)
-    if isinstance(value, types.ModuleType):
-        assert value.__doc__
-        return
-    doc = inspect.getdoc(value)
-    assert doc, f"autobatch.{name} has no docstring"
-    if callable(value):
-        examples = doctest.DocTestFinder(recurse=inspect.isclass(value)).find(value, name, globs={})
-        assert any(example.examples for example in examples), f"autobatch.{name} has no example in its docstring"
+def _public_names() -> Iterator[tuple[str, object]]:
+    """What `autobatch.__all__` names, and what the `__all__` of a public module does."""
+    for name in autobatch.__all__:
+        value = getattr(autobatch, name)
+        yield name, value
+        if isinstance(value, types.ModuleType):
+            yield from ((f"{name}.{inner}", getattr(value, inner)) for inner in value.__all__)
+
+
+PUBLIC = [pytest.param(name, value, id=name) for name, value in _public_names()]
+
+
+@pytest.mark.parametrize(("name", "value"), PUBLIC)
+def test_public_name_is_documented_with_an_example(name, value):
+    assert inspect.getdoc(value), f"autobatch.{name} has no docstring"
+    if not isinstance(value, types.ModuleType):
+        kind = value if callable(value) else type(value)
+        found = doctest.DocTestFinder(recurse=inspect.isclass(kind)).find(kind, name, globs={})
+        assert any(each.examples for each in found), f"autobatch.{name} has no example in its docstring"
+
+
+@pytest.mark.parametrize(("name", "value"), PUBLIC)
+def test_public_member_is_documented(name, value):
+    members = vars(value).items() if inspect.isclass(value) else ()
+    bare = [
+        member
+        for member, how in members
+        if not member.startswith("_")
+        and (callable(how) or isinstance(how, property | classmethod | staticmethod))
+        and not inspect.getdoc(getattr(value, member))
+    ]
+    assert not bare, f"autobatch.{name} has members without a docstring: {', '.join(bare)}"
 
 
 def test_all_is_the_public_namespace():

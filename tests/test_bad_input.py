@@ -230,6 +230,30 @@ def test_what_is_no_function():
         ab.batch(3)
 
 
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "expected"),
+    [
+        ("blocks", "yes", "True or False"),
+        ("strict", 1, "True or False"),
+        ("memory_budget", -1, "bytes"),
+        ("scheduler", "width", "one of depth, agenda, frontier, auto"),
+        ("seed", 0.5, "an integer"),
+        *[("threads", bad, "how many, or 0 for one for each core") for bad in (-1, 1.5, True)],
+    ],
+)
+def test_an_option_of_a_wrong_kind(name, bad, expected):
+    with pytest.raises(TypeError, match=rf"^{name}={bad!r}; expected {expected}$"), ab.options(**{name: bad}):
+        pass
+
+
+def test_an_option_that_does_not_exist():
+    with pytest.raises(TypeError, match=r"unknown option sheduler; the options are blocks, "), ab.options(sheduler="x"):
+        pass
+
+
 # Examples that raise.
 
 
@@ -293,7 +317,7 @@ def test_keyboard_interrupt_in_the_middle_of_a_map(sent):
 
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match=r"^$"):
             ab.map(interrupted, range(5), w=np.ones(2))
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -310,7 +334,7 @@ def test_keyboard_interrupt_in_lock_step():
                 raise KeyboardInterrupt
         return x
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
         interrupted(ab.MaskedBatch.from_examples(EXAMPLES))
 
 

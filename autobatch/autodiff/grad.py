@@ -61,6 +61,8 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """As `grad`, and the value too: (value, gradient), or with `has_aux` ((value, aux), gradient).
 
+    Arguments, gradients and errors are those of `grad`; the value has the dtype that `f` gives it.
+
     >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
     >>> value, gradient
     (9.0, 6.0)

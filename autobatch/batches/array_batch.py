@@ -1,5 +1,6 @@
 """`ArrayBatch`: what padded and packed batches of arrays share; where one Python value cannot speak for all lanes."""
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -40,6 +41,11 @@ class ArrayBatch(ArrayFace, Batch):
             "a plain array is needed of a value that differs by example (write np.stack([...]) where a NumPy function "
             "is given a list of such values)",
         )
+
+    @property
+    def size(self) -> Any:
+        """The example's number of elements: an int where all examples agree, else an int per example."""
+        return math.prod(self.shape)  # type: ignore[attr-defined]  # each form has one
 
     def item(self, *index: Any) -> Any:
         """The one element of each example, or the one at `index`, as a Python scalar per lane."""

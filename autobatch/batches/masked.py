@@ -182,10 +182,12 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions of an example."""
         return len(self.sizes)
 
     @property
     def dtype(self) -> np.dtype:
+        """The dtype of every example."""
         return self.data.dtype
 
     @property
@@ -195,14 +197,6 @@ class MaskedBatch(Batched, ArrayBatch):
             MaskedBatch.in_region(Batched(n.values, (), int), self.region) if isinstance(n, Lengths) else n
             for n in self.sizes
         )
-
-    @property
-    def size(self) -> Any:
-        """The example's number of elements: an int, or one per example."""
-        out: Any = 1
-        for n in self.shape:
-            out = out * n
-        return out
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         region = current_region()

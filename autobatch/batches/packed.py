@@ -269,10 +269,12 @@ class PackedBatch(Packed, ArrayBatch):
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions of an example; of nested ones, a list's counts as one."""
         return self._kind.ndim + (1 if isinstance(self._kind, PackedBatch) else 0)
 
     @property
     def dtype(self) -> np.dtype:
+        """The dtype of every example."""
         return self._kind.dtype
 
     @property
@@ -282,14 +284,6 @@ class PackedBatch(Packed, ArrayBatch):
             raise UnsupportedError("an example of a nested PackedBatch is a list of arrays and has no shape")
         first = MaskedBatch.in_region(Batched(self.lengths, (), int), self.region)
         return (first, *self._kind.shape[1:])
-
-    @property
-    def size(self) -> Any:
-        """The number of elements of each example."""
-        out: Any = 1
-        for n in self.shape:
-            out = out * n
-        return out
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         args = [narrowed(arg) for arg in args]

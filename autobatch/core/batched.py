@@ -42,6 +42,7 @@ class Lengths:
         return out
 
     def max(self) -> int:
+        """The longest, 0 for no example."""
         return int(self.values.max(initial=0))
 
     def __len__(self) -> int:
@@ -74,6 +75,10 @@ class Batched:
         data: (B, *padded) array, plain or of an interpreter below (a tape).
         sizes: one `Size` per example dimension; padded[i] is that int, or at least the longest of the lengths.
         scalar: int, float, bool or complex where each example is a Python scalar (weak in promotion), else None.
+
+    >>> x = Batched(np.zeros((2, 3, 4)), (Lengths([1, 3]), 4))
+    >>> x.batch_size, x.rank, x.is_ragged
+    (2, 2, True)
     """
 
     __slots__ = ("data", "scalar", "sizes")
@@ -89,6 +94,7 @@ class Batched:
 
     @property
     def batch_size(self) -> int:
+        """The number of examples, B."""
         return self.data.shape[0]
 
     @property
@@ -98,6 +104,7 @@ class Batched:
 
     @property
     def is_ragged(self) -> bool:
+        """Whether any dimension varies by example, so that there may be padding."""
         return Lengths in map(type, self.sizes)
 
     def __repr__(self) -> str:
@@ -142,6 +149,10 @@ def padding_mask(sizes: Sequence[Size], padded: Sequence[int], axes: Sequence[in
     """True inside the examples, broadcastable to (B, *padded); None where nothing is padding.
 
     `axes` restricts it to padding along those example axes.
+
+    >>> padding_mask((Lengths([1, 3]),), (3,))
+    array([[ True, False, False],
+           [ True,  True,  True]])
     """
     out: np.ndarray | None = None
     for axis, size in enumerate(sizes):

@@ -6,6 +6,7 @@ Options live in a context variable, so each thread and each fiber sees its own.
 import contextlib
 import contextvars
 import dataclasses
+import numbers
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,7 +46,15 @@ _SCHEDULERS = ("depth", "agenda", "frontier", "auto")
 
 
 class _ConfigView:
-    """The options in force: reads as `config.seed`; change them with `options(...)`."""
+    """The options in force: reads as `config.seed`; change them with `options(...)`.
+
+    >>> config.strict, config.scheduler
+    (False, 'auto')
+    >>> config.strict = True
+    Traceback (most recent call last):
+      ...
+    AttributeError: config.strict cannot be assigned; write `with ab.options(strict=True): ...`
+    """
 
     __slots__ = ()
 
@@ -64,7 +73,10 @@ config = _ConfigView()
 
 @contextlib.contextmanager
 def options(**changes: Any) -> Iterator[Config]:
-    """Change options for a `with` block, in this thread only.
+    """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
+
+    Args:
+        changes: options by name, with their values there.
 
     Raises:
         UnsupportedError: an option that does not exist, or a value that it does not take.
@@ -78,13 +90,24 @@ def options(**changes: Any) -> Iterator[Config]:
     unknown = sorted(set(changes) - set(_NAMES))
     if unknown:
         raise UnsupportedError(f"unknown option {', '.join(unknown)}; the options are {', '.join(_NAMES)}")
-    if changes.get("scheduler", "auto") not in _SCHEDULERS:
-        raise UnsupportedError(f"scheduler={changes['scheduler']!r}; expected one of {', '.join(_SCHEDULERS)}")
-    threads = changes.get("threads", 0)
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
-        raise UnsupportedError(f"threads={threads!r}; expected how many, or 0 for one for each core")
+    for name, value in changes.items():
+        expected = _expected(name, value)
+        if expected:
+            raise UnsupportedError(f"{name}={value!r}; expected {expected}")
     token = _current.set(dataclasses.replace(_current.get(), **changes))
     try:
         yield _current.get()
     finally:
         _current.reset(token)
+
+
+def _expected(name: str, value: Any) -> str:
+    """What an option takes, where `value` is nothing of the kind."""
+    if name == "scheduler":
+        return "" if value in _SCHEDULERS else f"one of {', '.join(_SCHEDULERS)}"
+    if isinstance(getattr(Config, name), bool):
+        return "" if isinstance(value, bool) else "True or False"
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if name == "seed":
+        return "" if whole else "an integer"
+    return "" if whole and value >= 0 else "how many, or 0 for one for each core" if name == "threads" else "bytes"

@@ -23,6 +23,15 @@ class SparseCotangent:
     Attributes:
         shape: the shape of the whole array.
         dtype: its dtype.
+
+    A kind of cotangent says how it adds itself to a dense array:
+
+    >>> class First(SparseCotangent):
+    ...     shape, dtype = (3,), np.dtype(float)
+    ...     def add_to(self, dense):
+    ...         dense[0] += 1
+    >>> First().to_dense()
+    array([1., 0., 0.])
     """
 
     __slots__ = ()
@@ -40,6 +49,7 @@ class SparseCotangent:
         raise TypeError(f"{type(self).__name__} does not say how it adds up")
 
     def to_dense(self) -> Any:
+        """The whole array, zeros where nothing was read."""
         out = np.zeros(self.shape, self.dtype)
         self.add_to(out)
         return out

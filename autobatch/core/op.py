@@ -50,6 +50,10 @@ class Op:
             summands; the cotangent of an output that nothing depends on is None.
         ragged: positions of operands whose first length is left out of a lazy signature (bags).
         data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
+
+    >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
+    >>> twice(21), twice
+    (42, <op twice>)
     """
 
     __slots__ = ("data_dependent", "impl", "joint", "kind", "name", "pad", "ragged", "rule", "vjp")

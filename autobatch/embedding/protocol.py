@@ -26,7 +26,13 @@ _NO_ATTRIBUTE = property(_no_attribute)
 
 
 class Context(enum.Enum):
-    """What the address of a row is asked for, so that a table can react to it."""
+    """What the address of a row is asked for, so that a table can react to it.
+
+    Source: the seed's `RowContext`; a table in a file may, say, note the rows of an UPDATE as changed.
+
+    >>> [context.value for context in Context]
+    ['no context', 'look-up', 'update']
+    """
 
     NO_CONTEXT = "no context"
     FORWARD = "look-up"
@@ -129,18 +135,22 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     @property
     def ndim(self) -> int:
+        """2: a table is a matrix."""
         return 2
 
     @property
     def size(self) -> int:
+        """The number of elements, rows · dim."""
         return self.shape[0] * self.shape[1]
 
     @property
     def nbytes(self) -> int:
+        """What the rows would take as an array of the table's dtype, in bytes."""
         return self.size * self.dtype.itemsize
 
     @property
     def T(self) -> np.ndarray:  # noqa: N802 - NumPy's name
+        """The transposed matrix, as a plain array."""
         return np.asarray(self).T
 
     def __len__(self) -> int:

@@ -44,6 +44,8 @@ def reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any
     data, weights = _array(data), how.weights if how.weights is None else _array(how.weights)
     ids = how.ids if how.ids is None else _array(how.ids, "ids")
     if empty is not None:
+        if mode in ROWWISE:
+            raise TypeError(f"segment_{mode} takes no empty=: its result has a row for each row of the data")
         if shape_of(empty) != ():
             raise ShapeError(f"empty has shape {shape_of(empty)}; expected one number")
         params["empty"] = empty

@@ -5,9 +5,11 @@ offsets; of the rows as they are or, with `ids=`, of the rows of a table that th
 called on one example's data in code that runs batched, it runs once for all examples.
 """
 
+import inspect
 from typing import Any, Protocol
 
 from autobatch.embedding.segment_call import Segments, reduce
+from autobatch.embedding.segment_values import ROWWISE
 
 __all__ = [
     "segment_all",
@@ -26,8 +28,8 @@ __all__ = [
 ]
 
 
-class Reduction(Protocol):
-    """The arguments of every segment reduction; those of `segment_sum` say what they are."""
+class SegmentFunction(Protocol):
+    """The arguments of every segment function; those of `segment_sum` say what they are."""
 
     __name__: str
 
@@ -46,8 +48,8 @@ class Reduction(Protocol):
     ) -> Any: ...
 
 
-def reduction(mode: str, doc: str, module: str = __name__) -> Reduction:
-    """The public function `segment_<mode>`."""
+def segment_function(mode: str, doc: str, module: str = __name__) -> SegmentFunction:
+    """The public function `segment_<mode>`, without `empty=` where the result has a row for each row of the data."""
 
     def call(
         data: Any,
@@ -66,10 +68,14 @@ def reduction(mode: str, doc: str, module: str = __name__) -> Reduction:
 
     call.__name__ = call.__qualname__ = f"segment_{mode}"
     call.__module__, call.__doc__ = module, doc
+    if mode in ROWWISE:
+        arguments = inspect.signature(call)
+        taken = [argument for argument in arguments.parameters.values() if argument.name != "empty"]
+        call.__signature__ = arguments.replace(parameters=taken)  # type: ignore[attr-defined]
     return call
 
 
-segment_sum = reduction(
+segment_sum = segment_function(
     "sum",
     """The sum of the rows of each segment.
 
@@ -100,10 +106,11 @@ array([[12,  7],
 """,
 )
 
-segment_mean = reduction(
+segment_mean = segment_function(
     "mean",
-    """The mean of the rows of each segment; with weights Σwx/Σw. Arguments as for `segment_sum`.
+    """The mean of the rows of each segment; with weights Σwx/Σw.
 
+Arguments, shapes and errors as for `segment_sum`.
 The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.
 
 >>> segment_mean(np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])
@@ -111,19 +118,22 @@ array([2., 0., 5.])
 """,
 )
 
-segment_sqrtn = reduction(
+segment_sqrtn = segment_function(
     "sqrtn",
-    """The sum of the rows of each segment over √n; with weights Σwx/√Σw². Arguments as for `segment_sum`.
+    """The sum of the rows of each segment over √n; with weights Σwx/√Σw².
+
+Arguments, shapes and errors as for `segment_sum`.
 
 >>> segment_sqrtn(np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])
 array([6., 5.])
 """,
 )
 
-segment_max = reduction(
+segment_max = segment_function(
     "max",
-    """The greatest of each column of a segment; NaN if there is one. Arguments as for `segment_sum`.
+    """The greatest of each column of a segment; NaN if there is one.
 
+Arguments, shapes and errors as for `segment_sum`.
 Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
 
 >>> segment_max(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
@@ -131,10 +141,11 @@ array([-5.,  3.])
 """,
 )
 
-segment_min = reduction(
+segment_min = segment_function(
     "min",
-    """The least of each column of a segment; NaN if there is one. Arguments as for `segment_sum`.
+    """The least of each column of a segment; NaN if there is one.
 
+Arguments, shapes and errors as for `segment_sum`.
 Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
 
 >>> segment_min(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
@@ -142,10 +153,11 @@ array([-5.,  1.])
 """,
 )
 
-segment_prod = reduction(
+segment_prod = segment_function(
     "prod",
-    """The product of the rows of each segment, 1 for an empty one. Arguments as for `segment_sum`.
+    """The product of the rows of each segment, 1 for an empty one.
 
+Arguments, shapes and errors as for `segment_sum`.
 Its gradient is right where rows are zero. With weights, of the rows times their weights.
 
 >>> segment_prod(np.array([2, 3, 5]), lengths=[2, 0, 1])
@@ -153,10 +165,11 @@ array([6, 1, 5])
 """,
 )
 
-segment_logsumexp = reduction(
+segment_logsumexp = segment_function(
     "logsumexp",
-    """log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x). Arguments as for `segment_sum`.
+    """log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x).
 
+Arguments, shapes and errors as for `segment_sum`.
 It does not overflow: the greatest of each segment is taken out first.
 Source: Caffe2's `SortedSegmentRangeLogSumExp`.
 
@@ -165,60 +178,66 @@ array([1.386, 1.609])
 """,
 )
 
-segment_logmeanexp = reduction(
+segment_logmeanexp = segment_function(
     "logmeanexp",
     """The log of the mean of exp(x) over the rows of each segment; with weights log(Σ w·exp(x) / Σw).
 
-Arguments as for `segment_sum`. Source: Caffe2's `SortedSegmentRangeLogMeanExp`.
+Arguments, shapes and errors as for `segment_sum`. Source: Caffe2's `SortedSegmentRangeLogMeanExp`.
 
 >>> segment_logmeanexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
 array([0.693, 1.609])
 """,
 )
 
-segment_var = reduction(
+segment_var = segment_function(
     "var",
     """The variance of the rows of each segment about their mean; with weights Σw(x - mean)²/Σw.
 
-Arguments as for `segment_sum`. As `np.var`, it divides by the number of rows.
+Arguments, shapes and errors as for `segment_sum`. As `np.var`, it divides by the number of rows.
 
 >>> segment_var(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
 array([1., 0.])
 """,
 )
 
-segment_std = reduction(
+segment_std = segment_function(
     "std",
-    """The standard deviation, the root of `segment_var`. Arguments as for `segment_sum`.
+    """The standard deviation, the root of `segment_var`.
 
-Where it is 0 its gradient is NaN, as that of `np.std`.
+Arguments, shapes and errors as for `segment_sum`. Where it is 0 its gradient is NaN, as that of `np.std`.
 
 >>> segment_std(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
 array([1., 0.])
 """,
 )
 
-segment_any = reduction(
+segment_any = segment_function(
     "any",
-    """Whether any row of each segment is not zero; of none it is False. Arguments as for `segment_sum`.
+    """Whether any row of each segment is not zero; of none it is False.
+
+Arguments, shapes and errors as for `segment_sum`.
 
 >>> segment_any(np.array([0, 3, 0]), [0, 0, 1])
 array([ True, False])
 """,
 )
 
-segment_all = reduction(
+segment_all = segment_function(
     "all",
-    """Whether every row of each segment is not zero; of none it is True. Arguments as for `segment_sum`.
+    """Whether every row of each segment is not zero; of none it is True.
+
+Arguments, shapes and errors as for `segment_sum`.
 
 >>> segment_all(np.array([2, 3, 0]), [0, 0, 1])
 array([ True, False])
 """,
 )
 
-segment_count = reduction(
+segment_count = segment_function(
     "count",
-    """(segments,): the number of rows of each segment; with weights their sum. Arguments as for `segment_sum`.
+    """(segments,): the number of rows of each segment; with weights their sum.
+
+Arguments, shapes and errors as for `segment_sum`.
 
 >>> segment_count(np.array([2, 3, 0]), [0, 0, 2])
 array([2, 0, 1])

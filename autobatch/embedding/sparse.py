@@ -91,14 +91,17 @@ class SparseRows(SparseCotangent):
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The shape of the whole gradient, (num_rows, *row_shape)."""
         return (self.num_rows, *shape_of(self._rows if self._spread is None else self._spread.sources)[1:])
 
     @property
     def ndim(self) -> int:
+        """The number of dimensions of the whole gradient."""
         return len(self.shape)
 
     @property
     def dtype(self) -> np.dtype:  # type: ignore[override]
+        """The dtype of the rows."""
         return dtype_of(self._rows) if self._spread is None else self._spread.dtype
 
     @property

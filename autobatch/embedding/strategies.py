@@ -16,17 +16,33 @@ __all__ = ["Default", "Preallocation", "SimpleParallel", "Strategy"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Strategy:
-    """What `maplookup` takes as its strategy."""
+    """What `maplookup` takes as its strategy.
+
+    >>> isinstance(Default(), Strategy)
+    True
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Default(Strategy):
-    """One table after the other, in one thread: a list of results."""
+    """One table after the other, in one thread: a list of results.
+
+    >>> import autobatch as ab
+    >>> ab.maplookup([np.array([[1], [2]])], [[1, 1]], Default())
+    [array([[2],
+           [2]])]
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SimpleParallel(Strategy):
-    """Tables shared out among all threads, one thread to a table: a list of results."""
+    """Tables shared out among all threads, one thread to a table: a list of results.
+
+    >>> import autobatch as ab
+    >>> ab.maplookup([np.array([[1], [2]])], [[1, 1]], SimpleParallel())
+    [array([[2],
+           [2]])]
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,6 +56,11 @@ class Preallocation(Strategy):
 
     Raises:
         ShapeError: not a number of columns.
+
+    >>> import autobatch as ab
+    >>> ab.maplookup([np.array([[1], [2]])], [[1, 1]], Preallocation(prepend_rows=1))
+    array([[0, 2],
+           [0, 2]])
     """
 
     prepend_rows: int = 0

@@ -48,10 +48,12 @@ class EmbeddingTable(Table):
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """(rows, dim), that of the weights."""
         return self.weights.shape
 
     @property
     def dtype(self) -> np.dtype:  # type: ignore[override]
+        """The weights' dtype, in which rows are given."""
         return self.weights.dtype
 
     @property

@@ -169,6 +169,7 @@ class QuantizedTable(Table):
 
     @property
     def nbytes(self) -> int:
+        """The bytes of the packed rows, scales and biases included."""
         return self.packed.nbytes
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:

@@ -80,6 +80,12 @@ class LaneGenerator:
                 raise NeedsLoop("a generator that some examples have left changes something")
         return self.at, value
 
+    def send(self, *sent: Any) -> Any:
+        """Not for lanes: what is sent in, or thrown, may differ by lane where the generator waits."""
+        raise NeedsLoop("send(), throw() or close() of a generator")
+
+    throw = close = send
+
     def leave(self) -> None:
         """Some lanes read no further."""
         self.left = True

@@ -44,7 +44,11 @@ def per_lane(size: Size) -> np.ndarray:
 
 
 def unbroadcast(ct: Any, like: Any) -> Any:
-    """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype."""
+    """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.
+
+    >>> unbroadcast(np.ones((3, 2)), like=np.zeros((1, 2), np.float32))
+    array([[3., 3.]], dtype=float32)
+    """
     if type(ct) is type(like) is np.ndarray and ct.dtype is like.dtype and ct.shape == like.shape:
         return ct  # nearly always
     shape, ct_shape = shape_of(like), shape_of(ct)
@@ -93,7 +97,13 @@ fill_p = Op("fill", _fill, vjp=_fill_vjp, kind="padding")
 
 
 def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
-    """The data of `x` with `value` at the padding (along `axes` only, if given)."""
+    """The data of `x` with `value` at the padding (along `axes` only, if given).
+
+    >>> from autobatch.core.batched import Batched, Lengths
+    >>> fill(Batched(np.ones((2, 3)), (Lengths([1, 3]),)), 0)
+    array([[1., 0., 0.],
+           [1., 1., 1.]])
+    """
     mask = padding_mask(x.sizes, x.data.shape[1:], axes)
     return x.data if mask is None else fill_p(x.data, mask, value=value)
 

@@ -100,7 +100,11 @@ def reduction(
 
     Args:
         identity: from the operand's dtype.
-        vjp: `vjp(ct, out, x, axis)`, `ct` and `out` with the reduced axes kept as ones.
+        vjp: `vjp(ct, out, x, axis)`, `ct` and `out` with the reduced axes kept as ones. None: piecewise constant.
+
+    >>> union = reduction(np.bitwise_or, lambda dtype: 0, name="union")
+    >>> union(np.array([[1, 2], [4, 8]]), axis=(1,))
+    array([ 3, 12])
     """
 
     def impl(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, **options: Any) -> Any:

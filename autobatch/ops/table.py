@@ -40,10 +40,17 @@ UNSUPPORTED: dict[Callable[..., Any], str] = {}
 
 
 class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `implements` adds, never seen by a user)
-    """This combination of arguments has no batched form; the message says which."""
+    """This combination of arguments has no batched form; the message says which.
+
+    An implementation of a NumPy function (`implements`) raises it, and the call runs as a loop over the examples.
+
+    >>> Declined("out= has no batched form").reason
+    'out= has no batched form'
+    """
 
     @property
     def reason(self) -> str:
+        """The message, for the warning."""
         return str(self.args[0]) if self.args else "no batched form"
 
 
@@ -57,7 +64,23 @@ def ufunc_table(*ops: Op) -> dict[Any, Op]:
 def implements(*functions: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register what runs when one of these NumPy functions is called with an array of ours.
 
-    Returns the function guarded against `Declined`, under the name of the first NumPy function.
+    Args:
+        functions: NumPy functions that are no ufuncs; whatever stood for them before is replaced.
+
+    Returns:
+        A decorator. It gives the implementation guarded against `Declined`, under the first function's name.
+
+    Here `np.trapezoid`, in calls of its two arguments, runs ops that have batching rules:
+
+    >>> import autobatch as ab
+    >>> before = FUNCTIONS[np.trapezoid]
+    >>> @implements(np.trapezoid)
+    ... def trapezoid(y, x):
+    ...     return ((y[1:] + y[:-1]) / 2 * np.diff(x)).sum()
+    >>> xs = ab.MaskedBatch.from_examples([[0.0, 1.0], [0.0, 2.0, 3.0]])
+    >>> np.trapezoid(xs * xs, xs).examples()
+    [np.float64(0.5), np.float64(10.5)]
+    >>> FUNCTIONS[np.trapezoid] = before
     """
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:

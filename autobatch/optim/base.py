@@ -45,6 +45,17 @@ class Optimizer(abc.ABC):
         clip_norm: gradients are scaled down so that their norm, over all parameters together, is at most this
             (`torch.nn.utils.clip_grad_norm_`); before `clip_value`.
         state_dtype: the dtype of the state; None: the parameter's, float32 for float16.
+
+    Raises:
+        ValueError: a negative number among these. DTypeError: a state dtype that is no float.
+
+    >>> from autobatch.optim import SGD
+    >>> optimizer, params = SGD(lr=lambda step: 0.1 / (1 + step), clip_value=1.0), [np.ones(2)]
+    >>> state = optimizer.init(params)
+    >>> for _ in range(2):
+    ...     params, state = optimizer.update(params, [np.array([8.0, 0.5])], state)
+    >>> params[0].round(4), state["step"]
+    (array([0.85 , 0.925]), 2)
     """
 
     clip_value: float | None = None

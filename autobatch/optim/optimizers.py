@@ -25,6 +25,11 @@ class SGD(Optimizer):
     With nesterov it is p -= lr · (g + momentum · v). The velocity of a table's row decays only in the steps that name
     the row. The arguments of all optimisers are those of `Optimizer`.
     Source: `torch.optim.SGD` without dampening.
+
+    >>> optimizer, params = SGD(lr=0.1), {"w": np.array([1.0, -2.0])}
+    >>> params, state = optimizer.update(params, {"w": np.array([0.5, 0.0])}, optimizer.init(params))
+    >>> params["w"].round(4)
+    array([ 0.95, -2.  ])
     """
 
     lr: Schedule
@@ -60,6 +65,11 @@ class Adagrad(Optimizer):
     """Adagrad (Duchi et al. 2011): g += weight_decay · p; s += g²; p -= lr · g / (√s + eps).
 
     Source: `torch.optim.Adagrad`; Caffe2's `SparseAdagrad`.
+
+    >>> optimizer, params = Adagrad(lr=0.1), {"w": np.array([1.0, -2.0])}
+    >>> params, state = optimizer.update(params, {"w": np.array([0.5, 0.0])}, optimizer.init(params))
+    >>> params["w"].round(4)
+    array([ 0.9, -2. ])
     """
 
     lr: Schedule = 0.01
@@ -85,6 +95,11 @@ class RowWiseAdagrad(Adagrad):
     A table of (rows, dim) has a state of (rows,). The rows of an array are those of its first dimension; the
     elements of a vector are rows of one.
     Source: FBGEMM's `EXACT_ROWWISE_ADAGRAD`; Caffe2's `RowWiseSparseAdagrad`.
+
+    >>> optimizer, table = RowWiseAdagrad(lr=0.1), np.array([[1.0, -2.0]])
+    >>> table, state = optimizer.update(table, np.array([[0.5, 0.0]]), optimizer.init(table))
+    >>> table.round(4), state["sum"]
+    (array([[ 0.8586, -2.    ]]), array([0.125]))
     """
 
     @property
@@ -100,6 +115,11 @@ class Adam(Optimizer):
     """Adam (Kingma and Ba 2015), with bias correction by the number of steps; for tables lazy: only named rows move.
 
     Source: `torch.optim.Adam`; for `SparseRows` `torch.optim.SparseAdam`.
+
+    >>> optimizer, params = Adam(lr=0.1), {"w": np.array([1.0, -2.0])}
+    >>> params, state = optimizer.update(params, {"w": np.array([0.5, 0.0])}, optimizer.init(params))
+    >>> params["w"].round(4)
+    array([ 0.9, -2. ])
     """
 
     lr: Schedule = 1e-3
@@ -130,6 +150,11 @@ class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019): p -= lr · weight_decay · p beside Adam's step.
 
     Source: `torch.optim.AdamW`.
+
+    >>> optimizer, params = AdamW(lr=0.1), {"w": np.array([1.0, -2.0])}
+    >>> params, state = optimizer.update(params, {"w": np.array([0.5, 0.0])}, optimizer.init(params))
+    >>> params["w"].round(4)
+    array([ 0.899, -1.998])
     """
 
     weight_decay: float = 1e-2
@@ -145,6 +170,11 @@ class RMSProp(Optimizer):
     With `centered` the square of a running mean of g is taken off s; with momentum v = momentum · v + g / (√s + eps)
     and p -= lr · v.
     Source: `torch.optim.RMSprop`.
+
+    >>> optimizer, params = RMSProp(lr=0.1), {"w": np.array([1.0, -2.0])}
+    >>> params, state = optimizer.update(params, {"w": np.array([0.5, 0.0])}, optimizer.init(params))
+    >>> params["w"].round(4)
+    array([ 0., -2.])
     """
 
     lr: Schedule = 0.01
@@ -177,6 +207,11 @@ class FTRL(Optimizer):
     n' = n + g²; z += g − (√n' − √n) / lr · p; p = 0 where |z| ≤ l1, else (±l1 − z) / ((beta + √n') / lr + l2).
     A schedule changes lr in both places.
     Source: algorithm 1 of the paper; Caffe2's `SparseFtrl`.
+
+    >>> optimizer, params = FTRL(lr=0.1, l1=0.1), {"w": np.array([1.0, -2.0])}
+    >>> params, state = optimizer.update(params, {"w": np.array([0.5, 0.0])}, optimizer.init(params))
+    >>> params["w"].round(4)
+    array([0.2933, 0.    ])
     """
 
     lr: Schedule = 0.1

@@ -1,8 +1,9 @@
 """`ab.explain`: which operations were launched together, where values were waited for, and what fell back to a loop."""
 
 import dataclasses
+import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autobatch.api.mapping import map_with_stats
@@ -10,6 +11,9 @@ from autobatch.errors import FallbackWarning
 from autobatch.lazy.stats import Stats
 
 __all__ = ["Forced", "Launch", "Report", "explain"]
+
+_SHOWN = 30  # rows of a printed table
+_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, ]+(?=\](?!s))")  # of an operand that is not shared
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Forced:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `ab.map` did with some examples.
+    """What `ab.map` did with some examples. Printed, signatures that differ in sizes of the examples only are one row.
 
     Attributes:
         examples: how many; rounds: how often everything recorded was launched.
@@ -77,17 +81,21 @@ class Report:
 
     def __str__(self) -> str:
         least = f" (at least {self.bound})" if self.bound else ""
+        rows = _folded(self.rows)
         lines = [
-            f"{self.examples} examples: {self.calls} calls in {self.launches} launches{least} and {self.rounds} rounds",
+            f"{_many(self.examples, 'example')}: {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
+            f" and {_many(self.rounds, 'round')}",
             "",
             *_table(
                 ("op", "signature", "calls", "launches", "mean group", "ms"),
                 [
                     (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
-                    for r in self.rows
+                    for r in rows[:_SHOWN]
                 ],
             ),
         ]
+        if rows[_SHOWN:]:
+            lines.append(f"and {len(rows) - _SHOWN} more, {sum(r.seconds for r in rows[_SHOWN:]) * 1e3:.2f} ms")
         if self.forced:
             lines += ["", "values needed at once (each wait ends a round):"]
             lines += _table(("where", "times"), [(f"{f.file}:{f.line}", str(f.times)) for f in self.forced])
@@ -95,6 +103,31 @@ class Report:
             lines += ["", "not batched:"]
             lines += _table(("why", "times"), [(why, str(times)) for why, times in self.fallbacks.items()])
         return "\n".join(lines)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}{'es' if what.endswith('h') else 's'}"
+
+
+def _folded(rows: Iterable[Launch]) -> list[Launch]:
+    """Rows of one op that differ in sizes of the examples only, as one, with the range of each size; ms descending."""
+    alike: dict[tuple[str, str], list[Launch]] = {}
+    for row in rows:
+        kind = _OWN_SHAPE.sub(lambda shape: re.sub(r"\d+", "\0", shape[0]), row.signature)
+        alike.setdefault((row.op, kind), []).append(row)
+    out = []
+    for (op, text), same in alike.items():
+        shapes = zip(*(re.findall(r"\d+", ",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
+        for sizes in shapes:
+            text = text.replace("\0", _range([int(size) for size in sizes]), 1)
+        calls, launches, seconds = (sum(getattr(r, n) for r in same) for n in ("calls", "launches", "seconds"))
+        out.append(Launch(op, text, calls, launches, seconds))
+    return sorted(out, key=lambda row: -row.seconds)
+
+
+def _range(sizes: Sequence[int]) -> str:
+    low, high = min(sizes), max(sizes)
+    return str(low) if low == high else f"{low}..{high}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -119,13 +152,26 @@ def explain(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> Re
     """Run `ab.map(f, *example_sequences, **shared)` once and report what was launched; `print` it to read it.
 
     A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each
-    operation has its own. Raises what `ab.map` raises; warnings about loops are left out, the report has them under
-    `fallbacks`.
+    operation has its own. Times of a first call include what it loads and compiles: explain twice to time.
+
+    Args:
+        f, example_sequences, shared: as for `ab.map`.
+
+    Returns:
+        A `Report`. Warnings about loops are left out; it has them under `fallbacks`. (A lock-step call has no report:
+        it says what it cannot do together by `FallbackWarning`, and by an error under `strict=True`.)
+
+    Raises:
+        Exception: what `ab.map` raises.
 
     >>> import numpy as np
-    >>> report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3)])
+    >>> report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3), np.ones(2)])
     >>> report.calls, report.launches
-    (2, 1)
+    (3, 2)
+    >>> print(report)  # doctest: +ELLIPSIS
+    3 examples: 3 calls in 2 launches (at least 2) and 1 round
+    <BLANKLINE>
+    op ...
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)

@@ -33,6 +33,11 @@ class Report:
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
         max_error: the largest difference of two floats, relative to the largest value of its array.
+
+    >>> import autobatch as ab
+    >>> report = ab.testing.assert_equivalent(ab.batch(lambda x: x.sum()), [np.ones(2), np.ones(3)])
+    >>> report.examples, report.failing, report.ways[-1]
+    (2, 0, 'ab.map')
     """
 
     ways: list[str] = dataclasses.field(default_factory=list)

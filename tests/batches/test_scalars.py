@@ -241,15 +241,17 @@ def test_builtins(function, columns):
 
 
 def test_errors_of_builtins_name_the_example():
-    for call, error in [
-        (lambda: lane_int(lanes([1.0, math.nan])), ValueError),
-        (lambda: lane_int(lanes([1.0, math.inf])), OverflowError),
-        (lambda: LANE_FUNCTIONS[math.sqrt](lanes([1.0, -1.0])), ValueError),
-        (lambda: lane_divmod(lanes([1, 1]), lanes([1, 0])), ZeroDivisionError),
-        (lambda: lane_float(ObjectBatch(["1", "x"])), ValueError),
+    for lane_call, call in [
+        (lambda: lane_int(lanes([1.0, math.nan])), lambda: int(math.nan)),
+        (lambda: lane_int(lanes([1.0, math.inf])), lambda: int(math.inf)),
+        (lambda: LANE_FUNCTIONS[math.sqrt](lanes([1.0, -1.0])), lambda: math.sqrt(-1.0)),
+        (lambda: lane_divmod(lanes([1, 1]), lanes([1, 0])), lambda: divmod(1, 0)),
+        (lambda: lane_float(ObjectBatch(["1", "x"])), lambda: float("x")),
     ]:
-        with pytest.raises(error, match=r".") as caught:
+        with pytest.raises(Exception, match=r"\w") as wanted:
             call()
+        with pytest.raises(wanted.type, match=re.escape(str(wanted.value))) as caught:
+            lane_call()
         assert caught.value.__notes__ == ["raised for example 1"]
 
 

@@ -1,5 +1,6 @@
 """Segment reductions: the seeds' own examples, bad input, and what a gradient costs."""
 
+import inspect
 import tracemalloc
 
 import numpy as np
@@ -133,3 +134,11 @@ def test_the_gradient_of_a_fused_sum_is_not_repeated_for_each_id():
     expected = before.copy()
     np.subtract.at(expected, ids, np.float32(0.1))
     np.testing.assert_allclose(table.weights, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["softmax", "log_softmax", "cumsum", "sort"])
+def test_a_result_with_a_row_for_each_row_has_no_empty_segment(name):
+    function = getattr(ab, f"segment_{name}")
+    assert "empty" not in inspect.signature(function).parameters
+    with pytest.raises(TypeError, match=rf"segment_{name} takes no empty="):
+        function(DATA, [0, 0, 1, 1], empty=1)

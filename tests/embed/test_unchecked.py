@@ -114,9 +114,3 @@ def test_an_error_in_a_thread_is_raised_when_all_have_ended():
     table = [np.ones((4, 2)), np.ones(3), np.ones((4, 2))]
     with pytest.raises(ValueError, match="table 1 has shape"), ab.options(threads=3):
         ab.maplookup(table, [[0], [0], [0]], ab.strategies.SimpleParallel())
-
-
-def test_threads_is_a_number():
-    for threads in (-1, 1.5, True):
-        with pytest.raises(TypeError, match="threads="), ab.options(threads=threads):
-            pass

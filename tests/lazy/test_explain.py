@@ -5,6 +5,7 @@ import inspect
 import numpy as np
 
 import autobatch as ab
+from autobatch.report.explain import Launch, Report
 from tests.lazy.helpers import normal, vectors
 
 
@@ -57,6 +58,27 @@ def test_an_index_is_shown_as_it_is_written():
         "float32[4], int64[], [int]",
         "float32[5, 4]s, int64[2], [array, :]",
     }
+
+
+def test_sizes_of_examples_are_one_row_with_their_range():
+    def f(x, w):
+        return (x @ w).sum(0) @ w.T @ w
+
+    with ab.options(blocks=False):
+        report = ab.explain(f, [np.ones((n, 4), np.float32) for n in (3, 1, 3, 8)], w=normal(4, 5))
+    assert (
+        len([row for row in report.rows if row.signature.endswith("float32[4, 5]s")]) == 4
+    )  # three lengths, no length
+    shown = [line.split()[-4:-1] for line in str(report).splitlines() if "float32[1..8, 4], float32[4, 5]s" in line]
+    assert shown == [["4", "3", "1.3"]]
+    assert str(report).count("float32[4, 5]s") == 2
+
+
+def test_a_long_table_is_cut_and_says_so():
+    rows = tuple(Launch(f"op{n}", "float32[4]", calls=2, launches=1, seconds=0.001) for n in range(33))
+    shown = str(Report(examples=2, rounds=1, rows=rows, forced=(), fallbacks={})).splitlines()
+    assert len(shown) == 3 + 30 + 1
+    assert shown[-1] == "and 3 more, 3.00 ms"
 
 
 def test_nothing_to_report():

@@ -106,9 +106,9 @@ def test_writes_of_examples_that_ran_before_the_one_that_failed():
         return x
 
     mine, theirs = vectors(4, 4), vectors(4, 4)
-    with pytest.raises(KeyError) as caught:
+    with pytest.raises(KeyError, match="2") as caught:
         ab.map(f, mine, range(4))
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="2"):
         loop(f, theirs, range(4))
     assert caught.value.__notes__ == ["raised for example 2"]
     assert_same(mine, theirs)

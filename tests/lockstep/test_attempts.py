@@ -132,7 +132,7 @@ def test_what_no_handler_takes_is_raised_for_the_first_example():
         except KeyError:
             return 0
 
-    with pytest.raises(ZeroDivisionError) as caught:
+    with pytest.raises(ZeroDivisionError, match="by zero") as caught:
         batch(f)(batch_of(NUMBERS))
     assert caught.value.__notes__ == ["raised for example 3"]
 

@@ -1,11 +1,14 @@
 """Generators in lock-step: a `yield` is for the lanes that come by, in the order in which each example does things."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.results import examples
+from autobatch.core.fallback import noted_fallbacks
 from autobatch.errors import FallbackWarning
 from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
 
@@ -235,6 +238,21 @@ def test_what_generators_cannot_do_together():
     for f in (lambda n: list(guarded(n)), sends, lambda n: [a * b for a, b in zip(count(n), range(3), strict=False)]):
         want = [f(n) for n in NUMBERS]
         assert_same(examples(batch(f)(batch_of(NUMBERS))), want)
+
+
+@pytest.mark.parametrize("method", [lambda g: g.send(1), lambda g: g.throw(KeyError("thrown")), lambda g: g.close()])
+def test_what_goes_into_a_generator_is_named_in_the_warning(method):
+    def f(n):
+        g = count(n)
+        first = next(g)
+        with contextlib.suppress(StopIteration, KeyError):
+            method(g)
+        return first
+
+    with noted_fallbacks() as fallbacks:
+        got = examples(batch(f)(batch_of(NUMBERS)))
+    assert [reason.endswith(": send(), throw() or close() of a generator") for reason in fallbacks] == [True]
+    assert_same(got, [f(n) for n in NUMBERS])
 
 
 def test_a_generator_is_no_result():

@@ -305,7 +305,7 @@ def test_tracebacks_show_the_users_lines():
         return y.no_such_attribute
 
     ours = convert(f)
-    with pytest.raises(AttributeError) as caught:
+    with pytest.raises(AttributeError, match="no_such_attribute") as caught:
         ours(np.ones(2))
     frame = [each for each in traceback.extract_tb(caught.value.__traceback__) if each.filename == __file__][-1]
     assert frame.filename == __file__

@@ -175,7 +175,7 @@ RAISING = [raises_in_try, raises_in_with, raises_in_match, raises_in_a_generator
 @pytest.mark.parametrize("f", RAISING)
 def test_tracebacks_show_the_users_lines(f):
     for g in (f, convert(f)):
-        with pytest.raises(AttributeError) as caught:
+        with pytest.raises(AttributeError, match="no_such_attribute") as caught:
             g(np.ones(2))
         frames = [frame for frame in traceback.extract_tb(caught.value.__traceback__) if frame.filename == __file__]
         assert frames[-1].line == "return y.no_such_attribute"

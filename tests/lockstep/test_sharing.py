@@ -227,7 +227,7 @@ def test_a_variable_that_some_lanes_have_not_bound():
         return late
 
     equals_loop(f, [3, 1, 2])
-    with pytest.raises(UnboundLocalError) as caught:
+    with pytest.raises(UnboundLocalError, match="'late'") as caught:
         batch(f)(batch_of([3, 0, 2]))
     assert caught.value.__notes__ == ["raised for example 1"]
 

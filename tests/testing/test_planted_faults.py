@@ -378,7 +378,7 @@ def test_keyboard_interrupt_passes_through():
     def interrupted(x):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
         check(Right(), interrupted, shared={})
 
 
