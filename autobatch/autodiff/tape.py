@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.core.cotangent import Contributions, SparseCotangent
+from autobatch.core.keeping import Kept, ours
 from autobatch.core.op import Op, next_level
 from autobatch.core.transposed import walking
 from autobatch.errors import ForcedValueError, UnsupportedError
@@ -54,9 +55,10 @@ class Tape:
     [array([3., 5.])]
     """
 
-    __slots__ = ("closed", "level", "nodes")
+    __slots__ = ("closed", "kept", "level", "nodes")
 
     def __init__(self) -> None:
+        self.kept = Kept()
         self.level = next_level()
         self.nodes: list[_Node | None] = []
         self.closed = False
@@ -69,6 +71,7 @@ class Tape:
     def close(self) -> None:
         """Drop what was recorded. Values that are still held keep their data and refuse further ops."""
         self.nodes.clear()
+        self.kept.large.clear()
         self.closed = True
 
     def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"], *, free: bool = False) -> list[Any]:
@@ -80,6 +83,7 @@ class Tape:
         return self.backward_from([output], [ct], leaves, free=free)
 
     @walking()
+    @ours()
     @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward_from(
         self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
@@ -169,6 +173,7 @@ class TapeArray(ArrayFace):
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         tape = self.tape
+        recorded = op.vjp is not None or op.joint is not None
         values: list[Any] = []
         parents: list[tuple[int, int]] = []
         plain = True
@@ -178,6 +183,8 @@ class TapeArray(ArrayFace):
                 parents.append((position, arg.index))
                 arg = arg.value
                 kind = type(arg)
+            elif kind not in _PLAIN and recorded:
+                arg = tape.kept(arg)
             if kind is not _ndarray and kind not in _PLAIN:
                 plain = False
             values.append(arg)

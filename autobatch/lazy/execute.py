@@ -9,6 +9,7 @@ import numpy as np
 
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.config import config
+from autobatch.core.keeping import ours
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.fusion.launch import launch
@@ -170,7 +171,8 @@ class Wave:
 def launch_wave(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
     """Run everything recorded in `wave`. An error is kept: values of this wave raise it when they are needed."""
     try:
-        _launch(wave, table, stats)
+        with ours():
+            _launch(wave, table, stats)
         wave.done = True
     except BaseException as error:
         wave.error = error
