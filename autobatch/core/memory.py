@@ -1,4 +1,4 @@
-"""Buffers of a training step come and go by the thousand; asking the system for them anew each time is slow."""
+"""Buffers of a batch come and go by the thousand; asking the system for them anew each time is slow."""
 
 import functools
 
@@ -9,10 +9,10 @@ __all__ = ["keep_freed_memory"]
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next step instead of giving it back page by page; once.
+    """Have the C library keep freed memory for the next call instead of giving it back page by page; once.
 
-    A tape holds a step's values and then frees them all. glibc maps every array above 128 KiB from the system and
-    unmaps it when it is freed, so each step would fault all its pages in again (which can cost more than the
+    A call holds its values and then frees them all. glibc maps every array above 128 KiB from the system and
+    unmaps it when it is freed, so each call would fault all its pages in again (which can cost more than the
     arithmetic). It raises that threshold to the size of the largest block that was ever freed, up to 32 MiB, so one
     block of that size, never touched, is allocated and freed here. Other allocators are not affected.
     """

@@ -17,6 +17,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example, region
+from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
@@ -56,6 +57,7 @@ def run(
         ShapeError: arguments of different batch sizes.
         UnsupportedError: under `strict`, what has no lock-step form.
     """
+    keep_freed_memory()
     size = _batch_size(function, args, kwargs)
     try:
         return _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))

@@ -72,13 +72,21 @@ def _reshape_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes = lanes_of(operands)
     x = as_batched(operands[0], lanes)
-    target = _resolve(x.sizes, lane_sizes(params["shape"], operands[1:]), lanes)
+    wanted = [_own(size, x.sizes) for size in lane_sizes(params["shape"], operands[1:])]
+    target = _resolve(x.sizes, wanted, lanes)
     padded = _same_places(x, target)
     if padded is not None:
         return Batched(x.data.reshape((lanes, *padded)), target)
     if _leading_only(x.sizes) and _leading_only(target):
         return _reshape_leading(x, target, lanes)
     return _repack(x, target, lanes)
+
+
+def _own(size: Size, sizes: Sequence[Size]) -> Size:
+    """The very object among the sizes of an operand that says the same, with what was derived from it."""
+    if not isinstance(size, Lengths):
+        return size
+    return next((own for own in sizes if isinstance(own, Lengths) and same_size(own, size)), size)
 
 
 def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Size, ...]:

@@ -8,6 +8,7 @@ import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import examples
+from autobatch.core.memory import keep_freed_memory
 from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
@@ -98,3 +99,9 @@ def test_containers_with_batches_keep_their_form():
 
     got = batch(f)({"ab": (batch_of(XS), 1.0), "name": "n"})
     assert_same(examples(got), [f({"ab": (x, 1.0), "name": "n"}) for x in XS])
+
+
+def test_a_call_has_the_memory_of_its_buffers_kept():
+    keep_freed_memory.cache_clear()
+    batch(lambda x: x + 1, strict=True)(batch_of(XS))
+    assert keep_freed_memory.cache_info().currsize == 1

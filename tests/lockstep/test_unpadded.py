@@ -165,6 +165,25 @@ def test_no_work_is_done_for_padding(monkeypatch):
     assert rows == [sum(LENGTHS)] * 2
 
 
+def test_no_work_is_done_for_padding_after_a_reshape_to_the_example_s_own_length(monkeypatch):
+    rows = []
+    matmul = contractions.matmul_p.impl
+
+    def counted(x, y, **params):
+        if y.ndim == 2:
+            rows.append(x.size // x.shape[-1])
+        return matmul(x, y, **params)
+
+    def residual(x, w):
+        heads = x.reshape(len(x), 2, D // 2).transpose(1, 0, 2)
+        y = x + heads.transpose(1, 0, 2).reshape(len(x), D) @ w
+        return y @ w
+
+    monkeypatch.setattr(contractions.matmul_p, "impl", counted)
+    batch(residual, strict=True)(batch_of(XS), W)
+    assert rows == [sum(LENGTHS)] * 2
+
+
 def test_no_work_is_done_for_padding_where_a_gradient_is_taken(monkeypatch):
     made = []
     monkeypatch.setattr(Unpadded, "_ab_force", lambda self, force=Unpadded._ab_force: made.append(self) or force(self))
