@@ -12,6 +12,8 @@ from autobatch.embedding.ids import as_ids
 from autobatch.embedding.table import EmbeddingTable, lookup_p
 from autobatch.errors import DTypeError
 from autobatch.kernels import segments as kernels
+from autobatch.kernels.runs import run_bounds, sum_runs
+from autobatch.kernels.vectors import REGISTER, Lanes
 
 __all__ = ["POSITIONS", "ROWWISE", "compute_dtype", "operands_of", "segment", "segments_in"]
 
@@ -19,6 +21,7 @@ ROWWISE = frozenset(("softmax", "log_softmax", "cumsum", "sort", "argsort"))
 POSITIONS = frozenset(("argmax", "argmin", "argfirst", "arglast", "argsort", "argtopk"))
 _FLOAT_RESULT = frozenset(("mean", "sqrtn", "logsumexp", "logmeanexp", "softmax", "log_softmax", "var", "std"))
 _ADDING = frozenset(("sum", "prod", "cumsum"))
+_NUMBERS = {format: Lanes(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 _OWN_WEIGHTS = _FLOAT_RESULT | {"sum", "count"}  # what weights mean there is not a factor of each row alone
 
 
@@ -115,18 +118,18 @@ def segments_in(bounds: np.ndarray) -> np.ndarray:
 def _bounds_of(segments: np.ndarray, count: int) -> np.ndarray | None:
     """The bounds of the segments, if they follow each other."""
     bounds = np.zeros(count + 1, np.int64)
-    return bounds if kernels.run_bounds(segments, bounds) else None
+    return bounds if run_bounds(segments, bounds) else None
 
 
 def _of_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.ndarray:
     """A reduction of rows that stand beside each other; numbers are added up without a vector for each."""
     if x.shape[1] != 1 or mode in EXTREMA or (weights is not None and mode != "sum"):
         return reduce_bags(x, None, bounds, weights, mode)
-    out = np.empty(len(bounds) - 1, x.dtype)
-    kernels.sum_runs(x[:, 0], weights, bounds, out)
+    out = np.empty((len(bounds) - 1, 1), x.dtype)
+    sum_runs(x, weights, bounds, out, _NUMBERS[x.dtype.str[1:]])
     if mode != "sum":
-        out *= bag_scales(np.diff(bounds), mode).astype(x.dtype)
-    return out[:, None]
+        out[:, 0] *= bag_scales(np.diff(bounds), mode).astype(x.dtype)
+    return out
 
 
 def _filled(out: np.ndarray, bare: np.ndarray, mode: str, empty: Any) -> np.ndarray:

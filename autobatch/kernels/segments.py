@@ -5,13 +5,10 @@ times weights[i] where `weights` is not None. Ids are trusted: 0 <= segments[i] 
 Additions run in the order of the positions, so equal input gives bit-equal output.
 """
 
-from numpy import uint64
-
 from autobatch.kernels.jit import jit
 from autobatch.kernels.prefetch import AHEAD, prefetch_row, prefetch_source
 
 __all__ = [
-    "run_bounds",
     "segment_argmax",
     "segment_argmin",
     "segment_cumsum",
@@ -22,43 +19,7 @@ __all__ = [
     "segment_prod_slopes",
     "segment_squares",
     "segment_sum",
-    "sum_runs",
 ]
-
-
-@jit
-def run_bounds(segments, bounds):
-    """bounds[k]: the first row of segment k, if segments never fall; else False. `bounds` is zero on entry."""
-    n = uint64(segments.shape[0])
-    falls = False
-    for i in range(uint64(1), n):  # neither loop has a way out or a choice, which would be guessed wrong at each bound
-        falls |= segments[i] < segments[i - uint64(1)]
-    if falls:
-        return False
-    for i in range(n):
-        bounds[segments[i] + 1] = i + uint64(1)
-    for k in range(1, bounds.shape[0]):
-        bounds[k] = max(bounds[k], bounds[k - 1])
-    return True
-
-
-@jit
-def sum_runs(x, weights, bounds, out):
-    """out[k]: the sum of weights[i] * x[i] of the run k of numbers, in four partial sums."""
-    for k in range(uint64(out.shape[0])):
-        start = uint64(bounds[k])
-        stop = uint64(bounds[k + uint64(1)])
-        a = b = c = d = x.dtype.type(0)
-        if weights is None:
-            while start + uint64(4) <= stop:
-                a += x[start]
-                b += x[start + uint64(1)]
-                c += x[start + uint64(2)]
-                d += x[start + uint64(3)]
-                start += uint64(4)
-        for i in range(start, stop):
-            a += x[i] if weights is None else x[i] * weights[i]
-        out[k] = (a + b) + (c + d)
 
 
 @jit

@@ -26,16 +26,19 @@ from autobatch.kernels.vector_formats import from_half, nibbles, read, spread_ov
 
 __all__ = [
     "FORMATS",
+    "REGISTER",
     "Lanes",
     "VectorType",
     "add",
     "by_pieces",
     "computed_dtype",
     "either",
+    "element",
     "greater",
     "lesser",
     "load",
     "pieces",
+    "plain_load",
     "prefetch",
     "put",
     "put_past_cache",
@@ -47,7 +50,7 @@ __all__ = [
 ]
 
 FORMATS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
-_REGISTER = 64  # bytes; wider than the machine's is split by the compiler
+REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 
 
 class Lanes:
@@ -121,7 +124,7 @@ def pieces(vector: VectorType) -> list[tuple[int, int]]:
     """(first element, number of elements) of each machine vector."""
     out, at = [], 0
     for end in (vector.lead, vector.n):
-        width = _REGISTER // int(vector.code[1:])
+        width = REGISTER // int(vector.code[1:])
         while at < end:
             while width > end - at:
                 width //= 2
@@ -150,7 +153,8 @@ def _bytes_at(address: int, count: int) -> np.ndarray:
     return np.frombuffer((ctypes.c_char * count).from_address(int(address)), np.uint8)
 
 
-def _plain_load(lanes: Lanes, address: int, column: int, dim: int) -> np.ndarray:
+def plain_load(lanes: Lanes, address: int, column: int, dim: int) -> np.ndarray:
+    """What `load` gives."""
     if lanes.format not in ("q8", "q4"):
         dtype = np.dtype(lanes.format)
         data = _bytes_at(address + column * dtype.itemsize, lanes.n * dtype.itemsize)
@@ -162,7 +166,7 @@ def _plain_load(lanes: Lanes, address: int, column: int, dim: int) -> np.ndarray
     return codes[column : column + lanes.n].astype(np.float32) * numbers[0] + numbers[1]
 
 
-@either(_plain_load)
+@either(plain_load)
 def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any:
     """Elements [column, column + n) of the row at an address; `dim` is the length of the row."""
     vector = vector_of(lanes)
