@@ -68,7 +68,7 @@ def attributes(tree: Any) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _fields(kind: type) -> tuple[str, ...]:
+def _fields(kind: Any) -> tuple[str, ...]:
     return tuple([field.name for field in dataclasses.fields(kind)])
 
 
