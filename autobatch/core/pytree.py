@@ -6,13 +6,14 @@ because an example-level function may return it as a value.
 
 import collections
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from autobatch.core.lanes import is_changing
 from autobatch.errors import StructureError
 
-__all__ = ["TreeDef", "flatten", "is_node", "leaves", "map_tree", "paths", "unflatten"]
+__all__ = ["TreeDef", "attributes", "flatten", "is_node", "leaves", "map_tree", "paths", "unflatten"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class TreeDef:
 
     Attributes:
         kind: the class of the node, None for a leaf.
-        keys: dict keys, dataclass field names, or positions.
+        keys: dict keys, names of attributes of a dataclass's object, or positions.
         children: one TreeDef per key.
         factory: a defaultdict's `default_factory`.
     """
@@ -51,8 +52,24 @@ def _children(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
         return tuple(tree), list(tree.values())
     if isinstance(tree, list | tuple):
         return tuple(range(len(tree))), list(tree)
-    names = tuple(field.name for field in dataclasses.fields(tree))
+    names = attributes(tree)
     return names, [getattr(tree, name) for name in names]
+
+
+def attributes(tree: Any) -> tuple[str, ...]:
+    """The names of what an object of a dataclass holds: its fields, and what else was set on it.
+
+    >>> attributes(TreeDef(None))
+    ('kind', 'keys', 'children', 'factory')
+    """
+    names = _fields(type(tree))
+    more = [name for name in getattr(tree, "__dict__", ()) if name not in names]
+    return (*names, *sorted(more)) if more else names
+
+
+@functools.lru_cache(maxsize=1024)
+def _fields(kind: Any) -> tuple[str, ...]:
+    return tuple([field.name for field in dataclasses.fields(kind)])
 
 
 def flatten(tree: Any) -> tuple[list[Any], TreeDef]:

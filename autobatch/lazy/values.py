@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.pytree import attributes
 from autobatch.embedding.sparse import SparseRows
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.gather import row_p
@@ -39,7 +40,6 @@ def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
 def _is_plain(tree: Any) -> bool:
     """Whether there are only numbers and strings in a structure: a tree of words, say, which may be large."""
     seen: set[int] = set()
-    fields: dict[type, list[str]] = {}
     nodes = [tree]
     for node in nodes:  # which grows on the way
         kind = type(node)
@@ -48,10 +48,8 @@ def _is_plain(tree: Any) -> bool:
             parts = node
         elif kind is dict:
             parts = node.values()
-        elif kind in fields or dataclasses.is_dataclass(kind):
-            if kind not in fields:
-                fields[kind] = [field.name for field in dataclasses.fields(kind)]
-            parts = [getattr(node, name) for name in fields[kind]]
+        elif dataclasses.is_dataclass(kind):
+            parts = [getattr(node, name) for name in attributes(node)]
         else:
             return kind in _PLAIN
         for part in parts:
@@ -85,7 +83,7 @@ def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any]) -> Any
         return out
     done[id(tree)] = _BUSY
     if is_dataclass:
-        keys: Any = [field.name for field in dataclasses.fields(tree)]
+        keys: Any = attributes(tree)
         old = [getattr(tree, key) for key in keys]
     elif isinstance(tree, dict):
         keys, old = list(tree), list(tree.values())

@@ -25,7 +25,7 @@ from autobatch.lockstep.classes import BINARY, UNARY, getattribute, hook, is_pla
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import delitem, getitem, setattribute, setitem, update
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.loops import UniformLoop, each, iterated, loop, loop_over
+from autobatch.lockstep.loops import UniformLoop, iterated, loop, loop_over
 from autobatch.lockstep.ownership import is_changeable, remember, require_own
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.rows import Held, gathered
@@ -64,8 +64,7 @@ def _len(x: Any) -> Any:
     if (method := hook(x, "__len__")) is not None:
         return current_root().call(method)  # type: ignore[union-attr]
     if isinstance(x, Ranges | BoxView):
-        x.require_here()
-        lengths = x.lengths()
+        lengths = x.here().lengths()
         return lengths if isinstance(lengths, int) else weak_lanes(lengths, int)
     return lane_len(x)
 
@@ -138,18 +137,6 @@ def _range(*bounds: Any) -> Any:
     return Ranges(*bounds) if any(isinstance(bound, Batch) for bound in bounds) else range(*bounds)
 
 
-def _map(function: Any, *iterables: Any) -> Any:
-    root = current_root()
-    if root is None:
-        return map(function, *iterables)
-    out = LaneList()
-    if len(iterables) == 1:
-        each(iterables[0], lambda item: out.append(root.call(function, item)))
-    else:
-        each(HANDLERS[zip](*iterables), lambda items: out.append(root.call(function, *items)))
-    return out if out.is_spread else remember(iter(out.items))
-
-
 def _isinstance(x: Any, classes: Any) -> Any:
     if isinstance(x, Held):
         return issubclass(x.kind, classes)
@@ -186,8 +173,6 @@ def _print(*args: Any, **kwargs: Any) -> None:
 def _next(iterator: Any, *default: Any) -> Any:
     if isinstance(iterator, LaneGenerator):
         return iterator.following(*default)
-    if isinstance(iterator, Drawn):
-        return iterator.draw(*default)
     if (method := hook(iterator, "__next__")) is not None:
         return current_root().call(method)  # type: ignore[union-attr]
     if isinstance(iterator, LaneList):  # what map() and filter() gave
@@ -202,8 +187,6 @@ def _iter(x: Any, *sentinel: Any) -> Any:
         return x
     if current_region() is None:
         return iter(x, *sentinel)
-    if isinstance(x, Drawn):
-        return x
     if sentinel:
         raise NeedsLoop("iter() of a function")
     x = iterated(x)
@@ -331,7 +314,6 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     zip: _zip,
     enumerate: _enumerate,
     reversed: _lazily(in_reverse, reversed),
-    map: _map,
     isinstance: _isinstance,
     type: _type,
     print: _print,

@@ -14,10 +14,11 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep import functions
+from autobatch.lockstep import functions, lazily
 from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.branches import truth_value
 from autobatch.lockstep.functions import as_list, is_batched_tree, unwrapped
+from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each, loop
 from autobatch.lockstep.ownership import is_made, remember
@@ -25,6 +26,7 @@ from autobatch.lockstep.plain import plain
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.rows import CONTAINERS, Held, each_lane, gathered, owned, scattered, unified
 from autobatch.lockstep.sequences import LaneSequence
+from autobatch.lockstep.walks import until
 
 __all__ = ["HANDLERS"]
 
@@ -90,44 +92,42 @@ def _extreme(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _filtered(keep: bool) -> Callable[..., Any]:
-    """filter and itertools.filterfalse."""
+def _lazily(builtin: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """What Python makes lazily.
 
-    def call(function: Any, iterable: Any) -> Any:
+    Args:
+        builtin: what Python has.
+        ours: of the same arguments, the generator function of `lazily` to call, and its arguments.
+    """
+
+    def make(*args: Any, **named: Any) -> Any:
         root = current_root()
-        if root is None:
-            return (filter if keep else itertools.filterfalse)(function, iterable)
-        items = _fresh(iterable)
-        wanted = _keys(items, bool if function is None else function)
+        return builtin(*args, **named) if root is None else root.call(*ours(*args, **named))
 
-        def chosen(own: list[Any], flags: list[Any]) -> list[Any]:
-            return [item for item, flag in zip(own, flags, strict=True) if bool(flag) is keep]
-
-        if not is_batched_tree(wanted) and not items.is_spread:
-            return LaneList(chosen(items.items, wanted.items))
-        return unified(list, each_lane(chosen, items.here(), wanted.here()))
-
-    return call
+    return make
 
 
-def _while(taking: bool) -> Callable[..., Any]:
-    """itertools.takewhile and dropwhile."""
-    step = itertools.takewhile if taking else itertools.dropwhile
+def _mapped(function: Any, *iterables: Any) -> Any:
+    if len(iterables) == 1:
+        return lazily.mapped, function, iterables[0]
+    return lazily.starmapped, function, functions.HANDLERS[zip](*iterables)
 
-    def call(function: Any, iterable: Any) -> Any:
-        if current_region() is None:
-            return step(function, iterable)
-        items = _fresh(iterable)
-        flags = _keys(items, function)
 
-        def chosen(own: list[Any], true: list[Any]) -> list[Any]:
-            return [own[i] for i in step(lambda i: bool(true[i]), range(len(own)))]
+def _filtered(function: Any, iterable: Any) -> Any:
+    return lazily.filtered, bool if function is None else function, iterable
 
-        if not is_batched_tree(flags) and not items.is_spread:
-            return LaneList(chosen(items.items, flags.items))
-        return unified(list, each_lane(chosen, items.here(), flags.here()))
 
-    return call
+def _filtered_out(function: Any, iterable: Any) -> Any:
+    return lazily.filtered_out, bool if function is None else function, iterable
+
+
+def _accumulated(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
+    return lazily.accumulated, iterable, operator.add if func is None else func, initial
+
+
+def _sliced(iterable: Any, *bounds: Any) -> Any:
+    start, stop, step = (None, *bounds, None) if len(bounds) == 1 else (*bounds, None, None)[:3]
+    return lazily.sliced, iterable, 0 if start is None else start, stop, 1 if step is None else step
 
 
 def _reduce(function: Any, iterable: Any, *initial: Any) -> Any:
@@ -150,37 +150,6 @@ def _reduce(function: Any, iterable: Any, *initial: Any) -> Any:
         raise TypeError("reduce() of empty iterable with no initial value")
     (total,) = running.merge((total,))
     return total
-
-
-def _accumulate(iterable: Any, func: Any = None, *, initial: Any = None) -> Any:
-    root = current_root()
-    if root is None:
-        return itertools.accumulate(iterable, func or operator.add, initial=initial)
-    out = LaneList()
-    running = loop(_fresh(iterable))
-    total: Any = _MISSING
-    if initial is not None:
-        total = initial
-        out.append(total)
-    for item in running:
-        if total is _MISSING:
-            total = item
-        else:
-            if running.fewer:
-                (total,) = running.narrow((), (total,))
-            total = total + item if func is None else root.call(func, total, item)
-        out.append(total)
-    running.merge(())
-    return out
-
-
-def _starmap(function: Any, iterable: Any) -> Any:
-    root = current_root()
-    if root is None:
-        return itertools.starmap(function, iterable)
-    out = LaneList()
-    each(_fresh(iterable), lambda items: out.append(root.call(function, *items)))
-    return out
 
 
 def _groupby(iterable: Any, key: Any = None) -> Any:
@@ -228,14 +197,6 @@ def _is_iterable(value: Any) -> bool:
     return isinstance(value, Held | LaneSequence) or hasattr(value, "__iter__")
 
 
-def _from_iterable(iterables: Any) -> Any:
-    if current_region() is None:
-        return itertools.chain.from_iterable(iterables)
-    out = LaneList()
-    each(_fresh(iterables), lambda part: each(part, out.append))
-    return out
-
-
 def _on_list(function: Callable[..., Any]) -> Callable[..., Any]:
     """heapq and bisect, which compare the items of a list and may change it."""
 
@@ -270,6 +231,8 @@ def _any_all(stop: bool) -> Callable[..., Any]:
     simple = functions.HANDLERS[function]
 
     def call(iterable: Any) -> Any:
+        if current_region() is not None and isinstance(iterable, LaneGenerator):
+            return until(iterable, truth_value, stop)
         if current_region() is None or not isinstance(iterable, Held | LaneSequence):
             return simple(iterable)
         flags = _keys(_fresh(iterable), lambda item: truth_value(item))
@@ -319,21 +282,27 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     max: _extreme(max),
     any: _any_all(True),
     all: _any_all(False),
-    filter: _filtered(True),
-    itertools.filterfalse: _filtered(False),
-    itertools.takewhile: _while(True),
-    itertools.dropwhile: _while(False),
+    map: _lazily(map, _mapped),
+    filter: _lazily(filter, _filtered),
     functools.reduce: _reduce,
-    itertools.accumulate: _accumulate,
-    itertools.starmap: _starmap,
+    itertools.filterfalse: _lazily(itertools.filterfalse, _filtered_out),
+    itertools.takewhile: _lazily(itertools.takewhile, lambda function, items: (lazily.take_while, function, items)),
+    itertools.dropwhile: _lazily(itertools.dropwhile, lambda function, items: (lazily.drop_while, function, items)),
+    itertools.starmap: _lazily(itertools.starmap, lambda function, rows: (lazily.starmapped, function, rows)),
+    itertools.accumulate: _lazily(itertools.accumulate, _accumulated),
+    itertools.chain: _lazily(itertools.chain, lambda *iterables: (lazily.chained, iterables)),
+    itertools.chain.from_iterable: _lazily(itertools.chain.from_iterable, lambda items: (lazily.chained, items)),
+    itertools.islice: _lazily(itertools.islice, _sliced),
+    itertools.pairwise: _lazily(itertools.pairwise, lambda items: (lazily.paired, items)),
+    itertools.count: _lazily(itertools.count, lambda start=0, step=1: (lazily.counted, start, step)),
+    itertools.cycle: _lazily(itertools.cycle, lambda items: (lazily.cycled, items)),
+    itertools.repeat: _lazily(itertools.repeat, lambda value, times=None: (lazily.repeated, value, times)),
     itertools.groupby: _groupby,
-    itertools.chain.from_iterable: _from_iterable,
     **{
         function: _rearranged(function)
         for function in (
-            itertools.chain, itertools.pairwise, itertools.islice, itertools.product, itertools.zip_longest,
-            itertools.combinations, itertools.permutations, itertools.combinations_with_replacement,
-            itertools.compress,
+            itertools.product, itertools.zip_longest, itertools.combinations, itertools.permutations,
+            itertools.combinations_with_replacement, itertools.compress,
         )
     },
     **{

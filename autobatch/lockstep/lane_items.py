@@ -41,6 +41,11 @@ class LaneSequence:
         if self.home is not current_region():
             raise NeedsLoop("items of other examples are used")
 
+    def here(self) -> "LaneSequence":
+        """The items of the lanes of the current region."""
+        self.require_here()
+        return self
+
     def lengths(self) -> Any:
         """The number of items: an int, or one int64 per lane of the current region."""
         raise TypeError(f"{type(self).__name__} does not say its lengths")

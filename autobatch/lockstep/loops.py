@@ -236,7 +236,7 @@ def loop(iterable: Any) -> Any:
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
     iterable = iterated(iterable)
-    if type(iterable) is LaneGenerator:
+    if isinstance(iterable, LaneGenerator):
         return GeneratorLoop(iterable)
     sequence = items_of(iterable)
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)

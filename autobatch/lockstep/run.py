@@ -18,7 +18,7 @@ from autobatch.core.config import config
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example, region
 from autobatch.core.memory import keep_freed_memory
-from autobatch.core.pytree import TreeDef, is_node, map_tree, unflatten
+from autobatch.core.pytree import TreeDef, attributes, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lockstep.boxes import LaneBox
@@ -127,7 +127,7 @@ def _map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
     elif isinstance(tree, list | tuple):
         keys, children = tuple(range(len(tree))), list(tree)
     else:
-        keys = tuple(field.name for field in dataclasses.fields(tree))
+        keys = attributes(tree)
         children = [getattr(tree, key) for key in keys]
     one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys))
     return unflatten(one_level, [_map_batches(change, child) for child in children])
@@ -142,7 +142,7 @@ def _left(tree: Any, root: Root) -> Any:
         kind: Any = class_of(value)
         has_fields = dataclasses.is_dataclass(kind)
         if has_fields and (type(value) is Choice or is_changeable(value)):
-            names = tuple(field.name for field in dataclasses.fields(kind))
+            names = attributes(value.objects[0] if type(value) is Choice else value)
             structure = TreeDef(kind, names, (TreeDef(None),) * len(names))
             return map_tree(settle, unflatten(structure, [getattribute(value, name) for name in names]))
         if type(value) is Choice or is_changeable(value):

@@ -26,6 +26,7 @@ from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import each, loop
 from autobatch.lockstep.merging import UNBOUND
 from autobatch.lockstep.rows import Choice, Held, each_lane
+from autobatch.lockstep.unwrapping import read
 
 __all__ = ["NAMES"]
 
@@ -73,6 +74,8 @@ def is_in(a: Any, b: Any) -> Any:
     """`a in b`."""
     if isinstance(b, LaneList | LaneBox):
         return b.contains(a)
+    if isinstance(b, LaneGenerator):
+        return walks.until(b, lambda item: BINARY["=="](item, a), True)
     if type(b) is Choice:
         return each_object(b, lambda each: is_in(a, each))
     if (method := hook(b, "__contains__")) is not None:
@@ -128,7 +131,7 @@ def unpack(item: Any) -> Any:
     """What a tuple target unpacks."""
     if isinstance(item, Batch) and not hasattr(item, "shape"):
         raise NeedsLoop("objects that differ by example are unpacked")
-    return item
+    return read(item)
 
 
 def any_of(function: Any, iterable: Any, step: Any) -> Any:

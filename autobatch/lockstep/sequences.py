@@ -9,12 +9,14 @@ from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import per_lane, weak_lanes
 from autobatch.core.batched import Packed
-from autobatch.core.lanes import current_region
+from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.generators import LaneGenerator
+from autobatch.lockstep.joins import Piece
 from autobatch.lockstep.lane_items import Items, Kept, LaneSequence, Nested, Rows, Shared, Trees, Watched, nested_item
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import changing
-from autobatch.lockstep.regions import lanes_within
+from autobatch.lockstep.regions import Subset, lanes_within
 from autobatch.lockstep.rows import Held, gathered, scattered
 
 __all__ = [
@@ -30,20 +32,24 @@ __all__ = [
 ]
 
 
-class Drawn(LaneSequence):
-    """An iterator over the items of a list of ours: each lane's own place in its own list."""
+class Drawn(LaneGenerator):
+    """An iterator over the items of a list of ours: each lane's own place in its own list.
 
-    __slots__ = ("held", "inner", "places")
-    once = True
+    Any lanes that have it may draw from it, in a loop over it too, whose body draws as well or which some lanes leave.
+    """
+
+    __slots__ = ("held", "places")
 
     def __init__(self, held: LaneList) -> None:
-        super().__init__()
+        super().__init__(None)
         self.held = held
-        region: Any = self.home
-        self.places = np.zeros(region.count, np.int64)
+        self.places = np.zeros(self.home.count, np.int64)
 
     def require_here(self) -> None:
         """Any lanes that have it may draw from it."""
+
+    def leave(self) -> None:
+        """Who has left draws nothing."""
 
     def _here(self, region: Any) -> np.ndarray:
         lanes = lanes_within(region, self.home)
@@ -51,38 +57,44 @@ class Drawn(LaneSequence):
             raise NeedsLoop("an iterator of other examples is drawn from")
         return lanes
 
-    def lengths(self) -> Any:
-        counts = np.array([len(each) for each in self.held.here()], np.int64)
-        return np.maximum(counts - self.places[self._here(current_region())], 0)
+    def having(self, region: Any) -> Any:
+        """The region of those lanes of a region that have an item left; None if none has."""
+        places = self.places[self._here(region)]
+        has = np.array([len(own) for own in self.held.here()], np.int64) > places
+        return region if has.all() and len(has) else Subset(region, region.lanes()[has]) if has.any() else None
 
-    def open(self, order: Any) -> None:
-        places = self.places[self._here(current_region())].tolist()
-        self.inner = Kept(self.held)
-        self.inner.lists = [own[place:] for own, place in zip(self.held.here(), places, strict=True)]
-        self.inner.open(order)
+    def advance(self) -> tuple[Any, Any] | None:
+        """For the lanes of the current region that have an item left: their region, and the items."""
+        outer: Any = current_region()
+        where = self.having(outer)
+        if where is None:
+            return None
+        set_region(where)
+        value = self.following()
+        set_region(outer)
+        return where, value
 
-    def at(self, step: int, region: Any) -> Any:
-        return self.inner.at(step, region)
+    def next_of(self, region: Any) -> list[Piece]:
+        """As `advance`, for the current region, as pieces."""
+        step = self.advance()
+        return [] if step is None else [(step[0], (step[1],))]
 
-    def advance(self, region: Any) -> None:
-        changing(self)
-        self.places[self._here(region)] += 1
-
-    def draw(self, *default: Any) -> Any:
+    def following(self, *default: Any) -> Any:
         """`next(iterator)`, for the lanes of the current region.
 
         Raises:
             StopIteration: there is no default, and some lane has no items left.
         """
         region: Any = current_region()
-        places = self.places[self._here(region)].tolist()
+        here = self._here(region)
         otherwise = scattered(default[0]) if default else [None] * region.count
         out = []
-        for own, place, value in zip(self.held.here(), places, otherwise, strict=True):
+        for own, place, value in zip(self.held.here(), self.places[here].tolist(), otherwise, strict=True):
             if place >= len(own) and not default:
                 raise StopIteration
             out.append(own[place] if place < len(own) else value)
-        self.advance(region)
+        changing(self)
+        self.places[here] += 1
         return gathered(out)
 
 
@@ -105,9 +117,21 @@ class Ranges(LaneSequence):
         return self.start + self.step * step
 
     def backwards(self) -> "Ranges":
+        return self._with(self.start + self.step * (weak_lanes(self.counts, int) - 1), -self.step, self.counts)
+
+    def here(self) -> "Ranges":
+        region: Any = current_region()
+        if self.home is region:
+            return self
+        lanes = lanes_within(region, self.home)
+        if lanes is None:
+            raise NeedsLoop("a range of other examples is used")
+        return self._with(narrowed(self.start), narrowed(self.step), self.counts[lanes])
+
+    def _with(self, start: Any, step: Any, counts: np.ndarray) -> "Ranges":
         out = object.__new__(Ranges)
-        out.used, out.home, out.counts, out.step = False, self.home, self.counts, -self.step
-        out.start = self.start + self.step * (weak_lanes(self.counts, int) - 1)
+        LaneSequence.__init__(out)
+        out.start, out.step, out.counts = start, step, counts
         return out
 
 
@@ -175,13 +199,13 @@ class Enumerated(LaneSequence):
 
 def _sequence_or_shared(iterable: Any) -> LaneSequence:
     sequence = lane_sequence(iterable)
-    if sequence is not None and not isinstance(sequence, Drawn):
+    if sequence is not None:
         return sequence
     if isinstance(iterable, list | tuple | range | np.ndarray | str):
         return Shared(iterable)
     if isinstance(iterable, LaneList):
         return Shared(iterable.items)
-    if hasattr(iterable, "__next__") or isinstance(iterable, Drawn):
+    if hasattr(iterable, "__next__"):
         raise NeedsLoop("an iterator beside data of different lengths")
     return Shared(list(iterable))
 
@@ -189,8 +213,7 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
 def lane_sequence(iterable: Any) -> LaneSequence | None:
     """The per-lane items of an iterable; None if it is one iterable for all lanes."""
     if isinstance(iterable, LaneSequence):
-        iterable.require_here()
-        return iterable
+        return iterable.here()
     return _of(iterable, False)
 
 
@@ -223,7 +246,7 @@ def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
 def in_reverse(iterable: Any) -> Any:
     """`reversed`."""
     if isinstance(iterable, Ranges):
-        return iterable.backwards()
+        return iterable.here().backwards()
     if isinstance(iterable, LaneSequence):
         raise TypeError(f"{type(iterable).__name__!r} object is not reversible")
     return _of(iterable, True)

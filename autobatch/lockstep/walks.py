@@ -16,6 +16,7 @@ from autobatch.lockstep.generators import LaneGenerator, divided
 from autobatch.lockstep.joins import Piece, meet, narrowed_values
 from autobatch.lockstep.loops import items_of, iterated
 from autobatch.lockstep.regions import Order, Prefix, Subset, lanes_within
+from autobatch.lockstep.sequences import Drawn
 
 __all__ = ["Walk", "first", "for_walk", "until", "while_walk"]
 
@@ -233,6 +234,27 @@ class _Yielded(Walk):
         self.source.leave()
 
 
+class _Draws(Walk):
+    """A `for` over an iterator: each lane that is still in the loop draws an item, until it has none left."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: Drawn, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
+        super().__init__(values, own)
+        self.source = source
+
+    def __iter__(self) -> Iterator[Any]:
+        while self._gather():
+            stay = self.source.having(self.region)
+            if stay is None:
+                self.ended.append((self.region, self.values))
+                return
+            if stay is not self.region:
+                _, go = divided(self.region, stay.lanes(), self.base)
+                self._part(stay, go)
+            yield self.source.following()
+
+
 def until(iterable: Any, step: Any, stop: bool) -> Any:
     """Whether `step` is as true as `stop` for an item; each lane looks no further than the first one."""
     walk = for_walk(iterable, True, ())
@@ -272,7 +294,9 @@ def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
 def for_walk(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
     """What a `for` with exits runs over. `temporary`: the iterable has no other name."""
     iterable = iterated(iterable)
-    if type(iterable) is LaneGenerator:
+    if isinstance(iterable, Drawn):
+        return _Draws(iterable, values, own)
+    if isinstance(iterable, LaneGenerator):
         return _Yielded(iterable, values, own)
     sequence = items_of(iterable)
     if sequence is None:

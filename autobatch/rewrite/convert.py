@@ -12,6 +12,7 @@ from typing import Any
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.lazily import CODES as LAZY
 from autobatch.lockstep.runtime import NAMES
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
@@ -84,7 +85,7 @@ def convert(function: FunctionType) -> Any:
         return function
     known = _cache.get(id(code))
     if known is None:
-        if is_library(code.co_filename):
+        if is_library(code.co_filename) and code not in LAZY:
             return None
         with PARSING:
             known = _cache.get(id(code)) or _convert(function)

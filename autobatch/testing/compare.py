@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.pytree import flatten, is_node
+from autobatch.core.pytree import attributes, flatten, is_node
 
 __all__ = ["Difference", "coarsest", "compare", "largest_error", "tolerance"]
 
@@ -87,6 +87,8 @@ def _compare_nodes(expected: Any, actual: Any, path: str, precision: int) -> Ite
         )
     elif isinstance(expected, dict) and list(expected) != list(actual):
         yield Difference(path, "structure", f"keys {list(expected)}", f"keys {list(actual)}")
+    elif dataclasses.is_dataclass(expected) and set(attributes(expected)) != set(attributes(actual)):
+        yield Difference(path, "structure", f"attributes {attributes(expected)}", f"attributes {attributes(actual)}")
     else:
         pairs = zip(_items(expected, path), _items(actual, path), strict=True)
         for (child_path, left), (_, right) in pairs:
@@ -104,8 +106,8 @@ def _items(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         for position, value in enumerate(node):
             yield f"{path}[{position}]", value
     else:
-        for field in dataclasses.fields(node):
-            yield f"{path}.{field.name}", getattr(node, field.name)
+        for name in attributes(node):
+            yield f"{path}.{name}", getattr(node, name)
 
 
 def _compare_arrays(expected: Any, actual: Any, path: str, precision: int) -> Iterator[Difference]:

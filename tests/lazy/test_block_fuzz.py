@@ -4,7 +4,6 @@ A soak run compares as many as wanted:
     python -m tests.lazy.test_block_fuzz 2000
 """
 
-import linecache
 import sys
 import warnings
 
@@ -13,8 +12,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
-from tests.lockstep.fuzz import HELPERS, Writer
-from tests.lockstep.law import assert_same, ragged
+from tests.lockstep.fuzz import Program
+from tests.lockstep.law import assert_same
 
 
 def outcome(run, columns):
@@ -31,19 +30,12 @@ def outcome(run, columns):
 
 def compare(seed):
     """Run program `seed` in all three ways. Returns how many of the recorded calls were blocks, and of how many."""
-    text = HELPERS + Writer(seed).write()
-    filename = f"<blocks {seed}>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    namespace = {"np": np}
-    exec(compile(text, filename, "exec"), namespace)
-    f = namespace["f"]
-    rng = np.random.default_rng(seed)
-    size, low = int(rng.integers(1, 6)), int(rng.integers(0, 2))
-    columns = [
-        ragged(*rng.integers(low, 5, size), width=2, seed=seed),
-        ragged(*rng.integers(low, 5, size), seed=seed + 1),
-        [int(k) for k in rng.integers(low, 5, size)],
-    ]
+    with Program.of(seed) as program:
+        return _compare(program, f"{program.text}\nseed {seed}")
+
+
+def _compare(program, where):
+    f, columns = program.f, program.columns
 
     def mapped(blocks):
         def run(columns):
@@ -55,11 +47,10 @@ def compare(seed):
     error, want, _ = outcome(lambda columns: ([f(*row) for row in zip(*columns, strict=True)], None), columns)
     for blocks in (False, True):
         found, got, stats = outcome(mapped(blocks), columns)
-        assert found == error, text
+        assert found == error, where
         if error is None:
             for i, (a, b) in enumerate(zip(got, want, strict=True)):
-                assert_same(a, b, f"{text}\nseed {seed}, blocks {blocks}, example {i}: ")
-    linecache.cache.pop(filename)
+                assert_same(a, b, f"{where}, blocks {blocks}, example {i}: ")
     if stats is None:
         return 0, 0
     return sum(row[0] for (op, _), row in stats.by_signature.items() if op.startswith("block ")), stats.calls

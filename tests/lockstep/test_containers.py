@@ -1,6 +1,6 @@
 """Containers and objects under divergence: what tries to be silently wrong, and what is known to need the loop."""
 
-# ruff: noqa: B905, C416 (the programs are what people write)
+# ruff: noqa: C416 (the programs are what people write)
 
 import copy
 import dataclasses
@@ -112,11 +112,6 @@ def a_ragged_list_that_grows_while_it_is_read(xs):
     return kept
 
 
-def one_iterator_zipped_with_itself(xs):
-    items = iter([x for x in xs])
-    return list(zip(items, items))
-
-
 def objects_in_a_heap(xs):
     class Item:
         def __init__(self, x):
@@ -136,7 +131,6 @@ NEEDS_THE_LOOP = [
     (writes_into_an_array_of_a_list, SCALARS),
     (a_list_that_grows_while_it_is_read, FLOATS),
     (a_ragged_list_that_grows_while_it_is_read, FLOATS),
-    (one_iterator_zipped_with_itself, FLOATS),
     (objects_in_a_heap, FLOATS),
 ]
 

@@ -1,5 +1,6 @@
-"""What goes into a run and comes out: padding of any value, tables, nested calls, threads."""
+"""What goes into a run and comes out: padding of any value, tables, nested calls, threads, objects."""
 
+import dataclasses
 import threading
 
 import numpy as np
@@ -105,3 +106,46 @@ def test_a_call_has_the_memory_of_its_buffers_kept():
     keep_freed_memory.cache_clear()
     batch(lambda x: x + 1, strict=True)(batch_of(XS))
     assert keep_freed_memory.cache_info().currsize == 1
+
+
+COUNTS = [3, 1, 0, 4]
+
+
+@dataclasses.dataclass
+class Noted:
+    x: object
+    k: int = 0
+
+
+def test_what_was_set_on_an_object_beside_its_fields_comes_out_with_it():
+    def f(xs, n):
+        note = Noted(xs.sum(), n)
+        note.all = xs
+        if n > 2:
+            note.all = xs * 2
+        return note
+
+    equals_loop(f, XS, COUNTS)
+    for got, want in zip(ab.map(f, XS, COUNTS), map(f, XS, COUNTS), strict=True):
+        assert_same(got, want)
+
+
+def test_what_was_set_on_some_objects_only():
+    def f(xs, n):
+        note = Noted(xs.sum(), n)
+        if n > 2:
+            note.all = xs
+        return note
+
+    equals_loop(f, XS, COUNTS, falls_back=True)
+
+
+def test_an_argument_brings_what_was_set_on_it():
+    def f(xs, note):
+        return xs * note.factor + note.x, note
+
+    note = Noted(batch_of([1.0, 2.0, 3.0, 4.0]), 2)
+    note.factor = 5
+    for i, (values, same) in enumerate(ab.examples(ab.batch(f, strict=True)(batch_of(XS), note))):
+        assert_same(values, XS[i] * 5 + i + 1)
+        assert vars(same) == {"x": i + 1.0, "k": 2, "factor": 5}

@@ -2,10 +2,16 @@
 
 import pytest
 
-from tests.lockstep.fuzz import compare
+from tests.lockstep.fuzz import compare, compare_gradients
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_random_programs_equal_the_interpreter(first):
-    alone = [not compare(seed) for seed in range(first, first + 10)]
-    assert sum(alone) >= 4  # most run in lock-step, or this shows nothing
+    outcomes = [compare(seed) for seed in range(first, first + 10)]
+    assert sum(each.in_lock_step for each in outcomes) >= 4  # or this shows nothing
+    assert sum(each.parted for each in outcomes) >= 4
+
+
+@pytest.mark.parametrize("first", range(0, 20, 10))
+def test_gradients_of_random_programs_equal_the_loops(first):
+    assert sum(compare_gradients(seed) for seed in range(first, first + 10)) >= 4
