@@ -240,15 +240,19 @@ def _in_subprocess(code: str, environment: dict[str, str] | None = None) -> str:
 
 
 def test_import_costs_little_more_than_numpy_and_numba(bytecode):
-    """After NumPy and Numba, in processor time, so that other work on the machine does not count."""
-    code = (
-        "import time; import numpy, numba; start = time.process_time(); import autobatch; "
-        "print(time.process_time() - start)"
-    )
+    """As a part of what those two cost in the same process, so that a slow or busy machine does not count."""
+    code = """
+import time
+start = time.process_time()
+import numpy, numba
+theirs = time.process_time() - start
+import autobatch
+print((time.process_time() - start - theirs) / theirs)
+"""
     own: list[float] = []
-    while len(own) < 20 and min(own, default=1.0) >= 0.1:  # the least of a few: what else runs only ever adds
+    while len(own) < 20 and min(own, default=1.0) >= 0.5:  # the least of a few: what else runs only ever adds
         own.append(float(_in_subprocess(code, bytecode)))
-    assert min(own) < 0.1, f"import autobatch adds {sorted(own)} s to NumPy and Numba"
+    assert min(own) < 0.5, f"import autobatch adds {sorted(own)} times what NumPy and Numba cost"
 
 
 def test_import_compiles_nothing():
