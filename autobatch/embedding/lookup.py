@@ -12,7 +12,7 @@ from autobatch.embedding.access import gather
 from autobatch.embedding.bag_values import reduce_bags
 from autobatch.embedding.bags import bags_p
 from autobatch.embedding.ids import as_ids, check_ids, integer_ids
-from autobatch.embedding.look_up import lookup_p
+from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.embedding.protocol import Table
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError

@@ -11,7 +11,7 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.embedding.access import Located, gather, locate, write_rows
 from autobatch.embedding.ids import check_ids, is_integer_index
-from autobatch.embedding.look_up import index_table
+from autobatch.embedding.lookup_ops import index_table
 from autobatch.embedding.sparse import SparseRows
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from autobatch.embedding.access import Located, gather, locate_array
 from autobatch.embedding.ids import check_ids
-from autobatch.embedding.look_up import lookup_p, lookup_where_p
+from autobatch.embedding.lookup_ops import lookup_p, lookup_where_p
 from autobatch.embedding.protocol import Context, Table, checked_matrix
 
 __all__ = ["EmbeddingTable", "gather", "lookup_p", "lookup_where_p", "rows_of"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from autobatch.embedding.look_up import lookup_p
+from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.fusion.program import Program, Step
 
 __all__ = ["Apart", "lookups_apart"]

@@ -13,7 +13,7 @@ import numpy as np
 
 from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
-from autobatch.embedding.look_up import lookup_p
+from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.fusion.program import interned
 from autobatch.fusion.tracing import trace
 from autobatch.lazy import block_calls, shared_calls

@@ -14,7 +14,7 @@ from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.fusion.launch import launch
 from autobatch.fusion.program import Program
-from autobatch.kernels.memory import CONSECUTIVE, MISSING, SAME, locate
+from autobatch.kernels.buffers import CONSECUTIVE, MISSING, SAME, locate
 from autobatch.lazy.aval import Aval, Weak
 from autobatch.lazy.gather import Buffers, gather_rows, row_p
 from autobatch.lazy.schedule import refine, schedule

@@ -14,6 +14,8 @@ from autobatch.kernels.jit import jit
 
 __all__ = ["LIMIT", "by_frontier", "levels_of"]
 
+_Uses = tuple[np.ndarray, np.ndarray, np.ndarray]  # what `schedule.uses_of` gives
+
 LIMIT = 1 << 20  # nodes times signatures; beyond it the levels cost more than a launch
 
 
@@ -43,23 +45,13 @@ def levels_of(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs:
 
 @jit
 def by_frontier(
-    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, depth: np.ndarray, levels: np.ndarray, num_sigs: int
+    sigs: np.ndarray, uses: _Uses, depth: np.ndarray, levels: np.ndarray, num_sigs: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Kahn's algorithm with one queue for each signature; of those that are complete at their least level, and else of
     all, the one whose calls have the least average depth goes next.
     """
     n = sigs.shape[0]
-    waiting = np.zeros(n, np.int64)
-    first = np.zeros(n + 1, np.int64)
-    for i in range(n):
-        for k in range(offsets[i], offsets[i + 1]):
-            if refs[k] >= 0:
-                waiting[i] += 1
-                first[refs[k] + 1] += 1
-    for i in range(n):
-        first[i + 1] += first[i]
-    users = np.empty(first[n], np.int64)
-    fill = first[:n].copy()
+    waiting, first, users = uses[0].copy(), uses[1], uses[2]
     total = np.zeros(num_sigs, np.float64)
     count = np.zeros(num_sigs, np.int64)
     height = np.zeros(num_sigs, np.int64)
@@ -68,10 +60,6 @@ def by_frontier(
         total[s] += depth[i]
         count[s] += 1
         height[s] = max(height[s], levels[i] + 1)
-        for k in range(offsets[i], offsets[i + 1]):
-            if refs[k] >= 0:
-                users[fill[refs[k]]] = i
-                fill[refs[k]] += 1
     place = np.zeros(num_sigs + 1, np.int64)
     floor = np.zeros(num_sigs + 1, np.int64)
     for s in range(num_sigs):

@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import Op
-from autobatch.kernels.memory import CONSECUTIVE, ONE_BUFFER, gather_buffers
+from autobatch.kernels.buffers import CONSECUTIVE, ONE_BUFFER, gather_buffers
 from autobatch.kernels.rows import add_picked
 
 __all__ = ["Buffers", "Picked", "gather_p", "gather_rows", "row_p"]
@@ -62,7 +62,7 @@ def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int)
 
     Args:
         buffers: arrays (n_k, *shape), those that are named of one shape and dtype.
-        which: (n,) int64; rows: (n,) int64; how: what `kernels.memory.locate` found, CONSECUTIVE or later.
+        which: (n,) int64; rows: (n,) int64; how: what `kernels.buffers.locate` found, CONSECUTIVE or later.
     """
     first = int(which[0])
     if how == CONSECUTIVE:

@@ -48,16 +48,17 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     >>> found.order.tolist(), found.starts.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    kernels: tuple[Any, ...] = (node_depths, by_depth, by_agenda, levels_of, by_frontier)
+    kernels: tuple[Any, ...] = (node_depths, uses_of, by_depth, by_agenda, levels_of, by_frontier)
     if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # not worth compiling for
         kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
-    find_depths, depth_order, agenda_order, find_levels, frontier_order = kernels
+    find_depths, find_uses, depth_order, agenda_order, find_levels, frontier_order = kernels
     depth = find_depths(offsets, refs)
+    uses = None if policy == "depth" else find_uses(offsets, refs)
     found = []
     if policy in ("depth", "auto"):
         found.append(depth_order(sigs, depth, num_sigs))
     if policy in ("agenda", "auto"):
-        found.append(agenda_order(sigs, offsets, refs, depth, num_sigs))
+        found.append(agenda_order(sigs, uses, depth, num_sigs))
     bound = 0
     used = np.flatnonzero(np.bincount(sigs, minlength=num_sigs))
     if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= LIMIT):
@@ -65,7 +66,7 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
         number[used] = np.arange(len(used))
         levels, bound = find_levels(number[sigs], offsets, refs, len(used))
         if not any(len(starts) - 1 <= bound for _, starts in found):
-            found.append(frontier_order(number[sigs], offsets, refs, depth, levels, len(used)))
+            found.append(frontier_order(number[sigs], uses, depth, levels, len(used)))
     order, starts = min(found, key=lambda each: len(each[1]))
     return Schedule(order, starts, int(bound))
 
@@ -120,17 +121,19 @@ def by_depth(sigs: np.ndarray, depth: np.ndarray, num_sigs: int) -> tuple[np.nda
 
 
 @jit
-def by_agenda(
-    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, depth: np.ndarray, num_sigs: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Kahn's algorithm with one queue of ready nodes per signature."""
-    n = sigs.shape[0]
-    waiting = np.zeros(n, np.int64)  # references to nodes that have not been launched
+def uses_of(offsets: np.ndarray, refs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many references to nodes each node has; and the nodes that refer to node i, `users[first[i]:first[i + 1]]`.
+
+    Returns:
+        (references, first, users): (N,), (N + 1,) and (references to nodes,) int64.
+    """
+    n = offsets.shape[0] - 1
+    references = np.zeros(n, np.int64)
     first = np.zeros(n + 1, np.int64)
     for i in range(n):
         for k in range(offsets[i], offsets[i + 1]):
             if refs[k] >= 0:
-                waiting[i] += 1
+                references[i] += 1
                 first[refs[k] + 1] += 1
     for i in range(n):
         first[i + 1] += first[i]
@@ -141,6 +144,16 @@ def by_agenda(
             if refs[k] >= 0:
                 users[fill[refs[k]]] = i
                 fill[refs[k]] += 1
+    return references, first, users
+
+
+@jit
+def by_agenda(
+    sigs: np.ndarray, uses: tuple[np.ndarray, np.ndarray, np.ndarray], depth: np.ndarray, num_sigs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Kahn's algorithm with one queue of ready nodes per signature."""
+    n = sigs.shape[0]
+    waiting, first, users = uses[0].copy(), uses[1], uses[2]
     total = np.zeros(num_sigs, np.float64)
     count = np.zeros(num_sigs, np.int64)
     for i in range(n):

@@ -9,7 +9,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths
 from autobatch.embedding.ids import as_ids, check_ids
-from autobatch.embedding.look_up import lookup_p
+from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.embedding.pending import PackedRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import BadIdError

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+import autobatch as ab
 from autobatch.cli.main import main
 from autobatch.core.config import Config
+from examples import tree
 
 
 def test_every_option_is_shown_with_its_meaning(capsys):
@@ -31,3 +33,28 @@ def test_it_runs_as_a_module():
     run = subprocess.run([sys.executable, "-m", "autobatch"], capture_output=True, text=True, timeout=100)
     assert run.returncode == 0, run.stderr
     assert run.stdout.startswith("autobatch")
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_the_source_of_a_function_is_printed(capsys, blocks):
+    assert main(["source", "examples.tree:logits", *["--blocks"][:blocks]]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, blocks=blocks)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("examples.tree:nothing", "has no attribute 'nothing'"),
+        ("no_such_module:f", "No module named 'no_such_module'"),
+        ("examples.tree", "expected MODULE:FUNCTION"),
+        ("math:sin", "is no function written in Python"),
+    ],
+)
+def test_a_function_without_a_source_is_an_error_of_one_line(capsys, name, message):
+    before = list(sys.path)
+    assert main(["source", name]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+    assert sys.path == before

@@ -11,7 +11,7 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
-from autobatch.kernels.memory import ONE_BUFFER
+from autobatch.kernels.buffers import ONE_BUFFER
 from autobatch.lazy import execute, mapping
 from autobatch.ops import kinds, reductions
 from autobatch.ops.table import UFUNCS

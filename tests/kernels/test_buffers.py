@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.kernels.memory import gather_buffers
+from autobatch.kernels.buffers import gather_buffers
 
 
 def address(array):
