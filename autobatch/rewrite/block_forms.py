@@ -24,7 +24,7 @@ from autobatch.rewrite.convert import Mangle, as_function, compiled
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
 from autobatch.rewrite.quote import located, statements
-from autobatch.rewrite.source import NoSourceError, find
+from autobatch.rewrite.source import NoSourceError, find, inner_codes, remember
 
 __all__ = ["block_form", "block_source", "forget_forms"]
 
@@ -191,11 +191,9 @@ def _make(function: FunctionType) -> _Made:
             checking = compiled(_checking(tree), code, [*made.cells, *_CHECKS, _BATCHED])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return made
-    codes = [new] if checking is None else [new, checking]
-    while codes:
-        ours = codes.pop()
-        _ours[id(ours)] = ours
-        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
+    for ours in [new] if checking is None else [new, checking]:
+        remember(ours, code)
+        _ours.update({id(each): each for each in inner_codes(ours)})
     made.code, made.checking, made.tree = new, checking, tree
     return made
 

@@ -19,7 +19,7 @@ from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
 from autobatch.rewrite.quote import expression
 from autobatch.rewrite.scopes import bound_names, parameters
-from autobatch.rewrite.source import NoSourceError, find
+from autobatch.rewrite.source import NoSourceError, find, inner_codes, remember
 
 __all__ = ["alone", "taped_form"]
 
@@ -97,11 +97,8 @@ def _make(function: FunctionType) -> CodeType | None:
         made = compiled(tree, code, _CELLS)
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return None
-    codes = [made]
-    while codes:
-        ours = codes.pop()
-        _ours[id(ours)] = ours
-        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
+    remember(made, code)
+    _ours.update({id(each): each for each in inner_codes(made)})
     return made
 
 
