@@ -3,9 +3,9 @@
 from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch
+from autobatch.api.gradients import grad, value_and_grad
 from autobatch.api.mapping import map
 from autobatch.api.sources import source
-from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.batches.maps import maps_to_packed, packed_to_maps
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch

@@ -14,6 +14,7 @@ from autobatch.lockstep.calls import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.convert import convert
 from autobatch.rewrite.effects import is_local
+from autobatch.rewrite.taped_forms import alone
 
 __all__ = ["BatchFunction", "batch"]
 
@@ -45,8 +46,8 @@ class BatchFunction:
             return call(function, *args, **kwargs)
         if self.strict:
             with options(strict=True):
-                return run(function, args, kwargs, _convert, is_local)
-        return run(function, args, kwargs, _convert, is_local)
+                return run(function, args, kwargs, _convert, is_local, alone)
+        return run(function, args, kwargs, _convert, is_local, alone)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind as a function does; over a staticmethod or classmethod, bind what that gives."""

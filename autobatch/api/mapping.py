@@ -8,6 +8,7 @@ from autobatch.lazy import mapping
 from autobatch.lazy.fibers import active_trace
 from autobatch.lazy.stats import Stats
 from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.taped_forms import alone
 
 __all__ = ["map", "map_with_stats"]
 
@@ -42,10 +43,11 @@ def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[A
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
     function = _undecorated(f)
+    plain = alone(function)
     if not config.blocks:
-        return mapping.map_with_stats(function, function, example_sequences, shared)
+        return mapping.map_with_stats(plain, plain, example_sequences, shared)
     try:
-        return mapping.map_with_stats(function, block_form(function), example_sequences, shared)
+        return mapping.map_with_stats(plain, block_form(function), example_sequences, shared)
     finally:
         if active_trace() is None:  # a map inside of an example goes on with what that has found
             forget_forms()

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.autodiff.tape import Tape, TapeArray, active_tape, set_active
 from autobatch.core import pytree
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
@@ -26,26 +26,7 @@ __all__ = ["grad", "value_and_grad"]
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """The gradient of a function that returns one real scalar.
-
-    Args:
-        f: any function of NumPy arrays and pytrees of them (dict, list, tuple, namedtuple, dataclass).
-        argnums: which positional argument(s) to differentiate; with a sequence, the result is a tuple.
-        has_aux: `f` returns (scalar, anything), and the result is (gradient, anything).
-
-    Returns:
-        A function of the same arguments. The gradient has the structure of the argument: an array of the leaf's shape
-        and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`, None for a leaf that is neither an array
-        nor a number and for a table for look-ups only. A leaf that does not influence the result gets zeros.
-
-    Raises:
-        DTypeError: an integer or complex number or array among the leaves; the message names it.
-        ShapeError: the result is not a scalar.
-        UnsupportedError: the result is a batch, or an operation has no gradient.
-
-    >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
-    {'w': array([2., 4.])}
-    """
+    """The gradient of a function that returns one real scalar; what `ab.grad` says, but for arrays that `f` makes."""
     both = value_and_grad(f, argnums, has_aux)
 
     @functools.wraps(f)
@@ -81,6 +62,8 @@ def value_and_grad(
         with contextlib.ExitStack() as stack:
             stack.enter_context(collector_paused())
             stack.callback(tape.close)
+            stack.callback(set_active, active_tape())
+            set_active(tape)
             boxed = list(args)
             inputs: list[_Input] = []
             structures = []
@@ -278,7 +261,7 @@ def _check_result(result: Any) -> None:
 
 def _backward(tape: Tape, result: Any, inputs: Sequence[_Input]) -> list[Any]:
     leaves = [slot.leaf for slot in inputs if slot.leaf is not None]
-    if type(result) is not TapeArray or result.tape is not tape:
+    if type(result) is not TapeArray or result.tape is not tape or result.index < 0:
         return [None] * len(leaves)
     return tape.backward(result, np.ones((), result.dtype), leaves, free=True)
 

@@ -1,9 +1,10 @@
 """The tape: the ops that ran on differentiated values, in order; and `backward`, which walks it in reverse.
 
-A value on a tape is a `TapeArray`. What it holds may itself be an array of an interpreter opened before (a lazy array,
-an outer tape), so gradients nest with everything else.
+A value on a tape is a `TapeArray`; so is a constant that is going to be written into (index -1). What it holds may
+itself be an array of an interpreter opened before (a lazy array, an outer tape), so gradients nest with everything.
 """
 
+import contextvars
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -14,12 +15,13 @@ import numpy as np
 from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.keeping import Kept, ours
 from autobatch.core.op import Op, next_level
+from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.transposed import walking
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.table import name_of
 
-__all__ = ["Tape", "TapeArray"]
+__all__ = ["Tape", "TapeArray", "active_tape", "set_active"]
 
 # What NumPy computes for an operator between Python numbers is a NumPy scalar; Python's own result is weak again.
 _PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
@@ -34,6 +36,9 @@ _PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
     np.positive: operator.pos,
     np.absolute: operator.abs,
 }
+
+_active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobatch_tape", default=None)
+active_tape, set_active = _active.get, _active.set  # the innermost one that a function is being run on
 
 _FLOAT = np.dtype(np.float64)
 _ndarray = np.ndarray
@@ -67,6 +72,10 @@ class Tape:
         """A differentiated input."""
         self.nodes.append(None)
         return TapeArray(self, len(self.nodes) - 1, value)
+
+    def constant(self, value: Any) -> "TapeArray":
+        """An array that carries no gradient until some value that does is written into it."""
+        return TapeArray(self, -1, value)
 
     def close(self) -> None:
         """Drop what was recorded. Values that are still held keep their data and refuse further ops."""
@@ -180,7 +189,8 @@ class TapeArray(ArrayFace):
         for position, arg in enumerate(args):
             kind = type(arg)
             if kind is TapeArray and arg.tape is tape:
-                parents.append((position, arg.index))
+                if arg.index >= 0:
+                    parents.append((position, arg.index))
                 arg = arg.value
                 kind = type(arg)
             elif kind not in _PLAIN and recorded:
@@ -188,7 +198,7 @@ class TapeArray(ArrayFace):
             if kind is not _ndarray and kind not in _PLAIN:
                 plain = False
             values.append(arg)
-        if tape.closed:
+        if tape.closed and parents:
             _refuse_closed(op)
         if not plain:
             out = op(*values, **params)
@@ -196,6 +206,9 @@ class TapeArray(ArrayFace):
             out = _PYTHON_OPERATORS[op.impl](*values)
         else:
             out = op.impl(*values, **params)
+        if not parents:  # a view of a constant is one, too
+            is_view = out.base is not None if type(out) is _ndarray else hasattr(out, "_ab_rank")
+            return tape.constant(out) if is_view else out
         if op.vjp is None:
             return out if op.joint is None else self._with_outputs(op, out, values, params, parents)
         if type(out) is not float and out.dtype.kind not in "fc":
@@ -213,7 +226,10 @@ class TapeArray(ArrayFace):
         leaves = [tape.leaf(out) for out in outs]
         return tuple([leaf if out.dtype.kind in "fc" else out for leaf, out in zip(leaves, outs, strict=True)])
 
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> NoReturn:
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
+        if all(type(x) is not TapeArray or x.index < 0 for x in leaves([args, kwargs])):
+            plain, named = map_tree(_value_of, list(args)), map_tree(_value_of, dict(kwargs))
+            return function(*plain, **named)
         raise UnsupportedError(
             f"no gradient for {name_of(function)}{f': {reason}' if reason else ''}; write it in functions that have "
             "one, or keep it outside the differentiated function"
@@ -222,7 +238,7 @@ class TapeArray(ArrayFace):
     def _ab_rebind(self, new: Any) -> None:
         """Become `new`: what an in-place write leaves in its target."""
         if type(new) is not TapeArray:
-            new = self.tape.leaf(new)
+            new = self.tape.constant(new)
         self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
 
     @property  # type: ignore[misc]
@@ -292,42 +308,63 @@ class TapeArray(ArrayFace):
     def __format__(self, spec: str) -> str:
         return format(self.value, spec)
 
-    def _forced(self, wanted: str, instead: str) -> NoReturn:
+    def _known(self, wanted: str, instead: str) -> Any:
+        """The value of a constant."""
+        if self.index < 0:
+            return self.value
         raise ForcedValueError(
             f"{wanted} was needed from a value that carries a gradient (shape {self.shape}, {self.dtype}); {instead}"
         )
 
     def __float__(self) -> float:
-        self._forced(
-            "a Python float",
+        why = (
             "leave out float() or math.*: NumPy functions take the value as it is; instead of writing it into a plain "
-            "array, collect values in a list for np.stack, or write into np.zeros_like of such a value",
+            "array, collect values in a list for np.stack, or write into np.zeros_like of such a value"
         )
+        return float(self._known("a Python float", why))
 
     def __complex__(self) -> complex:
-        self._forced("a Python complex", "leave out complex(): NumPy functions take the value as it is")
+        why = "leave out complex(): NumPy functions take the value as it is"
+        return complex(self._known("a Python complex", why))
 
     def __int__(self) -> int:
-        self._forced("a Python int", "write np.floor(x) or np.trunc(x), or math.floor(x) for a Python int")
+        return int(self._known("a Python int", "write np.floor(x) or np.trunc(x), or math.floor(x) for a Python int"))
 
     def __index__(self) -> int:
-        self._forced("an index", "index with integers, which carry no gradient")
+        return operator.index(self._known("an index", "index with integers, which carry no gradient"))
 
     def item(self, *args: Any) -> Any:
-        self._forced("a Python number", "leave out .item(): a 0-d array computes as a number does")
+        why = "leave out .item(): a 0-d array computes as a number does"
+        return self._known("a Python number", why).item(*args)
 
     def tolist(self) -> Any:
-        self._forced("a list of Python numbers", "iterate over the array, or return it as auxiliary output")
+        why = "iterate over the array, or return it as auxiliary output"
+        return self._known("a list of Python numbers", why).tolist()
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        self._forced(
-            "a plain array",
+        why = (
             "write np.stack for np.array([...]) and np.stack([...]).mean(0) for np.mean([...], axis=0), assign into "
-            "np.zeros_like of such a value instead of a plain array, or return it as auxiliary output (has_aux=True)",
+            "np.zeros_like of such a value instead of a plain array, or return it as auxiliary output (has_aux=True)"
         )
+        value = self._known("a plain array", why)
+        if copy:
+            return np.array(value, dtype)
+        out = np.asarray(value, dtype).view()
+        out.flags.writeable = False  # a write into it would not be seen here
+        return out
+
+    def __getattr__(self, name: str) -> Any:
+        """What an array has beside its face (`strides`, `tobytes`), of a constant."""
+        if name.startswith("_") or self.index >= 0:
+            raise AttributeError(f"'TapeArray' object has no attribute {name!r}")
+        return getattr(self.value, name)
 
     def __repr__(self) -> str:
         return f"TapeArray({self.value!r})"
+
+
+def _value_of(x: Any) -> Any:
+    return x.value if type(x) is TapeArray else x
 
 
 def _refuse_closed(op: Op) -> NoReturn:

@@ -14,6 +14,7 @@ from autobatch.lockstep.plain import per_lane_of
 from autobatch.lockstep.regions import lanes_within
 from autobatch.lockstep.unwrapping import is_batched_tree, is_spread, unwrapped
 from autobatch.ops.creation import CREATION
+from autobatch.ops.table import top_box
 
 __all__ = ["ARRAY_HANDLERS"]
 
@@ -65,7 +66,7 @@ def _create(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(unwrapped(arg) for arg in args)
-        if any(is_batched_tree(arg) for arg in args) or any(map(is_batched_tree, kwargs.values())):
+        if any(map(is_batched_tree, (*args, *kwargs.values()))) or top_box((args, kwargs)) is not None:
             return lanes(*args, **kwargs)
         return function(*args, **kwargs)
 

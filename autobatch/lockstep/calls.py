@@ -40,9 +40,9 @@ from autobatch.lockstep.regions import Subset, current_root
 from autobatch.lockstep.rows import Choice
 from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops.inplace import zero_d
-from autobatch.ops.table import UFUNCS
+from autobatch.ops.table import UFUNCS, top_box
 
-__all__ = ["call", "create", "is_library"]
+__all__ = ["OF_SEQUENCES", "call", "create", "is_library"]
 
 _DISPATCHER = type(np.sum)
 _RANDOM = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
@@ -57,7 +57,7 @@ _CHANGES = {
           "symmetric_difference_update"},
     np.ndarray: {"fill", "sort", "put", "resize", "partition", "itemset", "setflags", "byteswap", "setfield"},
 }  # fmt: skip
-_OF_SEQUENCES = {
+OF_SEQUENCES = {
     np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack, np.block, np.meshgrid, np.einsum,
     np.broadcast_arrays, np.select, np.choose, np.lexsort, np.linalg.multi_dot, np.array_equal, np.split,
 }  # fmt: skip
@@ -209,7 +209,7 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             require_whole(args[0])
         else:
             require_own(args[0], f"np.{f.__name__}")
-    if f not in _OF_SEQUENCES and any(map(_is_list_of_lanes, args)):
+    if f not in OF_SEQUENCES and any(map(_is_list_of_lanes, args)):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
             for place, arg in enumerate(args)
@@ -219,8 +219,10 @@ def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _is_list_of_lanes(value: Any) -> bool:
-    """Whether an argument is a list or tuple that NumPy would make an array of, but for the batches in it."""
-    return isinstance(value, LaneList | list | tuple) and is_batched_tree(value)
+    """Whether an argument is a list or tuple that NumPy would make an array of, but for the arrays of ours in it."""
+    if not isinstance(value, LaneList | list | tuple):
+        return False
+    return is_batched_tree(value) or top_box(value.items if isinstance(value, LaneList) else value) is not None
 
 
 def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

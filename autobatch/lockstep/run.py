@@ -43,7 +43,12 @@ def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 
 def run(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any, is_local: Any
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    convert: Any,
+    is_local: Any,
+    alone: Callable[[Any], Any],
 ) -> Any:
     """Call a function of one example on batches, all lanes at once; where that is not possible, one by one.
 
@@ -52,6 +57,7 @@ def run(
         convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
             where a function has no lock-step form.
         is_local: whether a function changes nothing but its own variables.
+        alone: gives what is called for each example in a loop.
 
     Raises:
         ShapeError: arguments of different batch sizes.
@@ -71,11 +77,11 @@ def run(
     if not size:
         return ObjectBatch([])
     if loop_first:
-        out = loop_over_examples(function, args, kwargs, size)
+        out = loop_over_examples(alone(function), args, kwargs, size)
         fell_back(reason, where)
         return out
     fell_back(reason, where)
-    return loop_over_examples(function, args, kwargs, size)
+    return loop_over_examples(alone(function), args, kwargs, size)
 
 
 def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

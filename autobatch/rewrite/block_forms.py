@@ -7,8 +7,7 @@ What has no source, and what has nothing to gain, stays the function that it is.
 import ast
 import copy
 import functools
-from collections.abc import Callable
-from types import CellType, CodeType, FunctionType, MethodType
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.batches.forms import Batch
@@ -20,15 +19,15 @@ from autobatch.rewrite.block_expressions import BlockForm, Scope
 from autobatch.rewrite.block_liveness import annotate
 from autobatch.rewrite.block_tests import set_tests_apart
 from autobatch.rewrite.blocks import Blocks
-from autobatch.rewrite.callees import FORM, ID, KNOWN, is_users
+from autobatch.rewrite.callees import FORM, ID, KNOWN
 from autobatch.rewrite.convert import Mangle, as_function, compiled
+from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
+from autobatch.rewrite.made import CELLS, mark
 from autobatch.rewrite.quote import located, statements
-from autobatch.rewrite.source import PARSING, NoSourceError, find
+from autobatch.rewrite.source import NoSourceError, find, inner_codes, remember
 
 __all__ = ["block_form", "block_source", "forget_forms"]
 
-_LOOKS_AT_NAMES = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
-_LIMIT = 1 << 12
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"
 _CONTAINERS = (dict, list, tuple)
@@ -49,57 +48,22 @@ class _Made:
         self.tree: ast.FunctionDef | None = None
         self.cells: dict[str, CellType] = {
             FORM: CellType(block_form),
-            KNOWN: CellType(_known),
+            KNOWN: CellType(block_form.known),
             ID: CellType(id),
+            **CELLS,
         }
 
 
 _made: dict[tuple[int, int], _Made] = {}
 _ours: dict[int, CodeType] = {}
-_forms: dict[Any, Any] = {}
-_known: dict[int, Any] = {}  # the same by id
 _checked: dict[int, Any] = {}  # containers without batches, by id
 _harmless: set[type] = set()
 _helpers: dict[tuple[int, int], tuple[CodeType, dict[str, Any], list[Guard] | None]] = {}
 
 
-def block_form(function: Any) -> Any:
-    """What to call instead of `function` while examples are recorded; itself if it is not the user's own code."""
-    found = _known.get(id(function))
-    if found is not None:
-        return found
-    kind = type(function)
-    if kind is FunctionType:
-        return _kept(function, _form)
-    if kind is MethodType:
-        inner = block_form(function.__func__)
-        return function if inner is function.__func__ else MethodType(inner, function.__self__)
-    if hasattr(kind, "_ab_batch"):
-        return _kept(function, _decorated)
-    if kind is functools.partial:
-        inner = block_form(function.func)
-        return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
-    call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
-    if type(call) is FunctionType and not isinstance(function, type) and is_users(call):
-        return MethodType(block_form(call), function)
-    return function
-
-
-def _kept(function: Any, make: Callable[[Any], Any]) -> Any:
-    with PARSING:  # of two threads, none may keep the id of a function that the other lets go of
-        form = make(function)
-        if len(_forms) >= _LIMIT:
-            _known.clear()
-            _forms.clear()
-        _forms[function] = _known[id(function)] = form
-    return form
-
-
 def forget_forms() -> None:
     """Let go of the functions that were called; their code stays rewritten."""
-    with PARSING:
-        _known.clear()
-        _forms.clear()
+    block_form.forget()
     _checked.clear()
     _harmless.clear()
     forget_classes()
@@ -131,7 +95,7 @@ def _decorated(function: Any) -> Any:
     made = _made_of(function.__wrapped__) if type(function.__wrapped__) is FunctionType else None
     if made is not None and made.checking is not None:
         cells = {**_CHECKS, _BATCHED: CellType(function)}
-        return _function_of(function.__wrapped__, made.checking, {**made.cells, **cells})
+        return function_of(function.__wrapped__, made.checking, {**made.cells, **cells})
     harmless, checked = _harmless, _checked
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -198,24 +162,13 @@ def _made_of(function: FunctionType) -> _Made | None:
 
 def _form(function: FunctionType) -> FunctionType:
     made = _made_of(function)
-    return function if made is None or made.code is None else _function_of(function, made.code, made.cells)
-
-
-def _function_of(function: FunctionType, code: CodeType, given: dict[str, CellType]) -> FunctionType:
-    """A function with other code, which sees more than the function's own closure."""
-    cells = {**dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)), **given}
-    closure = tuple([cells[name] for name in code.co_freevars])
-    out = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
-    out.__kwdefaults__ = function.__kwdefaults__
-    out.__dict__.update(function.__dict__)
-    out.__qualname__, out.__module__, out.__doc__ = function.__qualname__, function.__module__, function.__doc__
-    return out
+    return function if made is None or made.code is None else function_of(function, made.code, made.cells)
 
 
 def _make(function: FunctionType) -> _Made:
     code = function.__code__
     made = _Made(code, function.__globals__)
-    if code.co_flags & _PLAIN_CODE or _LOOKS_AT_NAMES & set(code.co_names):
+    if code.co_flags & _PLAIN_CODE or LOOKS_AT_NAMES & set(code.co_names):
         return made
     try:
         node, owner = find(function)
@@ -224,6 +177,7 @@ def _make(function: FunctionType) -> _Made:
             Mangle(owner).visit(tree)
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, _helper)
+        mark(tree)
         set_tests_apart(tree, scope)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
@@ -237,11 +191,9 @@ def _make(function: FunctionType) -> _Made:
             checking = compiled(_checking(tree), code, [*made.cells, *_CHECKS, _BATCHED])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return made
-    codes = [new] if checking is None else [new, checking]
-    while codes:
-        ours = codes.pop()
-        _ours[id(ours)] = ours
-        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
+    for ours in [new] if checking is None else [new, checking]:
+        remember(ours, code)
+        _ours.update({id(each): each for each in inner_codes(ours)})
     made.code, made.checking, made.tree = new, checking, tree
     return made
 
@@ -271,6 +223,10 @@ def _checking(tree: ast.FunctionDef) -> ast.FunctionDef:
     out = copy.copy(tree)
     out.body = [*statements(f"if {test}:\n    return {_BATCHED}({', '.join(given)})", tree), *tree.body]
     return out
+
+
+block_form = Forms(_form, _decorated)
+"""What to call instead of a function while examples are recorded."""
 
 
 def _helper(function: Any) -> list[Guard] | None:

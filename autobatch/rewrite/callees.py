@@ -3,9 +3,13 @@
 import ast
 import functools
 import types
+from collections.abc import Hashable
 from typing import Any
 
+import numpy as np
+
 from autobatch.lockstep.calls import is_library
+from autobatch.ops.creation import CREATION
 from autobatch.rewrite.block_expressions import Scope
 from autobatch.rewrite.paths import path_of
 from autobatch.rewrite.quote import expression
@@ -17,22 +21,32 @@ _OF_CONTAINERS = frozenset(
     name for kind in (list, dict, set, str, tuple) for name in dir(kind) if not name.startswith("_")
 )
 _MISSING = object()
+_ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
-def through_form(function: ast.expr, scope: Scope) -> ast.expr:
-    """What is called instead: the block form of what may be a function of the user's."""
+def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast.expr:
+    """What is called instead: the form of what may be a function of the user's, or with `classes` a class."""
     found = path_of(function)
     if found is not None and found[0] not in scope.own:
         value = scope.binding(found[0])
         for how, name in found[1]:
             value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
-        if value is not None and not is_users(value):
-            return function
+        if value is not None and not is_users(value) and not (classes and isinstance(value, type)):
+            return _of_numpy(function, value)
     elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
         return function
     if isinstance(function, ast.Name):  # quicker, and reading a name twice is no harm
         return expression(f"{KNOWN}.get({ID}(F)) or {FORM}(F)", function, F=function.id)
     return expression(f"{FORM}(F)", function, F=function)
+
+
+def _of_numpy(function: ast.expr, value: Any) -> ast.expr:
+    """A function of a library; one of NumPy's by way of ours where `made.mark` has marked the call."""
+    if type(value) not in _ARRAY_FUNCTIONS and not (isinstance(value, Hashable) and value in CREATION):
+        return function
+    if hasattr(function, "maker"):
+        return expression("_ab_maker(F)", function, F=function)
+    return expression("_ab_listed(F)", function, F=function) if hasattr(function, "listed") else function
 
 
 def is_users(value: Any) -> bool:

@@ -26,7 +26,7 @@ from autobatch.rewrite.quote import located
 from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
-from autobatch.rewrite.source import PARSING, NoSourceError, find
+from autobatch.rewrite.source import PARSING, NoSourceError, find, inner_codes
 from autobatch.rewrite.stores import Stores
 
 __all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "source"]
@@ -147,11 +147,7 @@ def _convert(function: FunctionType) -> _Converted:
         made = compiled(tree, code, [*NAMES, *sites])
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
         return _Converted(code, None, None, str(error))
-    codes = [made]
-    while codes:
-        ours = codes.pop()
-        _ours[id(ours)] = ours
-        codes += [const for const in ours.co_consts if isinstance(const, CodeType)]
+    _ours.update({id(each): each for each in inner_codes(made)})
     out = _Converted(code, made, tree, "")
     out.sites = {key: CellType(site) for key, site in sites.items()}
     return out

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters
 
-__all__ = ["Ownership"]
+__all__ = ["MAKERS", "Ownership", "is_fresh"]
 
 
 class Ownership:
@@ -55,7 +55,7 @@ _VIEWS = frozenset({
     "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit",
     "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack", "asarray_chkfinite",
 })  # fmt: skip
-_MAKERS = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "eye"})
+MAKERS = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "eye"})
 _KEEPERS = frozenset({"append", "appendleft", "insert", "setdefault"})
 
 
@@ -112,7 +112,7 @@ def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool
 
 
 def _makes(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in _MAKERS
+    return isinstance(call.func, ast.Attribute) and call.func.attr in MAKERS
 
 
 def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
@@ -121,14 +121,14 @@ def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
     for node in nodes:
         if isinstance(node, ast.AugAssign):
             fresh.add(id(node.target))
-        elif isinstance(node, ast.Assign) and _is_fresh(node.value):
+        elif isinstance(node, ast.Assign) and is_fresh(node.value):
             fresh.update(id(target) for target in node.targets[:1])
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             target = node.targets[0]
             parts = target.elts if isinstance(target, ast.Tuple) and len(node.targets) == 1 else []
             if len(parts) == len(node.value.elts) and not any(isinstance(part, ast.Starred) for part in parts):
                 pairs = zip(parts, node.value.elts, strict=True)
-                fresh.update(id(part) for part, value in pairs if _is_fresh(value))
+                fresh.update(id(part) for part, value in pairs if is_fresh(value))
     for each in _exchanges(nodes):
         fresh.update(id(target) for target in each.targets[0].elts)  # type: ignore[attr-defined]
     stores = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
@@ -141,13 +141,14 @@ def _renewed(body: list[ast.stmt]) -> set[str]:
     touched: set[str] = set()
     for node in body:
         target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-        if isinstance(target, ast.Name) and isinstance(node, ast.Assign) and _is_fresh(node.value):
+        if isinstance(target, ast.Name) and isinstance(node, ast.Assign) and is_fresh(node.value):
             out |= {target.id} - touched
         touched |= bound_names(node) | stored_names([node])
     return out
 
 
-def _is_fresh(value: ast.expr) -> bool:
+def is_fresh(value: ast.expr) -> bool:
+    """Whether the value of an expression is made by it, so that nobody else knows it."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         if _may_not_copy(value):
             return False

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 
-__all__ = ["PARSING", "NoSourceError", "find"]
+__all__ = ["PARSING", "NoSourceError", "find", "inner_codes", "remember"]
 
 PARSING = threading.RLock()
 """Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
@@ -24,6 +24,10 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _FUTURE_FLAGS = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
+
+
+# By the id of code in a rewritten function: that code, and the code of the user's that it was written for.
+_written: dict[int, tuple[CodeType, CodeType]] = {}
 
 
 class NoSourceError(Exception):
@@ -36,7 +40,7 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
     Raises:
         NoSourceError: there is no source, or it is not the source that runs.
     """
-    code = function.__code__
+    _, code = _written.get(id(function.__code__), (None, function.__code__))
     globals_ = function.__globals__
     lines = linecache.getlines(code.co_filename, globals_)
     found = _find_in(lines, code)
@@ -50,6 +54,30 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
     raise NoSourceError(
         f"the source of {function.__qualname__} in {code.co_filename} changed since it was imported; what runs is older"
     )
+
+
+def inner_codes(code: CodeType) -> list[CodeType]:
+    """The code of a function and of those in it."""
+    out = [code]
+    for each in out:  # which grows on the way
+        out += [const for const in each.co_consts if isinstance(const, CodeType)]
+    return out
+
+
+def remember(made: CodeType, code: CodeType) -> None:
+    """Let functions in a rewritten function be found as the user wrote them, as far as they can be told apart."""
+    places: dict[tuple[str, int], list[CodeType]] = {}
+    for each in inner_codes(code)[1:]:
+        places.setdefault((each.co_name, each.co_firstlineno), []).append(each)
+    ours: dict[tuple[str, int], list[CodeType]] = {}
+    for each in inner_codes(made)[1:]:
+        ours.setdefault((each.co_name, each.co_firstlineno), []).append(each)
+    for place, found in ours.items():
+        originals = places.get(place, [])
+        if len(originals) == 1:
+            originals *= len(found)
+        if len(originals) == len(found):
+            _written.update({id(each): (each, original) for each, original in zip(found, originals, strict=True)})
 
 
 def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
@@ -74,11 +102,8 @@ def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
 def _codes(text: str, filename: str, flags: int) -> dict[tuple[str, int], list[CodeType]]:
     """Every code object of a file, by name and first line."""
     out: dict[tuple[str, int], list[CodeType]] = {}
-    stack = [compile(text, filename, "exec", flags=flags, dont_inherit=True)]
-    while stack:
-        code = stack.pop()
+    for code in inner_codes(compile(text, filename, "exec", flags=flags, dont_inherit=True)):
         out.setdefault((code.co_name, code.co_firstlineno), []).append(code)
-        stack += [const for const in code.co_consts if isinstance(const, CodeType)]
     return out
 
 

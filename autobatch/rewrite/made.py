@@ -1,0 +1,168 @@
+"""Arrays that a function makes and writes into, and lists that it gives to NumPy, where values carry a gradient.
+
+    h = np.zeros(n)                          h = _ab_maker(np.zeros)(n)
+    for i in range(n):                       for i in range(n):
+        h[i] = f(x[i])             ->            h[i] = f(x[i])
+    return np.mean([h[0], h[1]])             return _ab_listed(np.mean)([h[0], h[1]])
+
+NumPy makes such an array itself, and reads a list as plain numbers: neither passes any array of ours that could say
+what is to happen. `mark` finds the calls; what writes calls anew (`callees.through_form`) puts these in their place.
+"""
+
+import ast
+import functools
+from collections.abc import Callable, Iterator
+from types import CellType
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import active_tape
+from autobatch.lazy.fibers import active_trace
+from autobatch.lockstep.calls import OF_SEQUENCES
+from autobatch.ops.creation import CREATION, array
+from autobatch.ops.table import top_box
+from autobatch.rewrite.names import stored_names
+from autobatch.rewrite.ownership import MAKERS, Ownership, is_fresh
+from autobatch.rewrite.scopes import local_nodes, parameters
+
+__all__ = ["CELLS", "mark"]
+
+_WRITERS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis", "at"})
+_WRITING = frozenset({"fill", "sort", "put", "partition"})
+_TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
+_LISTS = (ast.List, ast.ListComp)
+
+
+def mark(tree: ast.FunctionDef) -> None:
+    """Mark, in a function and those in it, values that are made to be written into, and calls that may get a list.
+
+    A value is marked `made`; the function of a call `maker` or `listed`.
+    """
+    written = set().union(*(_written(part.body) for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)))
+    lists = {name for part in ast.walk(tree) for name, value in _bindings(part) if isinstance(value, _LISTS)}
+    for part in ast.walk(tree):
+        if isinstance(part, ast.FunctionDef):
+            Ownership(part)  # marks what containers and objects are going to hold as `owned`
+            lists |= parameters(part)
+    for part in ast.walk(tree):
+        for name, value in _bindings(part):
+            if name in written and is_fresh(value) and not _has_target(value):
+                value.made = True  # type: ignore[attr-defined]
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Call):
+            if getattr(part, "owned", False) or (getattr(part, "made", False) and _makes(part)):
+                part.func.maker = True  # type: ignore[attr-defined]
+                part.made = False  # type: ignore[attr-defined]
+            elif any(_may_be_list(arg, lists) for arg in part.args[:2]) or _named(part.func) in _TAKING:
+                part.func.listed = True  # type: ignore[attr-defined]
+
+
+def _written(body: list[ast.stmt]) -> set[str]:
+    out = stored_names(body)
+    for node in local_nodes(body):
+        target: ast.AST | None = None
+        if isinstance(node, ast.AugAssign):
+            target = node.target
+        elif isinstance(node, ast.Call):
+            target = next((keyword.value for keyword in node.keywords if keyword.arg == "out"), None)
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _WRITERS and node.args:
+                target = node.args[0]
+            elif isinstance(node.func, ast.Attribute) and node.func.attr in _WRITING:
+                target = node.func.value
+        if isinstance(target, ast.Name):
+            out.add(target.id)
+    return out
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a statement binds to one value each."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from (
+                    (part.id, value)
+                    for part, value in zip(target.elts, node.value.elts, strict=False)
+                    if isinstance(part, ast.Name)
+                )
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+        yield node.target.id, node.value
+
+
+def _makes(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in MAKERS
+
+
+def _named(function: ast.expr) -> str:
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def _has_target(value: ast.expr) -> bool:
+    """Whether a call may give back an array that it was given to write into."""
+    return isinstance(value, ast.Call) and (len(value.args) > 2 or any(k.arg in ("out", None) for k in value.keywords))
+
+
+def _may_be_list(arg: ast.expr, lists: set[str]) -> bool:
+    while isinstance(arg, ast.Subscript):
+        arg = arg.value
+    return isinstance(arg, (*_LISTS, ast.Tuple)) or (isinstance(arg, ast.Name) and arg.id in lists)
+
+
+# What runs in the place of the calls.
+
+
+def made(value: Any) -> Any:
+    """An array that the function has just made; under a gradient one that takes values with a gradient."""
+    tape = active_tape()
+    if tape is None or type(value) is not np.ndarray or value.dtype.kind not in "fc" or value.base is not None:
+        return value
+    trace = active_trace()
+    return tape.constant(value) if trace is None or trace.level < tape.level else trace.known(value)
+
+
+@functools.cache
+def maker(function: Any) -> Callable[..., Any]:
+    """A function that makes an array, which is going to be written into."""
+    called = listed(function)
+    return lambda *args, **kwargs: made(called(*args, **kwargs))
+
+
+@functools.cache
+def listed(function: Any) -> Callable[..., Any]:
+    """A NumPy function that, under a gradient, takes lists of arrays of ours where it takes an array."""
+    ours = CREATION.get(function)
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        return (function if top_box((args, kwargs)) is None else ours)(*args, **kwargs)  # type: ignore[misc]
+
+    def join(arrays: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(arrays, list | tuple):
+            arrays = [_as_array(each, 0) for each in arrays]
+        return function(arrays, *args, **kwargs)
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        return function(*[_as_array(arg, place) for place, arg in enumerate(args)], **kwargs)
+
+    if function in OF_SEQUENCES and function not in _JOINING:
+        return function
+    under_gradient = join if function in _JOINING else compute if ours is None else create
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (function if active_tape() is None else under_gradient)(*args, **kwargs)
+
+    return call
+
+
+_JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack}
+
+
+def _as_array(arg: Any, place: int) -> Any:
+    """A list, or a tuple that is the first argument, as an array if it holds any of ours."""
+    is_list = type(arg) is list or (type(arg) is tuple and not place)
+    return array(arg) if is_list and top_box(arg) is not None else arg
+
+
+CELLS = {"_ab_made": CellType(made), "_ab_maker": CellType(maker), "_ab_listed": CellType(listed)}
