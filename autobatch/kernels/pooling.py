@@ -5,8 +5,8 @@ addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the comput
 rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
 `dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
 ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, and
-counted with unsigned numbers: of others the compiler asks each time whether they count from the end. Where ids are
-None, row i is the i-th, bags are runs of rows, and there is a last offset.
+counted with unsigned numbers: of others the compiler asks each time whether they count from the end. Where the
+greatest and the least get None for ids, row i is the i-th, and bags are runs of rows.
 """
 
 import math
@@ -88,7 +88,7 @@ def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, checked, c
     Where `rows` are given, offsets and ids are checked on the way, ids from number `checked` on. Returns how many ids
     are checked by now; more than there are where something is wrong.
     """
-    total = uint64(offsets[-1]) if ids is None else uint64(ids.shape[0])
+    total = uint64(ids.shape[0])
     known = uint64(offsets.shape[0] - 1)
     asking = total - min(total, uint64(0 if ahead is None else ahead))
     stop = uint64(offsets[uint64(bags[0])])
@@ -121,7 +121,7 @@ def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, checked, c
 
 @jit
 def _with_row(found, table, ids, i, weights, column, dim, lanes):
-    x = load(lanes, table[0] + table[1] * _row(ids, i), column, dim)
+    x = load(lanes, table[0] + table[1] * int64(ids[i]), column, dim)
     return add(found, x) if weights is None else add(found, scaled(x, weights[i]))
 
 

@@ -1,15 +1,23 @@
-"""Segments that follow each other: where each starts, and the sums of runs of numbers.
+"""Segments that follow each other: where each starts, and the sums of runs of rows and of numbers.
 
-Bounds are trusted: run k is the numbers from bounds[k] to before bounds[k + 1].
+Bounds are trusted: run k is what lies from bounds[k] to before bounds[k + 1]. Where a run is long enough it is added up
+in four parts, for an addition takes as long as four can be started in.
 """
+
+import math
 
 from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
+from autobatch.kernels.pooling import MEAN, SUM
 from autobatch.kernels.vector_ends import load_first, total
-from autobatch.kernels.vectors import add, load, width, zeros
+from autobatch.kernels.vectors import add, load, prefetch, scaled, store, width, zeros
 
-__all__ = ["run_bounds", "sum_runs"]
+__all__ = ["run_bounds", "sum_rows", "sum_runs"]
+
+_AHEAD = 4  # rows, of those that take more than one pass: the machine fetches by itself only what follows
+_MANY = uint64(32)  # rows of a run that is worth it
+_NARROW = 64  # elements of a row of which four parts fit the registers
 
 
 @jit
@@ -26,6 +34,54 @@ def run_bounds(segments, bounds):
     for k in range(1, bounds.shape[0]):
         bounds[k] = max(bounds[k], bounds[k - 1])
     return True
+
+
+@jit
+def sum_rows(table, bounds, weights, norm, out, runs, dim, lanes):
+    """out[k]: the sum of weights[i] * row i of run k, over nothing, n or the root of n, for the runs of a range.
+
+    Row i is at the address `base + stride * i`, (base, stride) being `table`; `out` is as for `pooling.pool_sum`, and
+    so is how the lanes cover the `dim` columns. Weights may be None.
+    """
+    if dim == width(lanes):
+        _sum_columns(table, bounds, weights, out, runs[0], runs[1], 0, width(lanes), lanes)
+    else:
+        for k in range(runs[0], runs[1]):
+            for first in range(0, dim, width(lanes)):
+                _sum_columns(table, bounds, weights, out, k, k + 1, min(first, dim - width(lanes)), dim, lanes)
+    if norm != SUM:
+        for k in range(runs[0], runs[1]):
+            rows = float(max(bounds[k + 1] - bounds[k], 1))
+            factor = out.dtype.type(1 / (rows if norm == MEAN else math.sqrt(rows)))
+            for j in range(dim):
+                out[k, j] *= factor
+
+
+@jit
+def _sum_columns(table, bounds, weights, out, first, last, column, dim, lanes):
+    """The columns of `sum_rows` from one column on that the lanes hold; a choice more for each run can be seen."""
+    stop = uint64(bounds[uint64(first)])
+    for k in range(uint64(first), uint64(last)):
+        start = stop
+        stop = uint64(bounds[k + uint64(1)])
+        found = zeros(lanes)
+        if weights is None and width(lanes) <= _NARROW and width(lanes) == dim and stop - start >= _MANY:
+            b = c = d = found
+            while start + uint64(4) <= stop:
+                place = table[0] + table[1] * int64(start)
+                found = add(found, load(lanes, place, column, dim))
+                b = add(b, load(lanes, place + table[1], column, dim))
+                c = add(c, load(lanes, place + 2 * table[1], column, dim))
+                d = add(d, load(lanes, place + 3 * table[1], column, dim))
+                start += uint64(4)
+            found = add(add(found, b), add(c, d))
+        for i in range(start, stop):
+            place = table[0] + table[1] * int64(i)
+            if width(lanes) != dim:
+                prefetch(lanes, place + _AHEAD * table[1], column)
+            x = load(lanes, place, column, dim)
+            found = add(found, x) if weights is None else add(found, scaled(x, weights[i]))
+        store(out, int64(k), column, found)
 
 
 @jit
