@@ -62,13 +62,13 @@ def attributes(tree: Any) -> tuple[str, ...]:
     >>> attributes(TreeDef(None))
     ('kind', 'keys', 'children', 'factory')
     """
-    names = _fields(type(tree))
+    names = _fields(type(tree))  # type: ignore[arg-type]
     more = [name for name in getattr(tree, "__dict__", ()) if name not in names]
     return (*names, *sorted(more)) if more else names
 
 
 @functools.lru_cache(maxsize=1024)
-def _fields(kind: Any) -> tuple[str, ...]:
+def _fields(kind: type) -> tuple[str, ...]:
     return tuple([field.name for field in dataclasses.fields(kind)])
 
 
