@@ -62,8 +62,7 @@ def attributes(tree: Any) -> tuple[str, ...]:
     >>> attributes(TreeDef(None))
     ('kind', 'keys', 'children', 'factory')
     """
-    kind: type = type(tree)
-    names = _fields(kind)
+    names = _fields(type(tree))  # type: ignore[arg-type]
     more = [name for name in getattr(tree, "__dict__", ()) if name not in names]
     return (*names, *sorted(more)) if more else names
 
