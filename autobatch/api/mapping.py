@@ -42,10 +42,9 @@ def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[A
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
     function = _undecorated(f)
-    if not config.blocks:
-        return mapping.map_with_stats(function, function, example_sequences, shared)
     try:
-        return mapping.map_with_stats(function, block_form(function), example_sequences, shared)
+        form = block_form(function) if config.blocks else function
+        return mapping.map_with_stats(function, form, example_sequences, shared)
     finally:
         if active_trace() is None:  # a map inside of an example goes on with what that has found
             forget_forms()
