@@ -372,14 +372,10 @@ class Trace:
         """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
         for handle in self._shared.values():
             handle.wave = None
-        self._shared.clear()
-        self.memo.clear()
-        self.interned.clear()
-        self.fast.clear()
         for forget in self.forget:
             forget()
-        self.forget.clear()
-        self.views.clear()
+        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.views):
+            held.clear()
 
     def launch(self) -> None:
         """Launch what was recorded, and start afresh."""
