@@ -44,10 +44,9 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     """As `map`, and what was launched."""
     function = _undecorated(f)
     plain = alone(function)
-    if not config.blocks:
-        return mapping.map_with_stats(plain, plain, example_sequences, shared)
     try:
-        return mapping.map_with_stats(plain, block_form(function), example_sequences, shared)
+        form = block_form(function) if config.blocks else plain
+        return mapping.map_with_stats(plain, form, example_sequences, shared)
     finally:
         if active_trace() is None:  # a map inside of an example goes on with what that has found
             forget_forms()

@@ -26,7 +26,7 @@ class Aval:
         nbytes: the size of one value.
     """
 
-    __slots__ = ("dtype", "key", "nbytes", "ndim", "scalar", "shape", "shared", "weak")
+    __slots__ = ("_text", "dtype", "key", "nbytes", "ndim", "scalar", "shape", "shared", "weak")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype, scalar: bool, shared: bool = False) -> None:
         self.shape = shape
@@ -40,6 +40,7 @@ class Aval:
         self.nbytes = count * dtype.itemsize
         self.key: Any = self
         self.weak: type | None = None
+        self._text = ""
 
     def dummy(self, regular: bool = False) -> Any:
         """A value of this kind that takes no memory: zeros for ids, ones elsewhere.
@@ -57,7 +58,11 @@ class Aval:
         return np.broadcast_to(np.asarray(one, self.dtype), self.shape)
 
     def __repr__(self) -> str:
-        return f"{self.dtype.name}{list(self.shape)}" + ("s" if self.shared else "")
+        if not self._text:  # NumPy takes its time over the name of a dtype
+            known = self.key if type(self.key) is Aval else self
+            text = f"{self.dtype.name}{list(self.shape)}" if known is self else repr(known)
+            self._text = text + ("s" if self.shared else "")
+        return self._text
 
 
 class Weak:

@@ -62,7 +62,8 @@ def attributes(tree: Any) -> tuple[str, ...]:
     >>> attributes(TreeDef(None))
     ('kind', 'keys', 'children', 'factory')
     """
-    names = _fields(type(tree))  # type: ignore[arg-type]
+    kind: type = type(tree)
+    names = _fields(kind)
     more = [name for name in getattr(tree, "__dict__", ()) if name not in names]
     return (*names, *sorted(more)) if more else names
 

@@ -339,6 +339,8 @@ class _Run:
         how = locate(*found)
         if how == SAME:
             at = self._place(int(self.refs[first[0] + position]))
+            if batched and n == 1 and self.buffer_of[at] < 0 and type(alone := sources[at - self.count]) is np.ndarray:
+                return Batched(alone[None], token.shape)
             if at >= self.count or n > 1 or not (batched or hasattr(self.buffers[self.buffer_of[at]], "_ab_rank")):
                 return self._value(at)
             how = CONSECUTIVE

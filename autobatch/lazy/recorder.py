@@ -22,6 +22,12 @@ __all__ = ["recorder"]
 _IMMUTABLE = (int, float, bool, str, type(None), type(Ellipsis), type)
 
 
+class _NoTrace:
+    """What the last call was recorded in where there is none."""
+
+    wave = None
+
+
 class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
     """A kind of call for which the long way stays."""
 
@@ -56,6 +62,7 @@ class _Source:
         self.parameters = ", ".join(f"_a{i}" for i in range(len(arguments)))
         self.slow = f"return _slow({self.parameters})"
         self.reads: list[str] = []
+        self.types: list[str] = []
         self.rest: list[str] = []
         self.objects: dict[str, Any] = {
             "_lazy": LazyArray,
@@ -66,6 +73,7 @@ class _Source:
             "_len": len,
             "_freeze": freeze,
             "_weak": WEAK,
+            "_never": None,
         }
         self._known: dict[Any, str] = {}
         self.slots: list[tuple[str, ...]] = []
@@ -83,6 +91,12 @@ class _Source:
         line = f"if {test}: {self.slow}"
         if line not in self.reads:
             self.reads.append(line)
+
+    def lazy(self, name: str) -> None:
+        """Go the long way if this is no lazy array; a shared one that is that of the last call is known to be one."""
+        line = f"if _type({name}) is not _lazy: {self.slow}"
+        if line not in self.types:
+            self.types.append(line)
 
     def guards(self) -> None:
         """Global names must mean what they meant, each part of a dotted one."""
@@ -128,17 +142,20 @@ class _Source:
                 raise _Unsuited
             if slot.index is not None:
                 index, at = self.follow(*slot.index)
-                self.check(f"_type({name}) is not {'_lazy' if kind == 'row' else self.refer(type(base))}")
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
                 if kind == "row":
-                    self.check(f"not 0 <= {index} < {name}.aval.shape[0]")
+                    self.lazy(name)
                     self.slots.append((name, index))
                     continue
+                self.check(f"_type({name}) is not {self.refer(type(base))}")
                 if type(base) not in (list, tuple, dict, np.ndarray):
                     raise _Unsuited
                 self.reads.append(f"_i{len(self.slots)} = {name}[{index}]")
                 name = f"_i{len(self.slots)}"
-            self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
+            if kind == "shared" and type(value) is LazyArray:
+                self.lazy(name)
+            else:
+                self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
             self.slots.append((name,))
 
     def append(self, values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
@@ -172,11 +189,13 @@ class _Source:
         if not refs or not owner:
             raise _Unsuited
         add = self.rest.append
-        add(f"_trace = {owner}.trace")
-        add("_wave = _trace.wave")
         outputs = [f"_v{i}" for i in range(outs)]
         each_array = list(dict.fromkeys(arrays))
+        ranges = {f"_h{name}": name for (name, *index) in self.slots if index}
         look = [
+            *self.types,
+            f"_trace = {owner}.trace",
+            "_wave = _trace.wave",
             *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
             f"_sig = _trace.fast.get(({', '.join(key)},))",
             f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
@@ -185,6 +204,7 @@ class _Source:
             "_tail = _call.tail",
             "_bytes = _sig.nbytes",
             f"({', '.join(outputs)},) = _call.outs",
+            *[f"{height} = {name}.aval.shape[0]" for height, name in ranges.items()],
         ]
         same = self._same(values, kinds)
         if same is None:
@@ -192,15 +212,18 @@ class _Source:
         else:
             tests, seen = same
             tests += [f"{name}.wave is not _wave" for name in each_array]
-            found = ["_tail", "_bytes", *outputs]
+            found = ["_trace", "_tail", "_bytes", *outputs, *ranges]
             known = [*found, *[f"_s{i}" for i in range(len(seen))]]
-            mark = self.refer(object())
-            add(f"_last = _trace.last.get({mark}, _never)")
+            self.objects["_never"] = (_NoTrace, *[None] * (len(known) - 1))
             add(f"({', '.join(known)},) = _last")
-            self.objects["_never"] = (None,) * len(known)
+            add("_wave = _trace.wave")
             add(f"if {' or '.join([*tests, '_handling() is not _trace._handling'])}:")
             self.rest += [f" {line}" for line in look]
-            add(f" _trace.last[{mark}] = ({', '.join([*found, *seen])},)")
+            add(" if _last[0] is not _trace: _trace.forget.append(_forget)")
+            add(f" _last = ({', '.join([*found, *seen])},)")
+        for name, *index in self.slots:
+            if index:
+                add(f"if not 0 <= {index[0]} < _h{name}: {self.slow}")
         if sources:
             add("_rows = _wave.rows")
             add("_n = -1 - _len(_rows)")
@@ -244,7 +267,12 @@ class _Source:
         """What makes the function, given where it sends the calls that it is not for; its globals are the user's."""
         lines = [
             f"def _make(_slow, {', '.join(self.objects)}):",
+            " _last = _never",
+            " def _forget():",
+            "  nonlocal _last",
+            "  _last = _never",
             f" def _record({self.parameters}):",
+            "  nonlocal _last",
             "  try:",
             *[f"   {line}" for line in self.reads],
             f"  except (LookupError, AttributeError, NameError): {self.slow}",

@@ -38,7 +38,7 @@ class Trace:
         level: its rank among interpreters.
         wave: what was recorded since the last launch.
         table: the signatures, by their number; interned: by what calls of them share.
-        last: what the last call of each recorder found.
+        forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
         example: the index of the running example, -1 outside `ab.map`.
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
@@ -59,9 +59,9 @@ class Trace:
         "example",
         "failed",
         "fast",
+        "forget",
         "inputs",
         "interned",
-        "last",
         "level",
         "memo",
         "park",
@@ -84,7 +84,7 @@ class Trace:
         self.interned: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
-        self.last: dict[object, tuple[Any, ...]] = {}
+        self.forget: list[Callable[[], None]] = []
         self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.memo: dict[Any, LazyArray] = {}
         self._shared: dict[int, LazyArray] = {}
@@ -372,12 +372,10 @@ class Trace:
         """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
         for handle in self._shared.values():
             handle.wave = None
-        self._shared.clear()
-        self.memo.clear()
-        self.interned.clear()
-        self.fast.clear()
-        self.last.clear()
-        self.views.clear()
+        for forget in self.forget:
+            forget()
+        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.views):
+            held.clear()
 
     def launch(self) -> None:
         """Launch what was recorded, and start afresh."""

@@ -14,22 +14,29 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.trace import Trace
 
-__all__ = ["finish", "rebuild", "settled", "wrap_example", "wrap_shared"]
+__all__ = ["finish", "plain_parts", "rebuild", "settled", "wrap_example", "wrap_shared"]
 
 _PLAIN = frozenset(
     (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
 )
 
 
-def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
+# By id, structures of examples of which it is known that there are only numbers and strings in them.
+plain_parts: dict[int, Any] = {}
+
+
+def rebuild(tree: Any, leaf: Callable[[Any], Any], parts_of: dict[int, Any] | None = None) -> Any:
     """A nested dict, list, tuple or dataclass with its leaves replaced; `tree` itself where no leaf changes.
 
     Objects that occur twice occur twice in the result. A structure that contains itself is left as it is.
+
+    Args:
+        parts_of: receives the parts of a structure of only numbers and strings, by their ids.
     """
     kind = type(tree)
     if kind is LazyArray or kind is np.ndarray:
         return leaf(tree)
-    if _is_plain(tree):
+    if _is_plain(tree, parts_of):
         return tree
     try:
         return _rebuild(tree, leaf, {})
@@ -37,9 +44,13 @@ def rebuild(tree: Any, leaf: Callable[[Any], Any]) -> Any:
         return tree
 
 
-def _is_plain(tree: Any) -> bool:
-    """Whether there are only numbers and strings in a structure: a tree of words, say, which may be large."""
-    seen: set[int] = set()
+def _is_plain(tree: Any, parts_of: dict[int, Any] | None) -> bool:
+    """Whether there are only numbers and strings in a structure: a tree of words, say, which may be large.
+
+    Args:
+        parts_of: receives the structure and its parts by their ids, if so.
+    """
+    seen: dict[int, Any] = {id(tree): tree}
     nodes = [tree]
     for node in nodes:  # which grows on the way
         kind = type(node)
@@ -54,8 +65,10 @@ def _is_plain(tree: Any) -> bool:
             return kind in _PLAIN
         for part in parts:
             if type(part) not in _PLAIN and id(part) not in seen:
-                seen.add(id(part))
+                seen[id(part)] = part
                 nodes.append(part)
+    if parts_of is not None:
+        parts_of.update(seen)
     return True
 
 
@@ -133,7 +146,7 @@ def wrap_example(trace: Trace, value: Any) -> Any:
         add(x, example)
         return trace.known(x)
 
-    return rebuild(value, leaf)
+    return rebuild(value, leaf, plain_parts)
 
 
 def wrap_shared(trace: Trace, value: Any) -> Any:

@@ -14,6 +14,7 @@ from autobatch.batches.forms import Batch
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes
+from autobatch.lazy.values import plain_parts
 from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.block_expressions import BlockForm, Scope
 from autobatch.rewrite.block_liveness import annotate
@@ -56,7 +57,7 @@ class _Made:
 
 _made: dict[tuple[int, int], _Made] = {}
 _ours: dict[int, CodeType] = {}
-_checked: dict[int, Any] = {}  # containers without batches, by id
+_checked = plain_parts  # containers without batches, by id
 _harmless: set[type] = set()
 _helpers: dict[tuple[int, int], tuple[CodeType, dict[str, Any], list[Guard] | None]] = {}
 
