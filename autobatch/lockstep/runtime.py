@@ -155,6 +155,18 @@ def first_of(function: Any, iterator: Any, *default: Any) -> Any:
     return call(function, iterator, *default)
 
 
+def changing_list(items: Any) -> Any:
+    """A list that a loop over it changes."""
+    if isinstance(items, LaneList | list):
+        return items
+    raise NeedsLoop(f"a loop over a {type(items).__name__} that changes it")
+
+
+def spread(iterable: Any) -> Any:
+    """What Python itself unpacks, to targets or as arguments."""
+    return iterable
+
+
 def source(iterable: Any) -> Any:
     """What `yield from` reads."""
     return iterable
@@ -185,6 +197,7 @@ NAMES: dict[str, Any] = {
     "_ab_call": call,
     "_ab_cell": Cell,
     "_ab_chain": branches.chain,
+    "_ab_changing": changing_list,
     "_ab_check": branches.check,
     "_ab_choose": branches.choose,
     "_ab_comprehension": comprehension,
@@ -219,6 +232,8 @@ NAMES: dict[str, Any] = {
     "_ab_mod": modulo,
     "_ab_not": branches.negation,
     "_ab_not_in": not_in,
+    "_ab_old_attr": getattribute,
+    "_ab_old_item": items.getitem,
     "_ab_once": (None,),
     "_ab_or": branches.either,
     "_ab_own": items.own,
@@ -234,6 +249,7 @@ NAMES: dict[str, Any] = {
     "_ab_shared": shared,
     "_ab_slice": slice,
     "_ab_source": source,
+    "_ab_spread": spread,
     "_ab_truth": branches.truth_value,
     "_ab_try": attempts.Attempts,
     "_ab_tuple": HANDLERS[tuple],
