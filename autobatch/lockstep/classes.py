@@ -31,7 +31,7 @@ from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.rows import Choice, Held, each_lane, scattered
 from autobatch.ops.table import UFUNCS
 
-__all__ = ["BINARY", "PLAIN", "UNARY", "convertible", "getattribute", "hook", "is_plain"]
+__all__ = ["BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "getattribute", "hook", "is_plain"]
 
 PLAIN = frozenset({
     MaskedBatch, PackedBatch, LaneList, LaneBox, np.ndarray, int, float, bool, complex, str, bytes, list, tuple, dict,
@@ -218,6 +218,8 @@ def getattribute(x: Any, name: str) -> Any:
     """`x.name`."""
     kind = type(x)
     if kind in PLAIN or current_region() is None:
+        if kind is MaskedBatch and (x.scalar is not None or name == "__class__") and current_region() is not None:
+            return _of_number(x, name)
         return getattr(x, name)
     if _is_field(kind, name):  # type: ignore[arg-type]
         value = getattr(x, name)
@@ -246,6 +248,21 @@ def getattribute(x: Any, name: str) -> Any:
     if value is UNBOUND:
         raise NeedsLoop(f"attribute {name!r} is set for other examples only")
     return value
+
+
+def class_of_lanes(x: Any) -> type:
+    """The class of what each lane of a batch of arrays or numbers has."""
+    scalar = getattr(x, "scalar", None)
+    return scalar if scalar is not None else np.ndarray if x.ndim else x.dtype.type
+
+
+def _of_number(x: MaskedBatch, name: str) -> Any:
+    """An attribute of numbers of Python's, which have fewer than arrays do."""
+    if name == "__class__":
+        return class_of_lanes(x)
+    if not hasattr(x.scalar, name):
+        raise AttributeError(f"{x.scalar.__name__!r} object has no attribute {name!r}")  # type: ignore[union-attr]
+    return getattr(x, name) if name[0] == "_" else x.__getattr__(name)
 
 
 def _of_choice(x: Choice, name: str) -> Any:

@@ -7,8 +7,6 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from autobatch.batches.builtins import LANE_FUNCTIONS, call_per_lane, lane_len, lane_sum
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
@@ -21,7 +19,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.array_functions import ARRAY_HANDLERS
 from autobatch.lockstep.boxes import BOXED, BoxView, LaneBox
 from autobatch.lockstep.branches import truth_value
-from autobatch.lockstep.classes import BINARY, UNARY, getattribute, hook, is_plain
+from autobatch.lockstep.classes import BINARY, UNARY, class_of_lanes, getattribute, hook, is_plain
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import delitem, getitem, setattribute, setitem, update
 from autobatch.lockstep.lists import LaneList
@@ -154,8 +152,7 @@ def _type(x: Any, *rest: Any) -> Any:
         return type(x, *rest)
     if isinstance(x, ObjectBatch):
         return call_per_lane(type, x)
-    scalar = getattr(x, "scalar", None)
-    return scalar if scalar is not None else np.ndarray if x.ndim else x.dtype.type  # type: ignore[attr-defined]
+    return class_of_lanes(x)
 
 
 def _print(*args: Any, **kwargs: Any) -> None:

@@ -94,6 +94,8 @@ def getitem(x: Any, index: Any) -> Any:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
         region = current_region()
+        if x.scalar is not None and region is not None:
+            raise TypeError(f"{x.scalar.__name__!r} object is not subscriptable")
         if region is not None and x.region is not region:
             out = region.narrow(x)[index]
             if isinstance(out, Batch) and not is_scalar(out):  # of a copy, which no write reaches
