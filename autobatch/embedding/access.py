@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.core.threads import cuts, in_parts
 from autobatch.kernels import pooling as kernels
 from autobatch.kernels.runs import sum_rows
-from autobatch.kernels.vectors import FORMATS, Lanes, computed_dtype
+from autobatch.kernels.vectors import FORMATS, REGISTER, Lanes, computed_dtype
 
 __all__ = [
     "Located",
@@ -23,6 +23,7 @@ __all__ = [
     "gather",
     "integers",
     "lanes_of",
+    "lanes_of_runs",
     "locate",
     "locate_array",
     "pool",
@@ -36,7 +37,9 @@ _ASKED = 6 << 10  # bytes of rows asked for that leave the first cache to the re
 _CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
 _WIDEST = 512  # bytes that the registers hold well
 _WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched twice as fast whole as in halves
+_FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
 _LINE = 64  # bytes of the cache
+_NUMBERS = {format: Lanes(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 
@@ -118,10 +121,17 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
     )
 
 
-def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int], widest: int = _WIDEST) -> Lanes:
+def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int]) -> Lanes:
     """The lanes for rows of `dim` at an address and stride."""
     address, stride = table
-    return lanes_for(format, dim, static, address % _LINE, stride % _LINE, widest)
+    return lanes_for(format, dim, static, address % _LINE, stride % _LINE)
+
+
+def lanes_of_runs(format: str, dim: int) -> Lanes:
+    """The lanes for sums of rows that follow each other; where each is one number, a machine vector of them."""
+    if dim == 1:
+        return _NUMBERS[format]
+    return lanes_for(format, dim, False, widest=_WIDEST_RUN)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -184,7 +194,10 @@ def pool(
     if not found.dim or not len(offsets) - 1:
         return
     in_order = found.ids is None and wanted == ("sum",)
-    lanes = lanes_of(found.format, found.dim, found.static, found.table, _WIDEST_RUN if in_order else _WIDEST)
+    if in_order:
+        lanes = lanes_for(found.format, found.dim, found.static, widest=_WIDEST_RUN)
+    else:
+        lanes = lanes_of(found.format, found.dim, found.static, found.table)
     offsets = integers(offsets)
     place = (found.dim, found.ahead, lanes)
 
@@ -235,8 +248,9 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
     """table[ids] for checked ids, of any rank; `out` has contiguous rows and is no part of the table."""
     if out is None:
         out = np.empty((*ids.shape, table.shape[1]), table.dtype)
-    if type(table) is np.ndarray and (ids.size == 1 or table.dtype.hasobject):
-        np.take(table, ids, axis=0, out=out, mode="clip")
+    whole = table if type(table) is np.ndarray else table._ab_whole
+    if whole is not None and ((out.nbytes <= _FEW and whole.flags.c_contiguous) or whole.dtype.hasobject):
+        whole.take(ids, axis=0, out=out, mode="clip")  # of an array with gaps it would copy all of it first
         return out
     flat = out if ids.ndim == 1 else out.reshape(ids.size, table.shape[1])
     found = locate(table, ids.reshape(-1))

@@ -82,6 +82,11 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
             (n,) int64 addresses. From each on lie `dim` elements of the dtype, which the table keeps alive.
         """
 
+    @property
+    def _ab_whole(self) -> np.ndarray | None:
+        """The array whose rows are the table's, if there is one."""
+        return None
+
     def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
         """Where the kernels find the rows of checked ids."""
         context = context or Context.FORWARD

@@ -7,8 +7,10 @@ import numpy as np
 
 from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.embedding import bag_direct
 from autobatch.embedding.ids import as_ids, check_ids
 from autobatch.embedding.representations import segments_of
+from autobatch.embedding.segment_direct import direct
 from autobatch.embedding.segment_rule import segment_p, segment_rows_p
 from autobatch.embedding.segment_values import ROWWISE
 from autobatch.errors import ShapeError
@@ -30,17 +32,24 @@ class Segments(NamedTuple):
 
     def description(self) -> tuple[str, Any]:
         """Which of the three forms is given, and its value."""
-        forms = {"segment_ids": self.segment_ids, "lengths": self.lengths, "offsets": self.offsets}
-        given = [(form, value) for form, value in forms.items() if value is not None]
+        given = [form for form in ("segment_ids", "lengths", "offsets") if getattr(self, form) is not None]
         if len(given) != 1:
             raise ShapeError("the segments are given by exactly one of segment_ids, lengths= and offsets=")
-        return given[0][0], _array(given[0][1], given[0][0])
+        return given[0], _array(getattr(self, given[0]), given[0])
 
 
 def reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any) -> Any:
     """One segment function, on operands of any interpreter."""
     op = segment_rows_p if mode in ROWWISE else segment_p
     form, described = how.description()
+    if empty is None:
+        out = None
+        if how.ids is how.weights is None:
+            out = direct(mode, data, form, described, how.num_segments)
+        elif form == "offsets" and how.num_segments is None and how.ids is not None:
+            out = bag_direct.direct(how.ids, data, described, mode, how.weights, True)
+        if out is not None:
+            return out
     data, weights = _array(data), how.weights if how.weights is None else _array(how.weights)
     ids = how.ids if how.ids is None else _array(how.ids, "ids")
     if empty is not None:

@@ -4,6 +4,7 @@ With S the segment of each row, `take(v)` is v[S] and `total(v)` the sum of v ov
 rows z = w·x has dx = w·dz and dw = Σ x·dz over the trailing dimensions.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from autobatch.embedding.ids import as_ids
 from autobatch.embedding.segment_values import compute_dtype, operands_of, segments_in
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import lookup_p
-from autobatch.errors import UnsupportedError
 from autobatch.kernels import segments as kernels
 
 __all__ = ["segment_vjp"]
@@ -239,37 +239,32 @@ _SCALED: dict[str, Callable[[_Call], Any]] = {
 }
 
 
-def _others(x: Any, segments: Any, *, count: int) -> np.ndarray:
-    x = np.asarray(x)
+def _others(x: Any, segments: Any, *directions: Any, count: int) -> np.ndarray:
+    x, sets = np.asarray(x), 1 << len(directions)
     rows = _matrix(x)
+    along = np.empty((len(directions), *rows.shape), x.dtype)
+    for own, direction in zip(along, directions, strict=True):
+        own[...] = _matrix(np.asarray(direction))
+    running, before = np.zeros((count, rows.shape[1], sets), x.dtype), np.empty((*rows.shape, sets), x.dtype)
+    running[:, :, 0] = 1
     out = np.empty_like(rows)
-    kernels.segment_prod_others(rows, np.ascontiguousarray(segments), np.ones((count, rows.shape[1]), x.dtype), out)
+    kernels.segment_prod_others(rows, along, np.ascontiguousarray(segments), running, before, out)
     return out.reshape(x.shape)
 
 
 def _matrix(x: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(x.reshape(x.shape[0], int(np.prod(x.shape[1:], dtype=np.int64))))
+    return np.ascontiguousarray(x.reshape(x.shape[0], math.prod(x.shape[1:])))
 
 
 def _others_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return slopes_p(ct, args[0], args[1], **params) if position == 0 else None
-
-
-def _slopes(ct: Any, x: Any, segments: Any, *, count: int) -> np.ndarray:
-    x, ct = np.asarray(x), np.asarray(ct)
-    rows, by = _matrix(x), _matrix(ct.astype(x.dtype, copy=False))
-    ones, zeros = np.ones((count, rows.shape[1]), x.dtype), np.zeros((count, rows.shape[1]), x.dtype)
-    out = np.empty_like(rows)
-    kernels.segment_prod_slopes(rows, by, np.ascontiguousarray(segments), ones, zeros, np.empty_like(rows), out)
-    return out.reshape(x.shape)
-
-
-def _slopes_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """Linear in each direction, the same in any order of them: a derivative has one more direction, or another one."""
+    x, segments, *directions = args
     if position == 1:
-        raise UnsupportedError("no third gradient of segment_prod; multiply the rows of each segment by np.prod")
-    return slopes_p(ct, args[1], args[2], **params) if position == 0 else None
+        return None
+    if position:
+        del directions[position - 2]
+    return others_p(x, segments, *directions, ct, **params)
 
 
-# The product of the other rows of each row's segment; and what it changes by where the rows do.
+# The product of the other rows of each row's segment; with directions, its derivative along all of them.
 others_p = Op("segment_prod_others", _others, vjp=_others_vjp, kind="segment")
-slopes_p = Op("segment_prod_slopes", _slopes, vjp=_slopes_vjp, kind="segment")

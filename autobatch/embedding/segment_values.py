@@ -1,11 +1,13 @@
 """What a segment reduction computes, on plain arrays whose segments and ids have been checked."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
+from autobatch.embedding.access import lanes_of_runs
 from autobatch.embedding.bag_values import EXTREMA, bag_scales, reduce_bags
 from autobatch.embedding.bags import MODES, bags_p
 from autobatch.embedding.ids import as_ids
@@ -13,7 +15,6 @@ from autobatch.embedding.table import EmbeddingTable, lookup_p
 from autobatch.errors import DTypeError
 from autobatch.kernels import segments as kernels
 from autobatch.kernels.runs import run_bounds, sum_runs
-from autobatch.kernels.vectors import REGISTER, Lanes
 
 __all__ = ["POSITIONS", "ROWWISE", "compute_dtype", "operands_of", "segment", "segments_in"]
 
@@ -21,7 +22,6 @@ ROWWISE = frozenset(("softmax", "log_softmax", "cumsum", "sort", "argsort"))
 POSITIONS = frozenset(("argmax", "argmin", "argfirst", "arglast", "argsort", "argtopk"))
 _FLOAT_RESULT = frozenset(("mean", "sqrtn", "logsumexp", "logmeanexp", "softmax", "log_softmax", "var", "std"))
 _ADDING = frozenset(("sum", "prod", "cumsum"))
-_NUMBERS = {format: Lanes(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 _OWN_WEIGHTS = _FLOAT_RESULT | {"sum", "count"}  # what weights mean there is not a factor of each row alone
 
 
@@ -126,7 +126,7 @@ def _of_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.n
     if x.shape[1] != 1 or mode in EXTREMA or (weights is not None and mode != "sum"):
         return reduce_bags(x, None, bounds, weights, mode)
     out = np.empty((len(bounds) - 1, 1), x.dtype)
-    sum_runs(x, weights, bounds, out, _NUMBERS[x.dtype.str[1:]])
+    sum_runs(x, weights, bounds, out, lanes_of_runs(x.dtype.str[1:], 1))
     if mode != "sum":
         out[:, 0] *= bag_scales(np.diff(bounds), mode).astype(x.dtype)
     return out
@@ -159,8 +159,7 @@ def _weights(weights: Any, dtype: np.dtype) -> np.ndarray:
 
 
 def _matrix(rows: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    width = int(np.prod(rows.shape[1:], dtype=np.int64))
-    return np.ascontiguousarray(rows.reshape(rows.shape[0], width), dtype)
+    return np.ascontiguousarray(rows.reshape(rows.shape[0], math.prod(rows.shape[1:])), dtype)
 
 
 def _sum(x: Any, ids: Any, weights: Any, segments: Any, count: int, k: int = 0) -> np.ndarray:

@@ -65,6 +65,10 @@ class EmbeddingTable(Table):
         """Where rows start in the array."""
         return self.weights.__array_interface__["data"][0] + self.weights.strides[0] * ids.astype(np.int64)
 
+    @property
+    def _ab_whole(self) -> np.ndarray:
+        return self.weights
+
     def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
         return locate_array(self.weights, ids, self.static)
 

@@ -13,7 +13,7 @@ from autobatch.kernels.pooling import MEAN, SUM
 from autobatch.kernels.vector_ends import load_first, total
 from autobatch.kernels.vectors import add, load, prefetch, scaled, store, width, zeros
 
-__all__ = ["run_bounds", "sum_rows", "sum_runs"]
+__all__ = ["are_bounds", "run_bounds", "sum_rows", "sum_runs"]
 
 _AHEAD = 4  # rows, of those that take more than one pass: the machine fetches by itself only what follows
 _MANY = uint64(32)  # rows of a run that is worth it
@@ -22,18 +22,31 @@ _NARROW = 64  # elements of a row of which four parts fit the registers
 
 @jit
 def run_bounds(segments, bounds):
-    """bounds[k]: the first row of segment k, if segments never fall; else False. `bounds` is zero on entry."""
+    """bounds[k]: the first row of segment k, if segments never fall; else False. `bounds` is zero on entry.
+
+    Segments that never fall are checked: with one that is none of those that there are bounds for, False as well.
+    """
     n = uint64(segments.shape[0])
     falls = False
     for i in range(uint64(1), n):  # neither loop has a way out or a choice, which would be guessed wrong at each bound
         falls |= segments[i] < segments[i - uint64(1)]
-    if falls:
+    if falls or (n and (segments[0] < 0 or segments[n - uint64(1)] >= bounds.shape[0] - 1)):
         return False
     for i in range(n):
         bounds[segments[i] + 1] = i + uint64(1)
     for k in range(1, bounds.shape[0]):
         bounds[k] = max(bounds[k], bounds[k - 1])
     return True
+
+
+@jit
+def are_bounds(bounds, rows):
+    """Whether bounds start at 0, never fall and end with the number of rows."""
+    last = bounds.shape[0] - 1
+    falls = last < 0 or bounds[0] != 0 or bounds[last] != rows
+    for k in range(uint64(max(last, 0))):
+        falls |= bounds[k + uint64(1)] < bounds[k]
+    return not falls
 
 
 @jit

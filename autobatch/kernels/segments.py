@@ -16,7 +16,6 @@ __all__ = [
     "segment_min",
     "segment_prod",
     "segment_prod_others",
-    "segment_prod_slopes",
     "segment_squares",
     "segment_sum",
 ]
@@ -143,49 +142,46 @@ def segment_prod(x, ids, segments, out):
 
 
 @jit
-def segment_prod_others(x, segments, running, out):
-    """out[i]: the product of the other rows of its segment, zeros counted as they are.
+def segment_prod_others(x, directions, segments, running, before, out):
+    """out[i]: the product of the other rows of its segment, zeros counted as they are, or how it changes.
 
-    `running` is (segments, width), one on entry; what was before i is multiplied forward, what comes after backward.
+    With k `directions`, (k, n, width), it is the part of the product of (row + e1 * direction 1 + e2 * direction 2 ...)
+    that has every e once: a derivative in all directions. Products are carried forward and backward as polynomials
+    in the e, the factor of a set of them at the number whose bits are the set. `running` is (segments, width, 2**k),
+    one for the empty set and else zero on entry, `before` is as `out` for each set.
     """
     n = segments.shape[0]
-    width = x.shape[1]
+    sets = running.shape[2]
     for i in range(n):
-        for j in range(width):
-            out[i, j] = running[segments[i], j]
-            running[segments[i], j] *= x[i, j]
-    running[:] = 1
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            for some in range(sets):
+                before[i, j, some] = running[segment, j, some]
+            _times_row(running, segment, x, directions, i, j)
+    running[:] = 0
+    running[:, :, 0] = 1
     for k in range(n):
         i = n - 1 - k
-        for j in range(width):
-            out[i, j] *= running[segments[i], j]
-            running[segments[i], j] *= x[i, j]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            total = before[i, j, 0] * running[segment, j, sets - 1]
+            for some in range(1, sets):
+                total += before[i, j, some] * running[segment, j, sets - 1 - some]
+            out[i, j] = total
+            _times_row(running, segment, x, directions, i, j)
 
 
 @jit
-def segment_prod_slopes(x, ct, segments, running, slopes, firsts, out):
-    """out[i]: the sum, over the other rows k of its segment, of ct[k] times the product of the rows besides i and k.
-
-    It is the slope of the product of the others where each row grows by its ct: products and slopes are carried forward
-    and backward. `running` is (segments, width), one on entry, `slopes` as well, zero on entry; `firsts` is as `out`.
-    """
-    n = segments.shape[0]
-    for i in range(n):
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            firsts[i, j] = running[segment, j]
-            out[i, j] = slopes[segment, j]
-            slopes[segment, j] = slopes[segment, j] * x[i, j] + running[segment, j] * ct[i, j]
-            running[segment, j] *= x[i, j]
-    running[:] = 1
-    slopes[:] = 0
-    for k in range(n):
-        i = n - 1 - k
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            out[i, j] = out[i, j] * running[segment, j] + firsts[i, j] * slopes[segment, j]
-            slopes[segment, j] = slopes[segment, j] * x[i, j] + running[segment, j] * ct[i, j]
-            running[segment, j] *= x[i, j]
+def _times_row(running, segment, x, directions, i, j):
+    """The polynomial of a segment times that of row i, x + e1 * direction 1 + ..., each e at most once."""
+    sets = running.shape[2]
+    for k in range(sets):
+        some = sets - 1 - k  # a set before the sets that are a part of it
+        total = running[segment, j, some] * x[i, j]
+        for e in range(directions.shape[0]):
+            if some >> e & 1:
+                total += running[segment, j, some - (1 << e)] * directions[e, i, j]
+        running[segment, j, some] = total
 
 
 @jit

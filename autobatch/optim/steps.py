@@ -14,12 +14,14 @@ import numpy as np
 from autobatch.core.threads import in_turn, thread_count
 from autobatch.embedding.indexer import Indexer
 from autobatch.embedding.sparse import SparseRows
-from autobatch.kernels.coalescing import row_squares
+from autobatch.kernels.coalescing import add_spread, row_squares
+from autobatch.kernels.segments import segment_sum
 from autobatch.kernels.vectors import Lanes
 
 __all__ = ["RowStep", "Running", "make_step", "run_steps", "squares"]
 
 _CHUNK = 1 << 16  # elements that one task updates
+_CACHED = 1 << 22  # bytes of sums that are kept for a whole step
 _WORTH = 1 << 19  # elements for which a further thread is woken
 
 
@@ -77,8 +79,10 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
     sources, segments, factors = grad.pieces()
     sources = sources.astype(dtype, copy=False)
     factors = None if factors is None else factors.astype(dtype, copy=False)
-    pieces = (index.starts, index.positions, sources, segments, factors)
+    pieces: tuple[Any, ...] = (index.starts, index.positions, sources, segments, factors)
     width = sources.shape[1]
+    if 2 * count <= len(grad.ids) and count * width * dtype.itemsize <= _CACHED:
+        pieces = (None, None, _summed(index.inverse, count, sources, segments, factors), None, None)
     if fast:
         views = [x.reshape(len(x), -1) for x in arrays]
         return RowStep(views, index.unique, pieces, count, width, dtype, None)
@@ -86,6 +90,19 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
     named = [np.ascontiguousarray(_read(x, unique), dtype) for x in arrays]
     views = [x.reshape(count, -1) for x in named]
     return RowStep(views, None, pieces, count, width, dtype, lambda: _put_back(arrays, named, unique))
+
+
+def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: Any, factors: Any) -> np.ndarray:
+    """The gradients of unique rows, each added up in the order of its positions, as `coalescing.row_gradient` does.
+
+    Those of a gradient are read as they stand and the few sums stay in the cache, which a row at a time would not.
+    """
+    out = np.zeros((count, sources.shape[1]), sources.dtype)
+    if segments is None:
+        segment_sum(sources, None, None, inverse, out)
+    else:
+        add_spread(sources, segments, factors, inverse, out)
+    return out
 
 
 def _read(x: Any, ids: np.ndarray) -> np.ndarray:

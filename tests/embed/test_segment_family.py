@@ -6,7 +6,6 @@ import pytest
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.errors import UnsupportedError
 from tests import naive
 
 RANDOM = np.random.default_rng(8)
@@ -141,12 +140,23 @@ def test_the_gradient_of_the_gradient_of_a_product_with_zeros(zeros):
     np.testing.assert_allclose(ab.grad(slope)(x), naive.numeric_gradient(slope, x), 1e-5, 1e-6)
 
 
-def test_the_third_gradient_of_a_product_is_refused():
-    def third(x):
-        return ab.grad(lambda x: ab.grad(lambda x: ab.segment_prod(x, lengths=[2]).sum())(x).sum())(x).sum()
+@pytest.mark.parametrize("zeros", [0, 1, 3])
+def test_gradients_of_any_order_of_a_product(zeros):
+    x, of = RANDOM.standard_normal((6, 2)), [1, 0, 1, 1, 0, 1]
+    x[:zeros, 0] = 0
+    one, two, three = RANDOM.standard_normal((3, 6, 2))
 
-    with pytest.raises(UnsupportedError, match="no third gradient of segment_prod"):
-        ab.grad(third)(np.ones(2))
+    def first(x):
+        return (ab.grad(lambda x: (ab.segment_prod(x, of) ** 2).sum())(x) * one).sum()
+
+    def second(x):
+        return (ab.grad(first)(x) * two).sum()
+
+    def third(x):
+        return (ab.grad(second)(x) * three).sum()
+
+    np.testing.assert_allclose(ab.grad(second)(x), naive.numeric_gradient(second, x), 1e-5, 1e-5)
+    np.testing.assert_allclose(ab.grad(third)(x), naive.numeric_gradient(third, x), 1e-4, 1e-4)
 
 
 def test_the_gradient_of_a_product_where_rows_are_zero():

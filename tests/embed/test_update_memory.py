@@ -114,3 +114,27 @@ def test_large_work_is_shared_out_and_small_is_not():
     with ab.options(threads=2):
         assert len(cuts(10, 1 << 20)) == 1
         assert len(cuts(10, 1 << 26)) == 2
+
+
+@pytest.mark.parametrize("weighted", [None, False, True])
+def test_s0_20_sums_that_stay_in_the_cache_change_nothing(monkeypatch, weighted):
+    """S0.20: ids named many times, their gradients as rows or as the cotangents of bags: one way to the bit."""
+    table, ids = RANDOM.standard_normal((30, 5)).astype(np.float32), RANDOM.integers(0, 20, 200)
+    if weighted is None:
+        grad = ab.SparseRows(ids, RANDOM.standard_normal((200, 5)).astype(np.float32), 30)
+    else:
+        factors = RANDOM.random(200).astype(np.float32) if weighted else None
+        bags = {"mode": "sum", "per_sample_weights": factors}
+        ct = RANDOM.standard_normal((50, 5)).astype(np.float32)
+        loss = ab.grad(lambda t: (ab.embedding_bag(ids, t, np.arange(0, 200, 4), **bags) * ct).sum())
+        grad = loss(ab.EmbeddingTable(table))
+    found = []
+    for cached in (steps_module._CACHED, 0):
+        monkeypatch.setattr(steps_module, "_CACHED", cached)
+        for optimizer in (ab.optim.Adagrad(lr=0.1), ab.optim.SGD(lr=0.1, clip_norm=0.5, clip_value=0.1)):
+            params = {"t": ab.EmbeddingTable(table.copy())}
+            optimizer.update(params, {"t": grad}, optimizer.init(params))
+            found.append(np.asarray(params["t"]))
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+    assert not np.array_equal(found[0], table)

@@ -1,5 +1,7 @@
 """Segment, coalescing and update kernels as bare loops, with and without ids and weights, sentinels around outputs."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -76,8 +78,21 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
 def test_the_product_of_the_others_with_zeros():
     x, of = np.array([[2.0], [0.0], [5.0], [0.0], [0.0], [3.0]]), np.array([0, 0, 0, 1, 1, 2])
     out = np.zeros_like(x)
-    segments.segment_prod_others(x, of, np.ones((3, 1)), out)
+    segments.segment_prod_others(x, np.empty((0, 6, 1)), of, np.ones((3, 1, 1)), np.empty((6, 1, 1)), out)
     assert out[:, 0].tolist() == [0, 10, 0, 0, 0, 1]
+
+
+def test_the_product_of_the_others_along_two_directions():
+    """For each row, the sum over ordered pairs of two others of one's first and the other's second direction."""
+    x, along = make((5, 3), np.float64), make((2, 5, 3), np.float64)
+    running, (out, untouched) = np.zeros((1, 3, 4)), guarded((5, 3), np.float64, 0)
+    running[:, :, 0] = 1
+    segments.segment_prod_others(x, along, np.zeros(5, np.int64), running, np.empty((5, 3, 4)), out)
+    expected = np.zeros((5, 3))
+    for i, a, b in itertools.permutations(range(5), 3):
+        expected[i] += along[0, a] * along[1, b] * np.delete(x, [i, a, b], axis=0).prod(0)
+    np.testing.assert_allclose(out, expected, rtol=1e-9)
+    untouched()
 
 
 def test_nan_is_the_extremum_of_its_segment():
