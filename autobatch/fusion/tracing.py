@@ -19,6 +19,7 @@ from autobatch.ops.face import ArrayFace
 __all__ = ["NotABlock", "Traced", "Tracer", "trace"]
 
 _LARGE = 1 << 16  # bytes; a larger constant is rather an operand
+_MOST_STEPS = 512  # of a body that goes through the rows of an array, for each number of rows
 
 
 class NotABlock(Exception):  # noqa: N818  (a signal inside of this folder)
@@ -106,6 +107,8 @@ class Tracer:
             out = foresee(op, params, token, kinds)
             if out is None:
                 self.fail(f"{op.name}: its result cannot be foreseen")
+            if len(self.steps) >= _MOST_STEPS:
+                self.fail("too many steps")
             slot = self._known[key] = self._slot(out)
             self.steps.append(Step(op, slots, dict(params), slot))
         return Traced(self, slot, self.avals[slot])
