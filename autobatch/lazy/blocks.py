@@ -328,7 +328,7 @@ class Block:
                     inputs.append(next(given))
             return self.body(*inputs)
 
-        program = trace(body, [part.key for part in _operands(key)])
+        program = trace(body, [part.key for part in _operands(key)], views=True)
         return None if program is None else interned(program)
 
 

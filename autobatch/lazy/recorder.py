@@ -13,6 +13,7 @@ import numpy as np
 from autobatch.core.foresee import WEAK, freeze
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
+from autobatch.lazy.operators import link_views
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.surroundings import handling
 from autobatch.lazy.trees import flattened
@@ -75,6 +76,7 @@ class _Source:
             "_freeze": freeze,
             "_weak": WEAK,
             "_flattened": flattened,
+            "_link_views": link_views,
             "_never": None,
         }
         self._known: dict[Any, str] = {}
@@ -211,6 +213,7 @@ class _Source:
             "_call = _sig.block",
             "_tail = _call.tail",
             "_bytes = _sig.nbytes",
+            "_views = _call.views",
             f"({', '.join(outputs)},) = _call.outs",
             *[f"{height} = {name}.aval.shape[0]" for height, name in ranges.items()],
         ]
@@ -220,7 +223,7 @@ class _Source:
         else:
             tests, seen = same
             tests += [f"{name}.wave is not _wave" for name in each_array]
-            found = ["_trace", "_tail", "_bytes", *outputs, *ranges]
+            found = ["_trace", "_tail", "_bytes", "_views", *outputs, *ranges]
             known = [*found, *[f"_s{i}" for i in range(len(seen))]]
             self.objects["_never"] = (_NoTrace, *[None] * (len(known) - 1))
             add(f"({', '.join(known)},) = _last")
@@ -251,6 +254,8 @@ class _Source:
             add(f"{each}.wave = _wave")
             add(f"{each}.ref = _ref + {i}" if i else f"{each}.ref = _ref")
             add(f"{each}.source = None")
+        if outs > 1:
+            add(f"if _views: _link_views(_views, ({', '.join(results)},))")
         add("_trace._room -= _bytes")
         add("if _trace._room < 0: _trace._overflow()")
         add(f"return {', '.join(results)}")
