@@ -17,6 +17,7 @@ from typing import Any
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op
 from autobatch.lazy.stats import Stats
+from benchmarks.machine import peak_memory
 
 __all__ = ["PHASES", "account", "count", "phase", "shares"]
 
@@ -52,7 +53,7 @@ def account(run: Callable[[], Any], seconds: float) -> dict[str, Any]:
     """What one run launches, and the share of time of each phase over `seconds` of runs."""
     with counting() as counts:
         run()
-    return {**counts.summary(), "shares": shares(run, seconds)}
+    return {**counts.summary(), "shares": shares(run, seconds), "peak": peak_memory()}
 
 
 class Counts:

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["available_cores", "describe", "environment", "pinned"]
+__all__ = ["available_cores", "describe", "environment", "peak_memory", "pinned"]
 
 _PACKAGES = ("numpy", "numba", "scipy", "torch", "dyNET38", "jax", "greenlet")
 
@@ -22,6 +22,15 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version for name in _PACKAGES if (version := _version(name))},
     }
+
+
+def peak_memory() -> int | None:
+    """The most bytes that this process held so far; None where the system does not say."""
+    try:
+        import resource  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if platform.system() == "Darwin" else 1024)
 
 
 def _processor() -> str:

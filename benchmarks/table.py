@@ -81,7 +81,7 @@ def print_accounts(console: Console, rows: Sequence[Row]) -> None:
         return
     table = Table(title="autobatch: launches of one run, and shares of its time", title_justify="left")
     table.add_column("case")
-    for name in ("launches", "calls", "mean group", "vjps", "padding", "first run", *PHASES):
+    for name in ("launches", "calls", "mean group", "vjps", "padding", "first run", "peak MB", *PHASES):
         table.add_column(name, justify="right")
     for row in rows:
         account = row.account
@@ -95,6 +95,7 @@ def print_accounts(console: Console, rows: Sequence[Row]) -> None:
             str(account["backward_launches"] or ""),
             f"{account['padding']:.0%}" if account["padding"] else "",
             _time(first) if first else "",
+            f"{account['peak'] / 1e6:.0f}" if account.get("peak") else "",
             *(f"{account['shares'].get(name, 0):.0%}" for name in PHASES),
         )
     console.print(table)

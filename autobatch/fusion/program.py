@@ -37,11 +37,12 @@ class Program:
         steps: in the order they run.
         outputs: the slot of each output.
         avals: for each slot what is known of its value in one example.
+        views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `ops.inplace` has them.
         forms: what `fusion.launch` compiled, by the kinds of operands.
         apart: what `fusion.lookups` made of it; False as long as nobody asked.
     """
 
-    __slots__ = ("apart", "avals", "constants", "forms", "inputs", "outputs", "steps")
+    __slots__ = ("apart", "avals", "constants", "forms", "inputs", "outputs", "steps", "views")
 
     def __init__(
         self,
@@ -50,7 +51,9 @@ class Program:
         steps: Sequence[Step],
         outputs: Sequence[int],
         avals: Sequence[Aval | Weak],
+        views: dict[int, tuple[Any, ...]] | None = None,
     ) -> None:
+        self.views = views or {}
         self.inputs = tuple(inputs)
         self.constants = tuple(constants)
         self.steps = tuple(steps)
@@ -87,7 +90,7 @@ def interned(program: Program) -> Program:
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
     steps = tuple([(step.op, step.args, step.out, frozen(step.params)) for step in program.steps])
-    key = (program.inputs, constants, steps, program.outputs)
+    key = (program.inputs, constants, steps, program.outputs, tuple([(at, *how) for at, how in program.views.items()]))
     if len(_interned) >= _LIMIT:
         _interned.clear()
     return _interned.setdefault(key, program)

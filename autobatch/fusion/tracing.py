@@ -19,6 +19,7 @@ from autobatch.ops.face import ArrayFace
 __all__ = ["NotABlock", "Traced", "Tracer", "trace"]
 
 _LARGE = 1 << 16  # bytes; a larger constant is rather an operand
+_MOST_STEPS = 512  # of a body that goes through the rows of an array, for each number of rows
 
 
 class NotABlock(Exception):  # noqa: N818  (a signal inside of this folder)
@@ -106,6 +107,8 @@ class Tracer:
             out = foresee(op, params, token, kinds)
             if out is None:
                 self.fail(f"{op.name}: its result cannot be foreseen")
+            if len(self.steps) >= _MOST_STEPS:
+                self.fail("too many steps")
             slot = self._known[key] = self._slot(out)
             self.steps.append(Step(op, slots, dict(params), slot))
         return Traced(self, slot, self.avals[slot])
@@ -123,7 +126,7 @@ class Tracer:
         self._known = {key: slot for key, slot in self._known.items() if slot < slots}
         self.failed = None
 
-    def program(self, outputs: Sequence[int]) -> Program:
+    def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program:
         """What leads to these slots, renumbered."""
         needed = set(outputs)
         kept = []
@@ -141,6 +144,7 @@ class Tracer:
             [Step(step.op, [number[slot] for slot in step.args], step.params, number[step.out]) for step in kept],
             [number[slot] for slot in outputs],
             [self.avals[slot] for slot in order],
+            views,
         )
 
 
@@ -239,15 +243,16 @@ class _NoExample(Example):
         self._tracer.fail("random numbers")
 
 
-def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak]) -> Program | None:
+def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool = False) -> Program | None:
     """The program of a straight-line body; None if it has to run op by op.
 
     Args:
         body: takes one example's arrays, and returns the array or arrays that live on.
         kinds: for each argument its `Aval`, or `Weak` for a Python number.
+        views: an output may be a view of another, and the program says so.
 
-    An output that is an input, a view of one, or shares elements with another output is refused, since a write into it
-    would have to reach the other.
+    An output that is an input, a view of one, or else shares elements with another output is refused, since a write
+    into it would have to reach the other.
 
     >>> vector = aval_of((3,), np.dtype(np.float32))
     >>> trace(lambda x, y: np.tanh(x * y) + x, [vector, vector])
@@ -270,9 +275,35 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak]) -> Program | N
     outputs = list(results) if type(results) in (tuple, list) else [results]
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
-    if not _apart(outputs, tracer):
+    found = _views(outputs) if views else {}
+    if not _apart([out for at, out in enumerate(outputs) if at not in found], tracer):
         return None
-    return tracer.program([out.slot for out in outputs])
+    return tracer.program([out.slot for out in outputs], found)
+
+
+def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
+    """The outputs that are views of others, and how they follow from them."""
+    out: dict[int, tuple[Any, ...]] = {}
+    places = {id(each): at for at, each in enumerate(outputs)}
+    for at, each in enumerate(outputs):
+        record = getattr(each, "_view", None)
+        base = None if record is None else places.get(id(record.base))
+        if (
+            record is None
+            or base is None
+            or base in out
+            or len(places) < len(outputs)
+            or not each.ndim
+            or not _is_known(record.args)
+        ):
+            continue
+        out[at] = (base, record.derive, record.restore, record.args, record.contiguous)
+    return out
+
+
+def _is_known(x: Any) -> bool:
+    """Whether the attributes of a view are numbers, not computed values."""
+    return all(map(_is_known, x)) if type(x) is tuple else x is None or isinstance(x, int | str | np.integer)
 
 
 def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:

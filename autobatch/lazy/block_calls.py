@@ -11,6 +11,7 @@ from autobatch.fusion.launch import launch
 from autobatch.fusion.program import Program
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.execute import BlockCall, Signature
+from autobatch.lazy.operators import link_views
 
 __all__ = ["append", "signature"]
 
@@ -60,5 +61,6 @@ def append(trace: Any, sig: Signature, refs: Sequence[int]) -> Any:
     wave.refs.extend(refs)
     wave.sigs.extend(call.tail)
     outs = tuple([LazyArray(trace, aval, wave, ref + i) for i, aval in enumerate(call.outs)])
+    link_views(call.views, outs)
     trace.spend(sig.nbytes)
     return outs if len(outs) > 1 else outs[0]

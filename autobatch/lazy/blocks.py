@@ -21,11 +21,13 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
+from autobatch.lazy.trees import Tree, flattened
 from autobatch.ops.inplace import view
 
 __all__ = ["Block", "Guard", "Slot"]
 
 _LIMIT = 512  # kinds of calls that one block is traced for; one that meets more runs op by op
+_PATIENCE = 32  # calls that are no block
 _RECORDERS = 16  # kinds of calls that recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
@@ -44,15 +46,19 @@ class Slot:
         steps: what is read of that: ("key", constant) for an item, ("attr", name) for an attribute.
         index: the path of an index that is applied last, (root, steps); None without one.
         number: it is only an operand of operators, so that its value need not be known when the block is traced.
+        several: the block goes through it item by item: a list or tuple of arrays, never one array.
     """
 
-    __slots__ = ("index", "number", "root", "steps")
+    __slots__ = ("index", "number", "root", "several", "steps")
 
-    def __init__(self, root: Any, steps: Sequence[Any], index: Path | None, number: bool) -> None:
+    def __init__(
+        self, root: Any, steps: Sequence[Any], index: Path | None, number: bool, several: bool = False
+    ) -> None:
         self.root = root
         self.steps = tuple(steps)
         self.index = index
         self.number = number
+        self.several = several
 
 
 class Guard:
@@ -102,6 +108,7 @@ class Block:
         "_by_types",
         "_programs",
         "_recorders",
+        "_refused",
         "_tags",
         "body",
         "cell",
@@ -128,6 +135,7 @@ class Block:
         self.body = body
         self.scope = scope
         self.fixed = False
+        self._refused = 0
         self._tags: dict[tuple[str, ...], object] = {}
         self._programs: dict[Any, Any] = {}
         self._recorders: dict[Any, Any] = {}
@@ -150,6 +158,9 @@ class Block:
             return None
         call = self._call(owner, values)
         if call is None:
+            self._refused += 1
+            if self._refused > _PATIENCE and not self._by_types:  # not one call was a block
+                self.cell.cell_contents = _no_block
             return None
         sig, refs, kinds = call
         if sig.shared:
@@ -234,6 +245,8 @@ class Block:
         kinds: list[str] = []
         for slot, value in zip(self.slots, values, strict=True):
             kind = type(value)
+            if slot.several and kind not in (list, tuple):
+                return None
             if kind is LazyArray:
                 key.append(value.aval)
                 if value.aval.shared:
@@ -254,6 +267,13 @@ class Block:
             elif kind in _STATIC or kind in WEAK or _is_static(value):
                 key.append(value if kind is int else (kind, freeze(value)))
                 kinds.append("static")
+            elif kind is list or kind is tuple:
+                tree, each = flattened(owner, value)
+                if tree is None:
+                    return None
+                key.append(tree)
+                kinds.append("tree")
+                refs += each
             elif kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level:
                 aval, ref = constant(owner, value)
                 if aval is None:
@@ -293,10 +313,13 @@ class Block:
     def _trace(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:
         def body(*operands: Any) -> Any:
             given = iter(operands)
+            trees = (part for part in key if type(part) is Tree)
             inputs = []
             for kind, value in zip(kinds, values, strict=True):
                 if kind == "static":
                     inputs.append(value)
+                elif kind == "tree":
+                    inputs.append(next(trees).rebuilt(given))
                 elif kind == "row":
                     table = next(given)
                     # of an array it is a view: not to be written to
@@ -305,8 +328,12 @@ class Block:
                     inputs.append(next(given))
             return self.body(*inputs)
 
-        program = trace(body, [part.key for part in _operands(key)])
+        program = trace(body, [part.key for part in _operands(key)], views=True)
         return None if program is None else interned(program)
+
+
+def _no_block(*_: Any) -> None:
+    """The recorder of a block that never is one."""
 
 
 def _no_view(*_: Any) -> Any:
@@ -314,7 +341,13 @@ def _no_view(*_: Any) -> Any:
 
 
 def _operands(key: Sequence[Any]) -> list[Any]:
-    return [part for part in key if type(part) is Aval or type(part) is Weak]
+    out: list[Any] = []
+    for part in key:
+        if type(part) is Tree:
+            out += part.leaves
+        elif type(part) is Aval or type(part) is Weak:
+            out.append(part)
+    return out
 
 
 def _is_put_off(x: LazyArray) -> bool:

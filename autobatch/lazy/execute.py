@@ -34,14 +34,16 @@ class BlockCall:
         program: what runs; outs: the `Aval` of each output.
         shared: for each input of the program the value that all examples share; None for one of each example's own.
         tail: what a call adds to `Wave.sigs`: the signature's number, and -1 for each further output.
+        views: (output, output that it is a view of, how), for `operators.link_views`.
     """
 
-    __slots__ = ("outs", "program", "shared", "tail")
+    __slots__ = ("outs", "program", "shared", "tail", "views")
 
     def __init__(self, program: Program, shared: Sequence[Any], index: int) -> None:
         self.program = program
         self.outs = program.results
         self.shared = tuple(shared)
+        self.views = tuple([(at, base, (None, *how)) for at, (base, *how) in program.views.items()])
         self.tail = (index, *[-1] * (len(self.outs) - 1))
 
     def inputs(self, own: Sequence[Any]) -> list[Any]:

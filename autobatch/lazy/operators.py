@@ -5,7 +5,7 @@ A first meeting, and everything unusual, goes the general way through `ArrayFace
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,19 @@ class _FastView:
     @property
     def contiguous(self) -> bool:
         return self.how[4] and is_contiguous(self.base)
+
+
+def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence[Any]) -> None:
+    """Say of outputs which are views of which: for each (view, base, how)."""
+    for at, base, how in views:
+        out, under = outs[at], outs[base]
+        out._view = record = _new(_FastView)
+        record.base = under
+        record.how = how
+        try:
+            under._views.append(weakref.ref(out))
+        except AttributeError:
+            under._views = [weakref.ref(out)]
 
 
 class FastOperators(ArrayFace):

@@ -13,8 +13,10 @@ import numpy as np
 from autobatch.core.foresee import WEAK, freeze
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
+from autobatch.lazy.operators import link_views
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.surroundings import handling
+from autobatch.lazy.trees import flattened
 
 __all__ = ["recorder"]
 
@@ -73,6 +75,8 @@ class _Source:
             "_len": len,
             "_freeze": freeze,
             "_weak": WEAK,
+            "_flattened": flattened,
+            "_link_views": link_views,
             "_never": None,
         }
         self._known: dict[Any, str] = {}
@@ -165,12 +169,17 @@ class _Source:
         arrays: list[str] = []
         sources: list[str] = []
         constants: list[str] = []
+        trees: list[str] = []
         owner = ""
         for (name, *index), kind, value in zip(self.slots, kinds, values, strict=True):
             if kind == "number":
                 key.append(f"_weak[_type({name})]")
             elif kind == "static":
                 key.append(name if type(value) is int else f"(_type({name}), _freeze({name}))")
+            elif kind == "tree":
+                key.append(f"_t{len(trees)}")
+                refs.append(f"*_f{len(trees)}")
+                trees.append(name)
             elif kind == "constant":
                 key.append(f"_c{len(constants)}")
                 refs.append(f"_d{len(constants)}")
@@ -197,12 +206,14 @@ class _Source:
             f"_trace = {owner}.trace",
             "_wave = _trace.wave",
             *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
+            *[f"_t{i}, _f{i} = _flattened(_trace, {name})" for i, name in enumerate(trees)],
             f"_sig = _trace.fast.get(({', '.join(key)},))",
             f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
             *[f"if {name}.wave is not _wave and not _trace.enter({name}): {self.slow}" for name in each_array],
             "_call = _sig.block",
             "_tail = _call.tail",
             "_bytes = _sig.nbytes",
+            "_views = _call.views",
             f"({', '.join(outputs)},) = _call.outs",
             *[f"{height} = {name}.aval.shape[0]" for height, name in ranges.items()],
         ]
@@ -212,7 +223,7 @@ class _Source:
         else:
             tests, seen = same
             tests += [f"{name}.wave is not _wave" for name in each_array]
-            found = ["_trace", "_tail", "_bytes", *outputs, *ranges]
+            found = ["_trace", "_tail", "_bytes", "_views", *outputs, *ranges]
             known = [*found, *[f"_s{i}" for i in range(len(seen))]]
             self.objects["_never"] = (_NoTrace, *[None] * (len(known) - 1))
             add(f"({', '.join(known)},) = _last")
@@ -243,6 +254,8 @@ class _Source:
             add(f"{each}.wave = _wave")
             add(f"{each}.ref = _ref + {i}" if i else f"{each}.ref = _ref")
             add(f"{each}.source = None")
+        if outs > 1:
+            add(f"if _views: _link_views(_views, ({', '.join(results)},))")
         add("_trace._room -= _bytes")
         add("if _trace._room < 0: _trace._overflow()")
         add(f"return {', '.join(results)}")
@@ -255,7 +268,7 @@ class _Source:
         for (name, *_), kind, value in zip(self.slots, kinds, values, strict=True):
             if kind == "number":  # its type was looked at
                 continue
-            if kind == "constant" or (kind == "static" and type(value) not in _IMMUTABLE):
+            if kind in ("constant", "tree") or (kind == "static" and type(value) not in _IMMUTABLE):
                 return None
             text = f"{name}.aval" if kind == "array" else name
             if text not in seen:

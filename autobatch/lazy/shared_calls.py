@@ -10,6 +10,7 @@ from autobatch.fusion.launch import launch
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK
 from autobatch.lazy.execute import Signature
+from autobatch.lazy.operators import link_views
 
 __all__ = ["run_block", "run_op"]
 
@@ -27,12 +28,12 @@ def run_op(trace: Any, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]
 def run_block(trace: Any, sig: Signature) -> Any:
     """The outputs of a block: one, or a tuple."""
     key = (sig, *np.geterr().values())
-    found = trace.memo.get(key)
+    found, call = trace.memo.get(key), sig.block
+    assert call is not None
     if found is None:
-        call = sig.block
-        assert call is not None
         found = trace.memo[key] = [_kept(trace, out) for out in launch(call.program, call.inputs(()))]
     results = [_given(out) for out in found]
+    link_views(call.views, results)
     return tuple(results) if len(results) > 1 else results[0]
 
 

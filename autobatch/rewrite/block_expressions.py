@@ -6,8 +6,6 @@ anything else (a call of the user's), as long as it is evaluated before the bloc
 """
 
 import ast
-import builtins
-import math
 import types
 from collections.abc import Callable
 from typing import Any
@@ -15,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.lazy.blocks import Guard, Slot
-from autobatch.ops import nn
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS
+from autobatch.rewrite.block_scope import NUMBERS, Scope, is_pure
 from autobatch.rewrite.paths import binds, is_dotted, is_slicing, path_of
+from autobatch.rewrite.scopes import target_names
 
-__all__ = ["BlockForm", "Refused", "Scope", "is_pure"]
+__all__ = ["BlockForm", "Refused"]
 
 _OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _METHODS = frozenset((
@@ -29,66 +27,13 @@ _METHODS = frozenset((
 ))  # fmt: skip
 _BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
-_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
-_CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
-_SCALARS = {np.float16, np.float32, np.float64}
-_NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
-_LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
 _LEAST = 2
 _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
-Names = frozenset[str]
 
 
 class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks)
     """This cannot be part of a block."""
-
-
-def is_pure(function: Any) -> bool:
-    """Whether calling this on arrays does nothing but give a result of them."""
-    try:
-        if isinstance(function, np.ufunc):
-            return function in UFUNCS
-        if function in _WRITERS or getattr(function, "__module__", None) == "numpy.random":
-            return False
-        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | _NUMBERS | _CREATION
-    except TypeError:  # cannot be hashed: an object of the user's
-        return False
-
-
-class Scope:
-    """What names mean where an expression stands.
-
-    Attributes:
-        globals: of the function; own: names that are the function's, or those around it.
-        sure: of those, the ones that are bound for sure; shifting: those that code elsewhere may bind again.
-        helper: what a function of the user's relies on that a block may call; None if a block may not.
-    """
-
-    __slots__ = ("globals", "helper", "own", "shifting", "sure")
-
-    def __init__(
-        self,
-        globals_: dict[str, Any],
-        own: Names,
-        sure: Names,
-        shifting: Names,
-        helper: Callable[[Any], list[Guard] | None],
-    ) -> None:
-        self.globals = globals_
-        self.helper = helper
-        self.own = own
-        self.sure = sure
-        self.shifting = shifting
-
-    def with_names(self, own: Names, sure: Names, shifting: Names) -> "Scope":
-        """The same globals, and other names."""
-        return Scope(self.globals, own, sure, shifting, self.helper)
-
-    def binding(self, name: str) -> Any:
-        """What a global name is bound to now."""
-        found = self.globals.get(name, _MISSING)
-        return vars(builtins).get(name, _MISSING) if found is _MISSING else found
 
 
 class _Input:
@@ -98,9 +43,10 @@ class _Input:
         name: its name in the body; node: what is evaluated for it; places: where in the user's code it stands.
         path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to if it does not.
         part: it is passed, and only what another input reads is an operand.
+        several: the block goes through it item by item.
     """
 
-    __slots__ = ("name", "node", "number", "part", "path", "places", "temporary")
+    __slots__ = ("name", "node", "number", "part", "path", "places", "several", "temporary")
 
     def __init__(self, name: str, node: ast.expr, path: Any) -> None:
         self.name = name
@@ -110,17 +56,23 @@ class _Input:
         self.number = True
         self.temporary = ""
         self.part = False
+        self.several = False
 
 
 class BlockForm:
     """A block in the making: its body, its inputs, what it relies on.
 
     Attributes:
+        lists: it may go through lists of arrays; goes_through: it does.
         count: operations so far, rows of them look-ups; bound: names that the body has bound.
         replaced: {id of a node of the user's: name} of what is evaluated before the block, whatever becomes of it.
     """
 
-    def __init__(self, scope: Scope, fresh: Callable[[], str], inner: Callable[[ast.expr], ast.expr]) -> None:
+    def __init__(
+        self, scope: Scope, fresh: Callable[[], str], inner: Callable[[ast.expr], ast.expr], lists: bool = True
+    ) -> None:
+        self.lists = lists
+        self.goes_through = False
         self.scope = scope
         self.fresh = fresh
         self.inner = inner
@@ -152,30 +104,33 @@ class BlockForm:
                 arguments.append(ast.NamedExpr(target, self.inner(each.node)))
                 continue
             if each.temporary:
-                slots.append(Slot(len(arguments), (), None, each.number))
+                slots.append(Slot(len(arguments), (), None, each.number, each.several))
                 node = each.node if each.path is not None else self.inner(each.node)
                 arguments.append(ast.NamedExpr(ast.Name(each.temporary, ast.Store()), node))
                 continue
             root, steps, index = each.path
             at = None if index is None else (root_of(index[0]), index[1])
-            slots.append(Slot(root_of(root), steps, at, each.number))
+            slots.append(Slot(root_of(root), steps, at, each.number, each.several))
         return arguments, slots, [each.name for each in self._inputs if not each.part]
 
     def names(self) -> list[str | None]:
-        """For each input the name that it is; None for any other input."""
-        return [None if each.temporary or each.path[1] or each.path[2] else each.path[0] for each in self._inputs]
+        """For each input the name that it is, or an item of which it is; None for any other input."""
+        return [
+            None if each.temporary or each.path[2] or any(how != "key" for how, _ in each.path[1]) else each.path[0]
+            for each in self._inputs
+        ]
 
     def attempt(self, node: ast.expr) -> ast.expr | None:
         """`build`, or nothing at all."""
-        inputs = [(each, each.number, each.temporary, list(each.places)) for each in self._inputs]
+        inputs = [(each, each.number, each.temporary, list(each.places), each.several) for each in self._inputs]
         before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
         try:
             return self.build(node)
         except Refused:
             self.count, self.rows, self.replaced, self.guards, self._known = before
             self._inputs = [each for each, *_ in inputs]
-            for each, number, temporary, places in inputs:
-                each.number, each.temporary, each.places = number, temporary, places
+            for each, number, temporary, places, several in inputs:
+                each.number, each.temporary, each.places, each.several = number, temporary, places, several
             return None
 
     def build(self, node: ast.expr, static: bool = False, operand: bool = False) -> ast.expr:
@@ -203,6 +158,16 @@ class BlockForm:
             case ast.Tuple() | ast.List() if not any(isinstance(part, ast.Starred) for part in node.elts):
                 parts = [self.build(part, static) for part in node.elts]
                 return type(node)(parts, ast.Load())
+            case ast.List() if self.lists:
+                parts = [
+                    ast.Starred(self._several(part.value), ast.Load())
+                    if isinstance(part, ast.Starred)
+                    else self.build(part, static)
+                    for part in node.elts
+                ]
+                return ast.List(parts, ast.Load())
+            case ast.ListComp(generators=[each]) if self.lists and not each.ifs and not each.is_async:
+                return self._for_each(node, each)
             case ast.Slice():
                 bounds = [
                     None if part is None else self.build(part, True) for part in (node.lower, node.upper, node.step)
@@ -217,6 +182,27 @@ class BlockForm:
             case ast.Name():
                 return self._leaf(node, static, operand)
         return self._opaque(node, static, operand)
+
+    def _for_each(self, node: Any, each: ast.comprehension) -> ast.expr:
+        """A comprehension over the arrays of a list: its element is computed within the block, for each of them."""
+        over = self._several(each.iter)
+        bound = self.bound
+        self.bound = bound | target_names(each.target)  # whatever else is evaluated in it refuses the block
+        try:
+            element = self.build(node.elt)
+        finally:
+            self.bound = bound
+        return type(node)(element, [ast.comprehension(each.target, over, [], 0)])
+
+    def _several(self, node: ast.expr) -> ast.expr:
+        """What the block goes through item by item."""
+        made = items = self.build(node)
+        while isinstance(items, ast.Subscript):  # a part of it
+            items = items.value
+        for slot in self._inputs:
+            if isinstance(items, ast.Name) and items.id == slot.name:
+                slot.several = self.goes_through = True
+        return made
 
     def _op(self, made: ast.expr, static: bool) -> ast.expr:
         self.count += not static
@@ -293,9 +279,12 @@ class BlockForm:
             guards = dict(self.guards)
             value = self._global(function[0], [name for _, name in function[1]])
             if is_pure(value) and (value is not len or self._is_made(node)):
-                if value in _NUMBERS and value not in (abs, len):
+                if value in NUMBERS and value not in (abs, len):
                     static = True
                 args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
+                return self._op(ast.Call(node.func, args, self._keywords(node)), static)
+            if value is sum and self.lists and node.args:
+                args = [self._summands(node.args[0]), *[self.build(arg) for arg in node.args[1:]]]
                 return self._op(ast.Call(node.func, args, self._keywords(node)), static)
             relied = self.scope.helper(value)
             if relied is not None:
@@ -313,6 +302,14 @@ class BlockForm:
             args = [self.build(arg, True) for arg in node.args]
             return self._op(ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static)
         return self._opaque(node, static, False)
+
+    def _summands(self, node: ast.expr) -> ast.expr:
+        match node:
+            case ast.GeneratorExp(generators=[each]) if not each.ifs and not each.is_async:
+                return self._for_each(node, each)
+            case ast.List() | ast.ListComp():
+                return self.build(node)
+        return self._several(node)
 
     def _rely(self, path: Any, function: Any, more: list[Guard]) -> None:
         """Rely on a helper: on what it is, and on what it relies on itself."""

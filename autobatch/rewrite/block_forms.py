@@ -16,8 +16,9 @@ from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes
 from autobatch.lazy.values import plain_parts
 from autobatch.lockstep.calls import is_library
-from autobatch.rewrite.block_expressions import BlockForm, Scope
+from autobatch.rewrite.block_expressions import BlockForm
 from autobatch.rewrite.block_liveness import annotate
+from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.block_tests import set_tests_apart
 from autobatch.rewrite.blocks import Blocks
 from autobatch.rewrite.callees import FORM, ID, KNOWN

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from autobatch.rewrite.block_expressions import Scope, is_pure
+from autobatch.rewrite.block_scope import Scope, is_pure
 from autobatch.rewrite.paths import path_of
 from autobatch.rewrite.scopes import bound_names, parameters
 

@@ -13,14 +13,17 @@ block forms.
 """
 
 import ast
+import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from autobatch.lazy.blocks import Guard
-from autobatch.rewrite.block_expressions import BlockForm, Refused, Scope
+from autobatch.rewrite.block_expressions import BlockForm, Refused
+from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.callees import through_form
+from autobatch.rewrite.quote import substituted
 from autobatch.rewrite.scopes import bound_names, captured, parameters, target_names
 
 __all__ = ["Blocks"]
@@ -46,6 +49,7 @@ class Blocks:
         self.numbers = numbers or itertools.count(1)
         self.temporaries: frozenset[str] = frozenset()
         self.assignable: set[str] = set()
+        self.lists = True
 
     def fresh(self) -> str:
         return f"_ab_{next(self.numbers)}"
@@ -53,6 +57,20 @@ class Blocks:
     def _scope(self, sure: frozenset[str]) -> Scope:
         old = self.scope
         return old.with_names(old.own | self.temporaries, old.sure | sure | self.temporaries, old.shifting)
+
+    def form(self, sure: frozenset[str]) -> BlockForm:
+        return BlockForm(self._scope(sure), self.fresh, lambda node: self.expression(node, sure), self.lists)
+
+    @contextlib.contextmanager
+    def otherwise(self, form: BlockForm) -> Iterator[None]:
+        """What runs where a block does not: it may read what was evaluated before, and goes through no list again."""
+        outer = self.temporaries, self.lists
+        self.temporaries = self.temporaries | set(form.replaced.values())
+        self.lists = self.lists and not form.goes_through
+        try:
+            yield
+        finally:
+            self.temporaries, self.lists = outer
 
     def function(self, tree: ast.FunctionDef) -> None:
         """Rewrite the body of a function."""
@@ -145,7 +163,7 @@ class Blocks:
         return self._parts(node, sure) if made is None else made
 
     def _block(self, node: ast.expr, sure: frozenset[str]) -> ast.expr | None:
-        form = BlockForm(self._scope(sure), self.fresh, lambda inner: self.expression(inner, sure))
+        form = self.form(sure)
         if not isinstance(node, _COMPUTED):
             return None
         try:
@@ -158,7 +176,12 @@ class Blocks:
         result = self.fresh()
         call = _call(name, form)
         test = ast.Compare(ast.NamedExpr(ast.Name(result, ast.Store()), call), [ast.IsNot()], [ast.Constant(None)])
-        otherwise = _through_forms(substituted(node, form.replaced), self.scope)
+        otherwise = substituted(node, form.replaced)
+        if form.goes_through:
+            with self.otherwise(form):
+                otherwise = self.expression(otherwise, sure)
+        else:
+            otherwise = _through_forms(otherwise, self.scope)
         out = ast.IfExp(test, ast.Name(result, ast.Load()), otherwise)
         return _placed(out, node)
 
@@ -209,7 +232,7 @@ class _Run:
         self.length = len(statements)
         first = statements[0]
         sure = frozenset(getattr(first, "bound_before", frozenset()))
-        self.form = BlockForm(blocks._scope(sure), blocks.fresh, lambda node: blocks.expression(node, sure))
+        self.form = blocks.form(sure)
         self.body: list[ast.stmt] = []
         self.returned: ast.expr | None = None
         self.results: list[str] = []
@@ -313,10 +336,11 @@ class _Run:
         name = blocks.make(form, self.body, self.outputs, where)
         result = blocks.fresh()
         record = ast.Assign([ast.Name(result, ast.Store())], _call(name, form))
-        outer, blocks.temporaries = blocks.temporaries, blocks.temporaries | set(form.replaced.values())
         again = [substituted(each, form.replaced) for each in self.statements]
-        otherwise = [line for each in again for line in self._smaller(each)]
-        blocks.temporaries = outer
+        with blocks.otherwise(form):
+            otherwise = (
+                blocks.body(again) if form.goes_through else [line for each in again for line in self._smaller(each)]
+            )
         taken: Any = ast.Name(result, ast.Load())
         names: list[ast.expr] = [ast.Name(each, ast.Store()) for each in self.outputs]
         then: list[ast.stmt] = [ast.Assign([names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())], taken)]
@@ -335,19 +359,6 @@ class _Run:
         if self.length > 1 or several:
             return self.blocks.statement(statement)
         return [_through_forms(statement, self.blocks.scope)]
-
-
-def substituted(node: Any, names: dict[int, str]) -> Any:
-    """A copy of a piece of syntax in which some nodes, by their id, are names."""
-    if id(node) in names:
-        return ast.copy_location(ast.Name(names[id(node)], ast.Load()), node)
-    out = copy.copy(node)
-    for field, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            setattr(out, field, substituted(value, names))
-        elif isinstance(value, list):
-            setattr(out, field, [substituted(x, names) if isinstance(x, ast.AST) else x for x in value])
-    return out
 
 
 def _through_forms(node: Any, scope: Scope) -> Any:

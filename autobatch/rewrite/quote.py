@@ -5,7 +5,7 @@ import copy
 import functools
 from typing import Any, TypeVar
 
-__all__ = ["expression", "is_generated", "located", "name", "statements"]
+__all__ = ["expression", "is_generated", "located", "name", "statements", "substituted"]
 
 PREFIX = "_ab_"
 Node = TypeVar("Node", bound=ast.AST)
@@ -83,3 +83,16 @@ def located(tree: Node, line: int = 1, column: int = 0) -> Node:
                     setattr(node, name, value)
         stack += [(child, line, column) for child in ast.iter_child_nodes(node)]
     return tree
+
+
+def substituted(node: Any, names: dict[int, str]) -> Any:
+    """A copy of a piece of syntax in which some nodes, by their id, are names."""
+    if id(node) in names:
+        return ast.copy_location(ast.Name(names[id(node)], ast.Load()), node)
+    out = copy.copy(node)
+    for field, value in ast.iter_fields(node):
+        if isinstance(value, ast.AST):
+            setattr(out, field, substituted(value, names))
+        elif isinstance(value, list):
+            setattr(out, field, [substituted(x, names) if isinstance(x, ast.AST) else x for x in value])
+    return out

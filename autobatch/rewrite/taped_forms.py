@@ -12,7 +12,7 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.run import has_batch
-from autobatch.rewrite.block_expressions import Scope
+from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form
 from autobatch.rewrite.convert import Mangle, as_function, compiled
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of

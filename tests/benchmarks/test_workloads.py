@@ -22,6 +22,7 @@ NAMED = {
     "checks",
     "child_sum",
     "dag",
+    "growth",
     "halting",
     "lattice",
     "lstm",
