@@ -26,6 +26,8 @@ _METHODS = frozenset({
     "reshape", "astype", "clip", "round", "squeeze", "swapaxes", "ravel", "copy", "conj",
 })  # fmt: skip
 _FACTS = frozenset({"shape", "ndim", "size", "dtype"})
+_COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_LEAST_IN_A_VALUE = 3  # ops, below which a launch of an expression alone is no faster than they are
 _CONSTANTS = (int, float, bool, complex, str, type(None), type(Ellipsis))
 
 
@@ -63,6 +65,17 @@ class Runs:
                 out.append(statement)
                 run = None
         return out if run is None else out + run.finish()
+
+    def value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
+        """An expression that a statement ends with (a test, what is returned): lines that bind its value to a name, and
+        the name; no lines, and the expression itself, where it is too little for a block of its own."""
+        run = _Run(self)
+        target = f"_ab_value_{run.number}"
+        assign = ast.copy_location(ast.Assign([name(target, node, ast.Store())], node), node)
+        assign.live_after = {target}  # type: ignore[attr-defined]
+        if not run.take(assign) or run.count < _LEAST_IN_A_VALUE:
+            return [], node
+        return run.finish(), name(target, node)
 
     def resolve(self, node: ast.expr) -> Any:
         """What an attribute of a module, or a global name, stands for; the node itself where that is not fixed."""
@@ -192,6 +205,10 @@ class _Run:
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
             node.operand = self._array(node.operand)
             self.count += not isinstance(node.operand, ast.Constant)
+            return node
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], _COMPARED):
+            node.left, node.comparators = self._array(node.left), [self._array(node.comparators[0])]
+            self.count += 1
             return node
         if isinstance(node, ast.Call):
             return self._call(node)
