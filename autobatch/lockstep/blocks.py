@@ -169,8 +169,10 @@ class _Run:
             if value is not constant and (type(value) is not type(constant) or value != constant):
                 return False
         rows = self.ahead.rows
-        if rows is not None and any(values[i] is not each.last or each.step != rows.step for i, each in self.items):
-            return False
+        if rows is not None:
+            for i, each in self.items:
+                if values[i] is not each.last or each.step != rows.step:
+                    return False
         for i, sizes, dtype, scalar in self.batches:
             value = values[i]
             if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
