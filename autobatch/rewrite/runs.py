@@ -26,6 +26,7 @@ _METHODS = frozenset({
     "reshape", "astype", "clip", "round", "squeeze", "swapaxes", "ravel", "copy", "conj",
 })  # fmt: skip
 _FACTS = frozenset({"shape", "ndim", "size", "dtype"})
+_SPLITS = (np.split, np.array_split)  # functions of several results
 _COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _LEAST_IN_A_VALUE = 3  # ops, below which a launch of an expression alone is no faster than they are
 _CONSTANTS = (int, float, bool, complex, str, type(None), type(Ellipsis))
@@ -134,8 +135,9 @@ class _Run:
         names = {each.id for each in targets}
         if names & self.runs.written or len(names) < len(targets) or _counts(target, value):
             return False
-        parts = [value] if isinstance(target, ast.Name) else getattr(value, "elts", [])
-        if len(parts) != len(targets) or (isinstance(value, ast.Tuple) != isinstance(target, ast.Tuple)):
+        whole = isinstance(target, ast.Name) or self._is_split(value)
+        parts = [value] if whole else getattr(value, "elts", [])
+        if not whole and (len(parts) != len(targets) or not isinstance(value, ast.Tuple)):
             return False
         before = dict(self.inputs), set(self.static), self.count
         rewritten = copy.deepcopy(statement)
@@ -147,7 +149,7 @@ class _Run:
             self.inputs, self.static, self.count = before
             return False
         assert isinstance(rewritten, ast.Assign)
-        if isinstance(target, ast.Name):
+        if whole:
             rewritten.value = new[0]
         else:
             rewritten.value.elts = new  # type: ignore[attr-defined]
@@ -155,6 +157,10 @@ class _Run:
         self.rewritten.append(rewritten)
         self.assigned |= names
         return True
+
+    def _is_split(self, value: ast.expr) -> bool:
+        function = self.runs.resolve(value.func) if isinstance(value, ast.Call) else None
+        return any(function is each for each in _SPLITS)
 
     def finish(self) -> list[ast.stmt]:
         """The run as a block, or as it was where it is too small or nothing reads what it makes."""
