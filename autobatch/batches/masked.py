@@ -84,8 +84,13 @@ class MaskedBatch(Batched, ArrayBatch):
     @classmethod
     def in_region(cls, batched: Batched, region: Any) -> "MaskedBatch":
         """A batch whose lanes are those of this region."""
+        return cls.of_data(batched.data, batched.sizes, region, batched.scalar)
+
+    @classmethod
+    def of_data(cls, data: Any, sizes: tuple[Size, ...], region: Any, scalar: type | None = None) -> "MaskedBatch":
+        """A batch whose lanes are those of this region, from what it consists of."""
         self = object.__new__(cls)
-        self.data, self.sizes, self.scalar, self.region = batched.data, batched.sizes, batched.scalar, region
+        self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
         self._view = self._views = None  # set, so that looking for them never reaches __getattr__
         return self
 

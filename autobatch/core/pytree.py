@@ -42,9 +42,19 @@ _LEAF = TreeDef(None)
 
 def is_node(tree: Any) -> bool:
     """Whether `tree` is a container that pytrees look into: no object that a lock-step run made and may change."""
-    if isinstance(tree, dict | list | tuple):
-        return True
-    return dataclasses.is_dataclass(tree) and not isinstance(tree, type) and not is_changing(tree)
+    cls: Any = type(tree)
+    kind = _kind_of(cls)
+    return kind is _CONTAINER or (kind is _FIELDS and not is_changing(tree))
+
+
+_CONTAINER, _FIELDS, _OTHER = "container", "fields", "other"
+
+
+@functools.lru_cache(maxsize=1024)
+def _kind_of(cls: type) -> str:
+    if issubclass(cls, dict | list | tuple):
+        return _CONTAINER
+    return _FIELDS if dataclasses.is_dataclass(cls) else _OTHER
 
 
 def _children(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
@@ -173,6 +183,8 @@ def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     >>> map_tree(lambda x, y: x + y, {"a": 1}, {"a": 2})
     {'a': 3}
     """
+    if not others and not is_node(tree):
+        return f(tree)
     values, structure = flatten(tree)
     columns = [values]
     for position, other in enumerate(others, 1):

@@ -19,8 +19,9 @@ from autobatch.fusion.lookups import lookups_apart
 from autobatch.fusion.program import Program
 from autobatch.fusion.stepping import rows_of, run_op, step_by_step
 
-__all__ = ["launch"]
+__all__ = ["launch", "launch_rows"]
 
+_ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
 
 
@@ -43,30 +44,62 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     [array([[ 2., 21.],
            [ 4., 41.]])]
     """
-    data, batched, wanted = [], [], []
-    simple = True
-    for position, operand in enumerate(operands):
-        own = type(operand) is Batched
-        if own:
-            if operand.scalar is not None:
-                simple = False
-            operand = operand.data
-        if type(operand) is TapeArray:
-            wanted.append(position)
-            simple = simple and _on_tape(operand)
-        elif type(operand) not in _PLAIN and not isinstance(operand, np.generic):
-            simple = False
-        data.append(operand)
-        batched.append(own)
-    if simple and True in batched:
-        form = form_of(program, tuple(batched), tuple(wanted))
-        if form is not None:
-            results = block_p(*data, call=_Call(program, form)) if wanted else form.forward(data)
-            if False not in form.batched:
-                return list(results)
-            batch = operands[batched.index(True)].batch_size
-            return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
-    apart = None if simple else lookups_apart(program)
+    rows = tuple([type(operand) is Batched for operand in operands])
+    weak = any(own and operand.scalar is not None for operand, own in zip(operands, rows, strict=True))
+    data = [operand.data if own else operand for operand, own in zip(operands, rows, strict=True)]
+    results = None if weak else _compiled(program, data, rows)
+    return _by_steps(program, operands, weak, fallbacks) if results is None else results
+
+
+def launch_rows(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any]:
+    """`launch`, without an object for each operand.
+
+    Args:
+        data: for each input its rows, one for each example, or one value for all examples; no Python numbers by row.
+        rows: which are rows.
+    """
+    results = _compiled(program, data, rows)
+    if results is None:
+        operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
+        results = _by_steps(program, operands, False, None)
+    return results
+
+
+def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any] | None:
+    """Run the compiled form of a program; None if there is none yet, or none for such operands."""
+    wanted = []
+    for position, x in enumerate(data):
+        kind = type(x)
+        if kind is not _ndarray:
+            if not _is_plain(x):
+                return None
+            if kind is TapeArray:
+                wanted.append(position)
+    if True not in rows:
+        return None
+    if wanted and not any(aval.dtype.kind in "fc" for aval in program.results):  # a test: no gradient comes back
+        data = [_off_tape(x) for x in data]
+        wanted = []
+    form = form_of(program, rows, tuple(wanted))
+    if form is None:
+        return None
+    results = block_p(*data, call=_Call(program, form)) if wanted else form.forward(data)
+    if False not in form.batched:
+        return list(results)
+    batch = data[rows.index(True)].shape[0]
+    return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
+
+
+def _off_tape(x: Any) -> Any:
+    while type(x) is TapeArray:
+        x = x.value
+    return x
+
+
+def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: Counter[str] | None) -> list[Any]:
+    """Run a program step by step; look-ups of operands that no compiled form takes go before the rest."""
+    data = (x.data if isinstance(x, Batched) else x for x in operands)
+    apart = lookups_apart(program) if weak or not all(map(_is_plain, data)) else None
     if apart is None:
         return step_by_step(program, operands, fallbacks)
     rows = [
@@ -76,11 +109,11 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     return launch(apart.rest, [*(operands[slot] for slot in apart.kept), *rows], fallbacks)
 
 
-def _on_tape(x: TapeArray) -> bool:
-    """Whether a value is a plain array on one tape or several."""
-    while type(x) is TapeArray:
-        x = x.value
-    return type(x) is np.ndarray
+def _is_plain(x: Any) -> bool:
+    """Whether a value is a plain array or number, or an array on one tape or several."""
+    if type(x) is TapeArray:
+        return type(_off_tape(x)) is np.ndarray
+    return type(x) in _PLAIN or isinstance(x, np.generic)
 
 
 class _Call:

@@ -22,11 +22,13 @@ __all__ = [
     "equal",
     "exp",
     "fill",
+    "highest",
     "inverse",
     "less",
     "less_equal",
     "logical_and",
     "logical_or",
+    "lowest",
     "multiply",
     "negative",
     "not_equal",
@@ -34,6 +36,7 @@ __all__ = [
     "sqrt",
     "subtract",
     "tanh",
+    "total",
     "unbounded",
 ]
 
@@ -147,6 +150,46 @@ def unbounded(typingctx: Any, x: Any) -> Any:
         return out
 
     return types.int64(x), codegen
+
+
+def _folded(plain: Callable[..., Any], combine: Callable[[Any, Any, Any], Any]) -> Any:
+    """One number from all elements, halves combined with each other until one element is left."""
+
+    def typed(typingctx: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            out = None
+            for index, (_, k) in enumerate(pieces(x)):
+                part = builder.extract_value(args[0], index)
+                while k > 1:
+                    k //= 2
+                    halves = [
+                        builder.shuffle_vector(part, ir.Constant(part.type, ir.Undefined), _counting(first, k))
+                        for first in (0, k)
+                    ]
+                    part = combine(builder, *halves)
+                out = part if out is None else combine(builder, out, part)
+            return builder.extract_element(out, ir.IntType(32)(0))
+
+        return (types.float32 if x.code == "f4" else types.float64)(x), codegen
+
+    return either(_quiet(plain))(typed)
+
+
+def _counting(first: int, k: int) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(32), k), list(range(first, first + k)))
+
+
+def _either_nan(sign: str) -> Callable[[Any, Any, Any], Any]:
+    def combine(builder: Any, x: Any, y: Any) -> Any:
+        better = builder.or_(builder.fcmp_ordered(sign, y, x), builder.fcmp_unordered("uno", y, y))
+        return builder.select(better, y, x)
+
+    return combine
+
+
+total = _folded(lambda x: x.sum(), lambda builder, x, y: builder.fadd(x, y))
+highest = _folded(np.max, _either_nan(">"))
+lowest = _folded(np.min, _either_nan("<"))
 
 
 # exp, tanh and sigmoid of float32

@@ -18,7 +18,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.foresee import WEAK, aval_of
 from autobatch.core.lanes import current_region
-from autobatch.fusion.launch import launch
+from autobatch.fusion.launch import launch, launch_rows
 from autobatch.fusion.program import Program
 from autobatch.fusion.splitting import Split, split
 from autobatch.fusion.tracing import trace
@@ -141,7 +141,7 @@ class _Run:
 
     __slots__ = (
         "ahead", "batches", "buffers", "calls", "constants", "failures", "fixed", "items", "numbers", "once",
-        "operands", "outputs", "program", "site", "split",
+        "operands", "outputs", "program", "rest", "rows", "site", "split",
     )  # fmt: skip
 
     def __init__(self, site: Site) -> None:
@@ -169,8 +169,10 @@ class _Run:
             if value is not constant and (type(value) is not type(constant) or value != constant):
                 return False
         rows = self.ahead.rows
-        if rows is not None and any(values[i] is not each.last or each.step != rows.step for i, each in self.items):
-            return False
+        if rows is not None:
+            for i, each in self.items:
+                if values[i] is not each.last or each.step != rows.step:
+                    return False
         for i, sizes, dtype, scalar in self.batches:
             value = values[i]
             if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
@@ -202,6 +204,7 @@ class _Run:
             return None
         self.failures = self.calls = 0
         self.program = program
+        self.rows = tuple([each[0] == "b" for each, kind in zip(key, kinds, strict=True) if kind[1] is not None])  # type: ignore[index]
         self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
         self.batches = [(i, each[1], each[2], each[3]) for i, each in enumerate(key) if each[0] == "b"]
         self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
@@ -236,11 +239,20 @@ class _Run:
         if key not in self.site.splits:
             assert self.program is not None
             self.site.splits[key] = split(self.program, items, [place[i] for i, _, _ in self.fixed])
-        self.split = self.site.splits[key]
+        self.split = parts = self.site.splits[key]
         self.once = None
+        if parts is not None:
+            ahead = len(parts.ahead.outputs) if parts.ahead is not None else 0
+            once = len(parts.rest.inputs) - len(parts.rest_inputs) - ahead
+            self.rest = (*[self.rows[i] for i in parts.rest_inputs], *[False] * once, *[True] * ahead)
 
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
-        operands = [_operand(values[i], region) for i in self.operands]
+        data = []
+        for i in self.operands:
+            value = values[i]
+            if type(value) is MaskedBatch:
+                value = value.data if value.region is region else region.narrow(value).data
+            data.append(value)
         self.calls += 1
         if self.calls == _CALLS and self.split is None:  # a loop, if not over rows
             self.items = []
@@ -248,29 +260,29 @@ class _Run:
         parts = self.split
         early: list[Any] | None = None
         if parts is not None:
-            early = self._early(operands, region) if parts.ahead is not None else self._from_fixed(operands)
+            early = self._early(data, region) if parts.ahead is not None else self._from_fixed(data)
         if early is None:
             assert self.program is not None
             if parts is not None:
                 self.split = None
                 if parts.ahead is not None:
                     self.calls = 0
-            results = launch(self.program, operands)
+            results = launch_rows(self.program, data, self.rows)
         else:
             assert parts is not None
             assert self.once is not None
-            operands = [*[operands[i] for i in parts.rest_inputs], *self.once, *early]
+            data = [*[data[i] for i in parts.rest_inputs], *self.once, *early]
             if parts.rest.steps:
-                results = launch(parts.rest, operands)
+                results = launch_rows(parts.rest, data, self.rest)
             else:
-                results = [operands[slot].data for slot in parts.rest.outputs]
+                results = [data[slot] for slot in parts.rest.outputs]
         out = []
-        for data, (sizes, zero_dim) in zip(results, self.outputs, strict=True):
-            batch = MaskedBatch.in_region(Batched(data, sizes), region)
+        for rows, (sizes, zero_dim) in zip(results, self.outputs, strict=True):
+            batch = MaskedBatch.of_data(rows, sizes, region)
             out.append(zero_d(batch) if zero_dim else batch)
         return tuple(out)
 
-    def _from_fixed(self, operands: Sequence[Any]) -> list[Any] | None:
+    def _from_fixed(self, data: Sequence[Any]) -> list[Any] | None:
         """Compute what the fixed operands alone make, unless that is there; None if there is something to complain of.
 
         Returns:
@@ -281,46 +293,38 @@ class _Run:
             assert parts is not None
 
             def fill() -> None:
-                self.once = launch(parts.once, [operands[i] for i in parts.once_inputs]) if parts.once else []
+                self.once = launch(parts.once, [data[i] for i in parts.once_inputs]) if parts.once else []
 
             if not in_silence(fill):
                 return None
         return []
 
-    def _early(self, operands: Sequence[Any], region: Any) -> list[Any] | None:
+    def _early(self, data: Sequence[Any], region: Any) -> list[Any] | None:
         """What was computed ahead for the current step; None if nothing can be."""
-        chunk = self.ahead.reach(region, lambda chunk: self._fill(chunk, operands))
+        chunk = self.ahead.reach(region, lambda chunk: self._fill(chunk, data))
         if chunk is None:
             return None
         rows = self.ahead.rows
         at = rows.last.region
-        out = [Batched(chunk.step(buffer, rows.step), buffer.shape[1:]) for buffer in self.buffers]
-        return out if at is region else [_operand(MaskedBatch.in_region(each, at), region) for each in out]
+        out = [chunk.step(buffer, rows.step) for buffer in self.buffers]
+        return out if at is region else [region.narrow(MaskedBatch.of_data(x, x.shape[1:], at)).data for x in out]
 
-    def _fill(self, chunk: Chunk, operands: Sequence[Any]) -> bool:
+    def _fill(self, chunk: Chunk, data: Sequence[Any]) -> bool:
         """Compute what a chunk of steps has of the program."""
         parts = self.split
         assert parts is not None
         rows = dict(self.items)
         known = {at: rows[i] for at, i in enumerate(self.operands) if i in rows}
-        if self._from_fixed(operands) is None:
+        if self._from_fixed(data) is None:
             return False
         assert self.once is not None
         assert parts.ahead is not None
         given = []
         for i in parts.ahead_inputs:
             packed = known[i].packed(chunk) if i in known else None
-            given.append(operands[i] if packed is None else Batched(packed, packed.shape[1:]))
+            given.append(data[i] if packed is None else Batched(packed, packed.shape[1:]))
         self.buffers = launch(parts.ahead, [*given, *self.once])
         return True
-
-
-def _operand(value: Any, region: Any) -> Any:
-    if type(value) is not MaskedBatch:
-        return value
-    if value.region is not region:
-        value = region.narrow(value)
-    return Batched(value.data, value.sizes)
 
 
 def _together(a: Any, b: Any) -> bool:

@@ -19,7 +19,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.classes import BINARY, PLAIN, hook
 from autobatch.lockstep.joins import Piece, meet, narrowed_values
-from autobatch.lockstep.regions import Subset
+from autobatch.lockstep.regions import Subset, part_of
 from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence
 
@@ -83,9 +83,8 @@ def truth_value(value: Any) -> Any:
 
 def parted(values: np.ndarray) -> tuple[Subset, Subset]:
     """The lanes of the current region where a condition is true, and the others."""
-    region: Any = current_region()
-    lanes = region.lanes()
-    return Subset(region, lanes[values]), Subset(region, lanes[~values])
+    region = current_region()
+    return part_of(region, values, region), part_of(region, ~values, region)
 
 
 class _Together:

@@ -11,7 +11,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import map_tree, stack_results
 from autobatch.batches.unpadded import padded
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Lengths
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
@@ -137,7 +137,7 @@ class Rows(LaneSequence):
             self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
         data = self.data
         rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
-        out = MaskedBatch.in_region(Batched(rows, self.sizes), region)
+        out = MaskedBatch.of_data(rows, self.sizes, region)
         items = region.root.items
         items.pop(id(self.last), None)
         self.last, self.step = out, step

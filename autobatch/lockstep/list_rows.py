@@ -1,5 +1,6 @@
 """The items of lists that differ by example as rows of arrays: stacked, joined, and picked by place."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,22 +38,19 @@ class ListRows(Held):
         assert self.owners is not None
         if not self.items:
             raise NeedsLoop("an empty list of each example")
-        values, structures = zip(*map(flatten, self.items), strict=True)
-        if any(structure != structures[0] for structure in structures):
-            raise NeedsLoop("a list of different structures")
+        columns, structure = _columns(self.items)
         sizes = [len(lanes) for lanes, _, _ in self.owners]
         leaves = []
-        for column in zip(*values, strict=True):
+        for column in columns:
             batches = [_as_batch(value, size) for value, size in zip(column, sizes, strict=True)]
             if not stackable(batches):
                 raise NeedsLoop("a list of different ranks or dtypes")
             leaves.append(concatenated(batches))
-        table = np.full((len(self._counts), int(self._counts.max(initial=0))), sum(sizes))
-        start = 0
-        for (lanes, places, _), size in zip(self.owners, sizes, strict=True):
-            table[lanes, places] = np.arange(start, start + size)
-            start += size
-        return leaves, structures[0], table
+        total = sum(sizes)
+        table = np.full((len(self._counts), int(self._counts.max(initial=0))), total)
+        lanes, places = (np.concatenate([owner[which] for owner in self.owners]) for which in (0, 1))
+        table[lanes, places] = np.arange(total)
+        return leaves, structure, table
 
     def _rows_apart(self, lanes: list[list[Any]]) -> tuple[list[Any], Any, np.ndarray]:
         kept = [value for lane in lanes for value in lane]
@@ -137,7 +135,19 @@ class ListRows(Held):
         return unflatten(structure, out)
 
 
+def _columns(items: Sequence[Any]) -> tuple[Sequence[Sequence[Any]], Any]:
+    """The leaves of items of one structure, by their place in it, and the structure."""
+    if all(type(item) is MaskedBatch for item in items):
+        return [items], flatten(items[0])[1]
+    values, structures = zip(*map(flatten, items), strict=True)
+    if any(structure != structures[0] for structure in structures):
+        raise NeedsLoop("a list of different structures")
+    return list(zip(*values, strict=True)), structures[0]
+
+
 def _as_batch(value: Any, size: int) -> Any:
+    if type(value) is MaskedBatch and value.data.shape[0] == size:
+        return value
     if isinstance(value, Packed) and isinstance(value, Batch):
         value = value.to_masked()  # type: ignore[attr-defined]
     if is_changeable(value) or isinstance(value, Held | Choice):

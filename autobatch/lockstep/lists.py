@@ -94,8 +94,12 @@ class LaneList(ListRows):
         return self.lanes
 
     def append(self, value: Any) -> None:
-        self.count_change()
         region = current_region()
+        if region is None or region.root.journal is not None:  # type: ignore[attr-defined]
+            self.count_change()
+        else:
+            self.version += 1
+            region.root.changes += 1  # type: ignore[attr-defined]
         if self.lanes is not None:
             for each, kept in zip(self.here(), scattered(value), strict=True):
                 each.append(kept)
@@ -109,10 +113,10 @@ class LaneList(ListRows):
         if self.owners is None:
             self._spread()
         assert self.owners is not None
-        self.owners.append((lanes, self._counts[lanes], region))
-        value = map_tree(_narrowed_copy, value)
-        self.items.append(value)
-        self._counts[lanes] += 1
+        places = self._counts[lanes]
+        self.owners.append((lanes, places, region))
+        self.items.append(map_tree(_narrowed_copy, value))
+        self._counts[lanes] = places + 1
         self._stacked = None
 
     def extend(self, values: "LaneList") -> None:

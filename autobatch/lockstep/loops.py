@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import take_lanes
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
@@ -23,6 +23,7 @@ from autobatch.lockstep.regions import Order, Prefix, Subset
 from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
 from autobatch.ops.inplace import has_views, is_scalar, zero_d
+from autobatch.ops.spans import rows_between
 
 __all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "items_of", "iterated", "loop", "loop_over"]
 
@@ -113,11 +114,14 @@ class Loop:
         """
         self.fewer = False
         current, previous = self.current, self.previous
-        if current is not previous and all(_is_simple(value, previous) for value in (*kept, *carried)):
-            if kept:  # the case of nearly every step
-                start, stop = current.count, previous.count
-                self.pieces.append((tuple([value._between(start, stop) for value in kept]), stop - start))
-            out = tuple([current._of_prefix(value) for value in (*kept, *carried)])
+        if current is not previous and _are_simple((*kept, *carried), previous):  # the case of nearly every step
+            count = current.count
+            if kept:
+                stop = previous.count
+                self.pieces.append((tuple([value._between(count, stop) for value in kept]), stop - count))
+            out = tuple(
+                [MaskedBatch.of_data(rows_between(x.data, 0, count), x.sizes, current) for x in (*kept, *carried)]
+            )
         else:
             out = self._narrowed(kept, carried)
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
@@ -226,14 +230,12 @@ class Loop:
         return out
 
 
-def _is_simple(value: Any, region: Prefix) -> bool:
-    """Whether a value is an array of one shape in each lane of this very region."""
-    return (
-        type(value) is MaskedBatch
-        and value.region is region
-        and bool(value.sizes)
-        and Lengths not in map(type, value.sizes)
-    )
+def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
+    """Whether values are arrays of one shape in each lane of this very region."""
+    for value in values:
+        if type(value) is not MaskedBatch or value.region is not region or not value.sizes or value.is_ragged:
+            return False
+    return True
 
 
 def _freeze_both(new: Any, old: Any) -> None:

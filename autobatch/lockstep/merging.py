@@ -90,12 +90,15 @@ def batch_of(value: Any, count: int) -> Any:
 def stackable(batches: Sequence[Any]) -> bool:
     """Whether all are padded batches of one rank, dtype and scalar type."""
     first = batches[0]
-    return type(first) is MaskedBatch and all(
+    if type(first) is not MaskedBatch:
+        return False
+    dtype, rank, scalar = first.data.dtype, len(first.sizes), first.scalar
+    return all(
         type(batch) is MaskedBatch
-        and batch.data.dtype == first.data.dtype
-        and len(batch.sizes) == len(first.sizes)
-        and batch.scalar is first.scalar
-        and is_scalar(batch) == is_scalar(first)
+        and batch.data.dtype == dtype
+        and len(batch.sizes) == rank
+        and batch.scalar is scalar
+        and (rank > 0 or is_scalar(batch) == is_scalar(first))
         for batch in batches
     )
 
@@ -133,6 +136,8 @@ def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
 
 
 def _padded(data: Any, widths: Sequence[int]) -> Any:
+    if data.shape[1:] == tuple(widths):
+        return data
     for axis, width in enumerate(widths, 1):
         missing = width - data.shape[axis]
         if missing:

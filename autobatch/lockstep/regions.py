@@ -22,7 +22,18 @@ from autobatch.lockstep.merging import concatenated, stackable
 from autobatch.ops.inplace import is_scalar
 from autobatch.ops.spans import rows_between
 
-__all__ = ["LaneExample", "Order", "Prefix", "Root", "Subset", "current_root", "lanes_within", "taken", "unbound"]
+__all__ = [
+    "LaneExample",
+    "Order",
+    "Prefix",
+    "Root",
+    "Subset",
+    "current_root",
+    "lanes_within",
+    "part_of",
+    "taken",
+    "unbound",
+]
 
 
 class Root:
@@ -269,6 +280,15 @@ class Subset:
 
     def example_of(self, lane: int) -> int:
         return int(self._lanes[lane])
+
+
+def part_of(region: Any, has: np.ndarray, outer: Any) -> Subset:
+    """The lanes of a region of which a condition is true, as a part of `outer`, which the region is in."""
+    index = np.flatnonzero(has)
+    out = Subset(outer, region.lanes()[index])
+    if region is not region.root:  # else its lanes are their own places
+        out.within[id(region)] = weakref.ref(region), index
+    return out
 
 
 def unbound() -> UnboundLocalError:

@@ -15,7 +15,7 @@ from autobatch.lockstep.branches import parted, truth
 from autobatch.lockstep.generators import LaneGenerator, divided
 from autobatch.lockstep.joins import Piece, meet, narrowed_values
 from autobatch.lockstep.loops import items_of, iterated
-from autobatch.lockstep.regions import Order, Prefix, Subset, lanes_within
+from autobatch.lockstep.regions import Order, Prefix, Subset, lanes_within, part_of
 from autobatch.lockstep.sequences import Drawn
 
 __all__ = ["Walk", "first", "for_walk", "until", "while_walk"]
@@ -75,10 +75,7 @@ class Walk:
             self.ended.append((self.region, values))
             self.nobody = True
             return True
-        inside, outside = parted(decided)
-        stay = Subset(self.base, inside.lanes())
-        go = Subset(self.base, outside.lanes())
-        self._part(stay, go)
+        self._part(part_of(self.region, decided, self.base), part_of(self.region, ~decided, self.base))
         return True
 
     def next(self, values: tuple[Any, ...]) -> None:

@@ -4,6 +4,7 @@ Padding holds arbitrary values. Forward it is harmless until something mixes pos
 padded position is as arbitrary, so whatever sums cotangents over positions selects zero at the padding first.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -69,21 +70,26 @@ _BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dty
 
 def kept(mask: Any, x: Any) -> Any:
     """`np.where(mask, x, 0)`, without a branch per element: ten times faster where the mask follows no pattern."""
-    if type(mask) is type(x) is np.ndarray and mask.shape == x.shape and x.dtype.kind == "f":
+    if type(mask) is type(x) is np.ndarray and x.dtype.kind == "f" and x.ndim:
         bits = _BITS.get(x.dtype.itemsize)
-        if bits is not None and x.flags.c_contiguous:
+        if bits is not None:
             keep = np.negative(mask.view(np.int8), dtype=bits)  # all bits set, or none
-            np.bitwise_and(keep, x.view(bits), out=keep)
-            return keep.view(x.dtype)
+            out = keep if keep.shape == x.shape else None
+            return np.bitwise_and(keep, x.view(bits), out=out).view(x.dtype)
     return np.where(mask, x, np.zeros((), dtype_of(x)))
 
 
+_WIDE = 64  # elements, from which whole rows are faster written than their bits masked
+
+
 def _fill(x: Any, mask: Any, *, value: Any) -> Any:
-    """`np.where(mask, x, value)` by whole rows: several times faster where the mask is constant along the last axes."""
-    out = np.array(x)
+    """`np.where(mask, x, value)`; by whole rows where the mask is constant along the last axes."""
     rank = mask.ndim
     while rank > 1 and mask.shape[rank - 1] == 1:
         rank -= 1
+    if value == 0 and math.prod(np.shape(x)[rank:]) < _WIDE:
+        return kept(mask, x)
+    out = np.array(x)
     out[~np.broadcast_to(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
     return out
 

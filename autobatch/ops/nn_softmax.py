@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, shape_of
-from autobatch.core.batched import Batched, Lengths
-from autobatch.core.op import Op, is_boxed
-from autobatch.ops.broadcasting import fill, fill_p, has_lengths, quietly, select, unbroadcast
+from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.op import Op
+from autobatch.ops.broadcasting import fill, fill_p, has_lengths, kept, quietly, unbroadcast
+from autobatch.ops.nn_softmax_rows import softmax_gradient_of_rows, softmax_of_rows
 from autobatch.ops.reductions import expand, reduced_sizes, shifted
 
 __all__ = ["as_floating", "log_softmax_p", "logsumexp_p", "softmax_p"]
@@ -20,34 +21,58 @@ def as_floating(x: Any) -> Any:
     return x.astype(np.float64) if x.dtype.kind in "iub" else x
 
 
-def _softmax(x: Any, *, axis: int) -> Any:
+def _softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
     x = as_floating(x)
     if not x.shape[axis]:
         return x.copy()
+    if axis == x.ndim - 1 and (out := softmax_of_rows(x, counts)) is not None:
+        return out
+    x = _without_the_rest(x, counts)
     out = np.exp(x - x.max(axis=axis, keepdims=True))
     out /= out.sum(axis=axis, keepdims=True)
-    return out
+    return out if counts is None else kept(_inside(counts, x.shape[axis]), out)
 
 
-def _softmax_vjp(ct: Any, out: Any, axis: int) -> Any:
-    return out * (ct - np.sum(ct * out, axis=axis, keepdims=True))
+def _softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
+    if axis == ndim_of(out) - 1 and (found := softmax_gradient_of_rows(out, ct, counts)) is not None:
+        return found
+    ct = _zero_behind(ct, counts)
+    return _zero_behind(out * (ct - np.sum(ct * out, axis=axis, keepdims=True)), counts)
 
 
-def _log_softmax(x: Any, *, axis: int) -> Any:
+def _log_softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
     x = as_floating(x)
     if not x.shape[axis]:
         return x.copy()
+    x = _without_the_rest(x, counts)
     out = x - x.max(axis=axis, keepdims=True)
     out -= np.log(np.exp(out).sum(axis=axis, keepdims=True))
-    return out
+    return out if counts is None else kept(_inside(counts, x.shape[axis]), out)
 
 
-def _log_softmax_vjp(ct: Any, out: Any, axis: int) -> Any:
-    return ct - np.exp(out) * np.sum(ct, axis=axis, keepdims=True)
+def _log_softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
+    ct = _zero_behind(ct, counts)
+    return _zero_behind(ct - np.exp(out) * np.sum(ct, axis=axis, keepdims=True), counts)
+
+
+def _zero_behind(ct: Any, counts: Any) -> Any:
+    return ct if counts is None else fill_p(ct, _inside(counts, shape_of(ct)[-1]), value=0)
+
+
+def _inside(counts: Any, width: int) -> Any:
+    return np.arange(width) < np.expand_dims(counts, -1)
+
+
+def _without_the_rest(x: Any, counts: Any) -> Any:
+    """x with what weighs nothing behind the first elements of each row; all finite in a row of none."""
+    if counts is None:
+        return x
+    behind = np.where(counts > 0, -np.inf, 0).astype(x.dtype)
+    return np.where(_inside(counts, x.shape[-1]), x, np.expand_dims(behind, -1))
 
 
 def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
-    """A normalisation along one axis: padding weighs exp(-inf), and lanes that are all padding are left finite."""
+    """A normalisation along one axis; of a varying one, moved to the end, `counts` elements, and 0 behind them."""
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axis = operands[0], params["axis"]
@@ -57,26 +82,23 @@ def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
         if not isinstance(size, Lengths):
             out = quietly(lambda: op(x.data, axis=axis + 1), lambda: op(fill(x, 0), axis=axis + 1))
             return Batched(out, x.sizes)
-        x = Batched(as_floating(x.data), x.sizes)
-        others = [a for a in range(x.rank) if a != axis]
-
-        def run(data: Any) -> Any:
-            data = fill(Batched(data, x.sizes), -np.inf, (axis,))
-            if not size.values.all():  # a row of padding only: any finite values
-                some = (size.values > 0).reshape((-1,) + (1,) * x.rank)
-                data = fill_p(data, some, value=0)
-            return op(data, axis=axis + 1)
-
-        out = quietly(lambda: run(x.data), lambda: run(fill(x, 0, others)))
-        return Batched(select(out, x.sizes) if is_boxed(out) else out, x.sizes)
+        data = np.moveaxis(x.data, axis + 1, -1)
+        others = [n for at, n in enumerate(x.sizes) if at != axis]
+        counts = np.broadcast_to(size.values.reshape((-1,) + (1,) * len(others)), data.shape[:-1])
+        mask = padding_mask(others, data.shape[1:-1])
+        out = op(data, counts if mask is None else np.where(mask, counts, 0), axis=x.rank)
+        return Batched(np.moveaxis(out, -1, axis + 1), x.sizes)
 
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        return unbroadcast(vjp(ct, out, params["axis"]), args[0])
+        if position:
+            return None
+        counts = args[1] if len(args) > 1 else None
+        return unbroadcast(vjp(ct, out, params["axis"], counts), args[0])
 
     return Op(name, impl, rule=rule, vjp=backward, kind="normalisation")
 
 
-# Param: axis (non-negative).
+# Operands: x, and where its rows are not of one length `counts`, the length of each. Param: axis (non-negative).
 softmax_p = _along(_softmax, _softmax_vjp, "softmax")
 log_softmax_p = _along(_log_softmax, _log_softmax_vjp, "log_softmax")
 

@@ -158,10 +158,11 @@ class Control(ast.NodeTransformer):
     def visit_Return(self, node: ast.Return) -> Any:
         if getattr(node, "given", False):
             return self._away(node)
+        lines, value = self._value(node.value or ast.copy_location(ast.Constant(None), node))
         if not self.gives:
-            return node
-        value = node.value or ast.copy_location(ast.Constant(None), node)
-        return [*statements("_ab_returns.give(VALUE)", node, VALUE=value), *self._away(node)]
+            node.value = value if node.value is not None else None
+            return [*lines, node]
+        return [*lines, *statements("_ab_returns.give(VALUE)", node, VALUE=value), *self._away(node)]
 
     def visit_Break(self, node: ast.Break) -> Any:
         return self._jump("leave", node)
@@ -180,7 +181,8 @@ class Control(ast.NodeTransformer):
         owned = places(names, self.own)
         body, orelse = self._inner(node.body), self._inner(node.orelse)
 
-        parts: dict[str, Any] = {"IF": branch, "ARM": arm, "V": values(names, bound, at), "TEST": node.test}
+        before, test = self._value(node.test)
+        parts: dict[str, Any] = {"IF": branch, "ARM": arm, "V": values(names, bound, at), "TEST": test}
         parts["RESTORE"] = rebind(names, expression("IF.values", at, IF=branch), bound, at) if names else []
         restore = "if IF.changed:\n        RESTORE" if names and (with_else or owned) else "pass"
         choice = ast.copy_location(ast.If(name(arm, at), body, orelse), node)
@@ -195,7 +197,7 @@ class Control(ast.NodeTransformer):
             out += statements("if IF.nobody:\n    AWAY", at, IF=branch, AWAY=self._away(node))
         join = expression("IF.join()", at, IF=branch)
         joined = rebind(names, join, bound_end, at) if names else [ast.copy_location(ast.Expr(join), at)]
-        return [*out, *statements("if IF.split:\n    JOIN", at, IF=branch, JOIN=joined)]
+        return [*before, *out, *statements("if IF.split:\n    JOIN", at, IF=branch, JOIN=joined)]
 
     def visit_For(self, node: ast.For) -> Any:
         number, at = self._number(), node.target
@@ -220,9 +222,10 @@ class Control(ast.NodeTransformer):
         start: list[ast.stmt] = []
         if not (isinstance(node.test, ast.Constant) and node.test.value is True):
             go_on = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at) if names else []
-            start = statements(
+            before, test = self._value(node.test)
+            start = before + statements(
                 "if LOOP.stops(TEST, V):\n    if LOOP.nobody:\n        break\n    GO_ON", at,
-                LOOP=loop, TEST=node.test, V=values(names, bound, at), GO_ON=go_on,
+                LOOP=loop, TEST=test, V=values(names, bound, at), GO_ON=go_on,
             )  # fmt: skip
         return self._walk(node, loop, walk, name(step, at, ast.Store()), names, bound, start)
 
@@ -259,6 +262,10 @@ class Control(ast.NodeTransformer):
         if left:
             out += statements("if LOOP.nobody:\n    AWAY", at, LOOP=loop, AWAY=self._away(node))
         return [*out, *rebind(names, after, bound, at)] if names else out
+
+    def _value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
+        """An expression that a statement ends with, and what comes before the statement."""
+        return ([], node) if self.runs is None else self.runs.value(node)
 
     def _number(self) -> int:
         self.count += 1

@@ -26,6 +26,9 @@ _METHODS = frozenset({
     "reshape", "astype", "clip", "round", "squeeze", "swapaxes", "ravel", "copy", "conj",
 })  # fmt: skip
 _FACTS = frozenset({"shape", "ndim", "size", "dtype"})
+_SPLITS = (np.split, np.array_split)  # functions of several results
+_COMPARED = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_LEAST_IN_A_VALUE = 3  # ops, below which a launch of an expression alone is no faster than they are
 _CONSTANTS = (int, float, bool, complex, str, type(None), type(Ellipsis))
 
 
@@ -63,6 +66,17 @@ class Runs:
                 out.append(statement)
                 run = None
         return out if run is None else out + run.finish()
+
+    def value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
+        """An expression that a statement ends with (a test, what is returned): lines that bind its value to a name, and
+        the name; no lines, and the expression itself, where it is too little for a block of its own."""
+        run = _Run(self)
+        target = f"_ab_value_{run.number}"
+        assign = ast.copy_location(ast.Assign([name(target, node, ast.Store())], node), node)
+        assign.live_after = {target}  # type: ignore[attr-defined]
+        if not run.take(assign) or run.count < _LEAST_IN_A_VALUE:
+            return [], node
+        return run.finish(), name(target, node)
 
     def resolve(self, node: ast.expr) -> Any:
         """What an attribute of a module, or a global name, stands for; the node itself where that is not fixed."""
@@ -121,8 +135,9 @@ class _Run:
         names = {each.id for each in targets}
         if names & self.runs.written or len(names) < len(targets) or _counts(target, value):
             return False
-        parts = [value] if isinstance(target, ast.Name) else getattr(value, "elts", [])
-        if len(parts) != len(targets) or (isinstance(value, ast.Tuple) != isinstance(target, ast.Tuple)):
+        whole = isinstance(target, ast.Name) or self._is_split(value)
+        parts = [value] if whole else getattr(value, "elts", [])
+        if not whole and (len(parts) != len(targets) or not isinstance(value, ast.Tuple)):
             return False
         before = dict(self.inputs), set(self.static), self.count
         rewritten = copy.deepcopy(statement)
@@ -134,7 +149,7 @@ class _Run:
             self.inputs, self.static, self.count = before
             return False
         assert isinstance(rewritten, ast.Assign)
-        if isinstance(target, ast.Name):
+        if whole:
             rewritten.value = new[0]
         else:
             rewritten.value.elts = new  # type: ignore[attr-defined]
@@ -142,6 +157,10 @@ class _Run:
         self.rewritten.append(rewritten)
         self.assigned |= names
         return True
+
+    def _is_split(self, value: ast.expr) -> bool:
+        function = self.runs.resolve(value.func) if isinstance(value, ast.Call) else None
+        return any(function is each for each in _SPLITS)
 
     def finish(self) -> list[ast.stmt]:
         """The run as a block, or as it was where it is too small or nothing reads what it makes."""
@@ -192,6 +211,10 @@ class _Run:
         if isinstance(node, ast.UnaryOp) and not isinstance(node.op, ast.Not):
             node.operand = self._array(node.operand)
             self.count += not isinstance(node.operand, ast.Constant)
+            return node
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], _COMPARED):
+            node.left, node.comparators = self._array(node.left), [self._array(node.comparators[0])]
+            self.count += 1
             return node
         if isinstance(node, ast.Call):
             return self._call(node)

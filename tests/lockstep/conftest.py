@@ -9,14 +9,17 @@ from autobatch.lockstep import blocks
 def products(monkeypatch):
     """The row counts of the products in launches, those of the items first."""
     seen = []
-    launch = blocks.launch
 
-    def counted(program, operands):
-        out = launch(program, operands)
-        for step in program.steps:
-            if step.op.name == "matmul":
-                seen.append((program.avals[step.args[0]].shape[-1], out[0].shape[0]))
-        return out
+    def counting(launch):
+        def counted(program, *operands):
+            out = launch(program, *operands)
+            for step in program.steps:
+                if step.op.name == "matmul":
+                    seen.append((program.avals[step.args[0]].shape[-1], out[0].shape[0]))
+            return out
 
-    monkeypatch.setattr(blocks, "launch", counted)
+        return counted
+
+    for name in ("launch", "launch_rows"):
+        monkeypatch.setattr(blocks, name, counting(getattr(blocks, name)))
     return seen

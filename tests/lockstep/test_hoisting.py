@@ -299,3 +299,35 @@ def test_a_state_that_starts_as_a_parameter():
     want = [ab.grad(lambda p, x=x: (f(x, p) ** 2).sum())(PARAMS) for x in SENTENCES]
     for name in PARAMS:
         np.testing.assert_allclose(got[name], sum(each[name] for each in want), rtol=1e-7, atol=1e-12)
+
+
+def gates(xs, p):
+    h = c = np.zeros(2)
+    for x in xs:
+        forget, new = np.split(x @ p["w"] + h @ p["u"][:2], 2)
+        c = ab.nn.sigmoid(forget) * c + np.tanh(new)
+        h = np.tanh(c)
+    return h
+
+
+def test_what_is_split_is_part_of_a_block(products):
+    f = batch(gates, strict=True)
+    for _ in range(2):
+        f(batch_of(SENTENCES), p=PARAMS)
+    products.clear()
+    f(batch_of(SENTENCES), p=PARAMS)
+    assert [n for width, n in products if width == 3] == [6 + 5 + 5 + 4 + 4 + 3 + 3 + 3, 3 + 1 + 1 + 1]
+    agrees(gates, SENTENCES, p=PARAMS)
+    got = ab.grad(lambda p: f(batch_of(SENTENCES), p=p).data.sum())(PARAMS)
+    for name in ("w", "u"):
+        want = sum(ab.grad(lambda p, x=x: gates(x, p).sum())(PARAMS)[name] for x in SENTENCES)
+        np.testing.assert_allclose(got[name], want, rtol=1e-9, atol=1e-12)
+
+
+def test_a_split_into_other_than_its_names_raises_as_it_does():
+    def f(x, w):
+        a, b = np.split(np.tanh(x @ w) + 1.0, 4)
+        return a + b
+
+    with pytest.raises(ValueError, match="too many values"):
+        batch(f, strict=True)(batch_of([np.ones(3), np.ones(3)]), w=W)

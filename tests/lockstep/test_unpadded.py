@@ -230,7 +230,16 @@ def test_kept_is_where_bit_for_bit(dtype):
     special = [1.0, -1.0, np.nan, np.inf, -np.inf, -0.0] if np.dtype(dtype).kind == "f" else range(6)
     x = np.array([*special] * 2, dtype).reshape(2, 6)
     mask = RNG.random(x.shape) < 0.5
-    for m, a in [(mask, x), (mask[:, ::2], x[:, ::2]), (mask.T, x.T), (mask[:, :0], x[:, :0]), (mask[0], x)]:
+    for m, a in [
+        (mask, x),
+        (mask[:, :1], x),
+        (mask[:1], x),
+        (mask.T, x.T[:, :1]),
+        (mask[:, ::2], x[:, ::2]),
+        (mask.T, x.T),
+        (mask[:, :0], x[:, :0]),
+        (mask[0], x),
+    ]:
         want = np.where(m, a, np.zeros((), dtype))
         got = kept(m, a)
         assert got.dtype == want.dtype

@@ -1,0 +1,66 @@
+"""softmax of many rows of float32 by a kernel, in threads where they are very many."""
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.config import config
+from autobatch.core.floating import underflow_is_ignored
+from autobatch.core.threads import cuts, in_turn
+from autobatch.kernels.softmax import softmax_gradient, softmax_rows
+from autobatch.kernels.vectors import Lanes
+
+__all__ = ["softmax_gradient_of_rows", "softmax_of_rows"]
+
+_LEAST_ELEMENTS = 1 << 14
+_COST = 8  # bytes that a thread reads from its cache in the time of one element
+_LANES = Lanes("f4", 16)
+
+
+def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
+    """softmax along the last axis; None where NumPy is to do it.
+
+    Args:
+        counts: how many elements each row has; None: all.
+    """
+    if not _worthwhile(x) or not underflow_is_ignored():
+        return None
+    rows, counts = _rows(x), _counts(x, counts)
+    out = np.empty_like(rows)
+
+    def work(part: tuple[int, int]) -> bool:
+        scratch = np.arange(32, dtype=np.float32)
+        return bool(softmax_rows(rows, counts, out, part, scratch, _LANES))
+
+    done = in_turn([functools.partial(work, part) for part in cuts(len(rows), x.size * _COST)])
+    return out.reshape(x.shape) if all(done) else None
+
+
+def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
+    """The cotangent of the operand, from the result and its cotangent; None where NumPy is to compute it."""
+    if not _worthwhile(y) or type(ct) is not np.ndarray or ct.dtype != y.dtype:
+        return None
+    rows, counts = _rows(y), _counts(y, counts)
+    above = _rows(ct)
+    out = np.empty_like(rows)
+    work = [
+        functools.partial(softmax_gradient, rows, above, counts, out, part) for part in cuts(len(rows), y.size * _COST)
+    ]
+    in_turn(work)
+    return out.reshape(y.shape)
+
+
+def _worthwhile(x: Any) -> bool:
+    return type(x) is np.ndarray and x.dtype == np.float32 and x.size >= _LEAST_ELEMENTS and config.kernels
+
+
+def _rows(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _counts(x: np.ndarray, counts: Any) -> np.ndarray:
+    if counts is None:
+        return np.full(math.prod(x.shape[:-1]), x.shape[-1])
+    return np.ascontiguousarray(counts, np.int64).reshape(-1)
