@@ -210,7 +210,11 @@ class TapeArray(ArrayFace):
             is_view = out.base is not None if type(out) is _ndarray else hasattr(out, "_ab_rank")
             return tape.constant(out) if is_view else out
         if op.vjp is None:
-            return out if op.joint is None else self._with_outputs(op, out, values, params, parents)
+            if op.joint is not None:
+                return self._with_outputs(op, out, values, params, parents)
+            if out.dtype.kind == "c":  # constant in pieces where numbers are real: the sign turns with a complex one
+                self._ab_unsupported(op.impl, args, params, f"{op.name} of complex numbers")
+            return out
         if type(out) is not float and out.dtype.kind not in "fc":
             return out
         nodes = tape.nodes

@@ -109,6 +109,8 @@ def _var_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict
         return np.zeros(shape_of(x), dtype_of(x))
     wide = x.astype(np.float32) if dtype_of(x) == np.float16 else x
     centered = wide - np.mean(wide, axis=axes, keepdims=True)
+    if dtype_of(x).kind == "c":
+        centered = np.conjugate(centered)
     ct = expand(ct, axes, params.get("keepdims", False))
     return unbroadcast(2 * ct * centered / np.maximum(n - params.get("ddof", 0), 0), x)
 
