@@ -1,4 +1,4 @@
-"""mean, var, std and what is made of reductions: nansum, nanprod, nanmean, count_nonzero, ptp, average."""
+"""mean, var, std and what is made of reductions: nansum, nanprod, nanmean, count_nonzero, ptp."""
 
 import warnings
 from collections.abc import Sequence
@@ -182,10 +182,3 @@ def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> An
 def _np_ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO) -> Any:
     no_options(out=out)
     return np.subtract(np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims))
-
-
-@implements(np.average)
-def _np_average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = _NO) -> Any:
-    if weights is not None or returned:
-        raise Declined("np.average with weights= or returned=True")
-    return np.mean(a, axis=axis, keepdims=keepdims)
