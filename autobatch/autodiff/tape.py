@@ -19,7 +19,7 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.transposed import walking
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.table import name_of
+from autobatch.ops.table import CONSTANT, name_of
 
 __all__ = ["Tape", "TapeArray", "active_tape", "set_active"]
 
@@ -210,7 +210,11 @@ class TapeArray(ArrayFace):
             is_view = out.base is not None if type(out) is _ndarray else hasattr(out, "_ab_rank")
             return tape.constant(out) if is_view else out
         if op.vjp is None:
-            return out if op.joint is None else self._with_outputs(op, out, values, params, parents)
+            if op.joint is not None:
+                return self._with_outputs(op, out, values, params, parents)
+            if out.dtype.kind == "c":  # constant in pieces where numbers are real: the sign turns with a complex one
+                self._ab_unsupported(op.impl, args, params, f"{op.name} of complex numbers")
+            return out
         if type(out) is not float and out.dtype.kind not in "fc":
             return out
         nodes = tape.nodes
@@ -227,7 +231,7 @@ class TapeArray(ArrayFace):
         return tuple([leaf if out.dtype.kind in "fc" else out for leaf, out in zip(leaves, outs, strict=True)])
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        if all(type(x) is not TapeArray or x.index < 0 for x in leaves([args, kwargs])):
+        if function in CONSTANT or all(type(x) is not TapeArray or x.index < 0 for x in leaves([args, kwargs])):
             plain, named = map_tree(_value_of, list(args)), map_tree(_value_of, dict(kwargs))
             return function(*plain, **named)
         raise UnsupportedError(

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["dtype_of", "ndim_of", "shape_of"]
+__all__ = ["dtype_of", "ndim_of", "shape_of", "type_of"]
 
 
 def shape_of(x: Any) -> Any:
@@ -26,3 +26,8 @@ def dtype_of(x: Any) -> np.dtype:
     """The dtype; of a Python scalar, the one NumPy gives it on its own."""
     dtype = getattr(x, "dtype", None)
     return np.asarray(x).dtype if dtype is None else dtype
+
+
+def type_of(x: Any, *more: Any) -> Any:
+    """What `type` says; of an array of ours the class of what NumPy would have in its place."""
+    return x.__class__ if hasattr(x, "_ab_rank") and not more else type(x, *more)

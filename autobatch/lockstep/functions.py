@@ -12,6 +12,7 @@ from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import weak_lanes
+from autobatch.core.aval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import map_tree
@@ -149,7 +150,7 @@ def _type(x: Any, *rest: Any) -> Any:
     if isinstance(x, Held) and not rest:
         return x.kind
     if not isinstance(x, Batch) or rest:
-        return type(x, *rest)
+        return type_of(x, *rest)
     if isinstance(x, ObjectBatch):
         return call_per_lane(type, x)
     return class_of_lanes(x)

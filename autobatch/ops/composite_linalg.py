@@ -76,7 +76,19 @@ logdet_p = Op(
     vjp=lambda position, ct, out, args, params: ct[..., None, None] * _mt(inv_p(args[0])),
     kind="linalg",
 )
-sign_p = Op("detsign", lambda x: np.linalg.slogdet(x)[0], rule=_matrix_rule(0), kind="linalg")
+
+
+def _sign(x: Any) -> Any:
+    return np.linalg.slogdet(x)[0]
+
+
+def _phase_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The sign of a complex determinant turns with it."""
+    return -1j * np.real(1j * ct * out)[..., None, None] * _mt(inv_p(args[0]))
+
+
+sign_p = Op("detsign", _sign, rule=_matrix_rule(0), kind="linalg")
+phase_p = Op("detphase", _sign, rule=_matrix_rule(0), vjp=_phase_vjp, kind="linalg")
 
 
 def _solve_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -89,13 +101,21 @@ def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
     lanes = lanes_of(operands)
     a, b = (as_batched(x, lanes) for x in operands)
     if a.rank != 2 or b.rank != 2:
-        raise ShapeError("stacks of linear systems per example")
+        if a.is_ragged or b.is_ragged:
+            raise ShapeError("stacks of linear systems of sizes that differ between examples")
+        out = op(*(_lifted(x, max(a.rank, b.rank)) for x in (a, b)))
+        return Batched(out, shape_of(out)[1:])
     if not same_size(a.sizes[0], b.sizes[0]):
         raise ValueError("solve: Input operand 1 has a mismatch in its core dimension 0")
     matrix = _with_identity(a)
     data = to_width(fill(b, 0) if b.is_ragged else b.data, 1, shape_of(matrix)[1])
     sizes = (a.sizes[0], b.sizes[1])
     return Batched(_closed(op(matrix, data), sizes), sizes)
+
+
+def _lifted(x: Batched, rank: int) -> Any:
+    """The data of examples as of that rank."""
+    return x.data[(slice(None), *[None] * (rank - x.rank))]
 
 
 solve_p = Op("solve", np.linalg.solve, rule=_solve_rule, vjp=_solve_vjp, kind="linalg")
@@ -120,15 +140,14 @@ def det(a: Any) -> Any:
 @implements(np.linalg.slogdet)
 def slogdet(a: Any) -> Any:
     a = _check(a)
-    return type(np.linalg.slogdet(np.eye(1)))(sign_p(a), logdet_p(a))
+    sign = phase_p if dtype_of(a).kind == "c" else sign_p
+    return type(np.linalg.slogdet(np.eye(1)))(sign(a), logdet_p(a))
 
 
 @implements(np.linalg.solve)
 def solve(a: Any, b: Any) -> Any:
-    if ndim_of(a) != 2 or ndim_of(b) > 2:
-        raise Declined("np.linalg.solve of stacks")
     a, b = _check(a), b if is_boxed(b) else np.asarray(b)
-    return solve_p(a, b[:, None])[:, 0] if ndim_of(b) == 1 else solve_p(a, b)
+    return solve_p(a, b[:, None])[..., 0] if ndim_of(b) == 1 else solve_p(a, b)
 
 
 @implements(np.linalg.norm)
@@ -140,9 +159,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         return _root(x, tuple(range(ndim_of(x))), keepdims)
     axes = axes_of(axis, ndim_of(x))
     if len(axes) == 2:
-        if ord not in (None, "fro"):
-            raise Declined(f"the matrix norm {ord!r}")
-        return _root(x, axes, keepdims)
+        return _root(x, axes, keepdims) if ord in (None, "fro") else _matrix_norm(x, ord, axes, keepdims)
     size = np.absolute(x)
     if ord in (None, 2):
         return _root(x, axes, keepdims)
@@ -162,6 +179,21 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
     square = x * x if dtype_of(x).kind == "f" else np.real(np.conjugate(x) * x)
     return np.sqrt(np.sum(square, axis=axes, keepdims=keepdims))
+
+
+def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    rows, columns = axes
+    if ord in (1, -1, np.inf, -np.inf):
+        first, then = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = np.sum(np.absolute(x), axis=first, keepdims=True)
+        out = (np.max if ord > 0 else np.min)(sums, axis=then, keepdims=True)
+    elif ord in (2, -2, "nuc"):
+        values = np.linalg.svd(np.moveaxis(x, axes, (-2, -1)), compute_uv=False)
+        out = np.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        out = np.expand_dims(out, axes)
+    else:
+        raise ValueError("Invalid norm order for matrices.")
+    return out if keepdims else np.squeeze(out, axes)
 
 
 @implements(np.linalg.vector_norm)

@@ -72,9 +72,13 @@ def quantile(
     *,
     weights: Any = None,
 ) -> Any:
-    """np.quantile by linear interpolation, for one shared q."""
-    if out is not None or method != "linear" or weights is not None or is_boxed(q) or ndim_of(q):
-        raise Declined("np.quantile with several quantiles, weights or a method other than linear")
+    """np.quantile by linear interpolation, for a shared q or a list of some."""
+    if out is not None or method != "linear" or weights is not None or is_boxed(q) or ndim_of(q) > 1:
+        raise Declined("np.quantile with weights, a table of quantiles or a method other than linear")
+    if ndim_of(q):
+        if dtype_of(a) != np.float64:
+            raise Declined("np.quantile of a list of quantiles, which NumPy computes in double precision")
+        return np.stack([quantile(a, each, axis, keepdims=keepdims) for each in np.asarray(q).tolist()])
     if not 0 <= q <= 1:
         raise ValueError("Quantiles must be in the range [0, 1]")
     if dtype_of(a).kind != "f":
@@ -97,11 +101,42 @@ def quantile(
 
 @implements(np.percentile)
 def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
-    if is_boxed(q) or ndim_of(q):
-        raise Declined("np.percentile of several percentiles")
-    if not 0 <= q <= 100:
+    if is_boxed(q):
+        raise Declined("np.percentile of percentiles that differ between examples")
+    q = np.true_divide(q, 100)
+    if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("Percentiles must be in the range [0, 100]")
-    return quantile(a, q / 100, *args, **kwargs)
+    return quantile(a, q, *args, **kwargs)
+
+
+@implements(np.average)
+def average(
+    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = np._NoValue
+) -> Any:
+    if returned:
+        raise Declined("np.average with returned=True")
+    if weights is None:
+        return np.mean(a, axis=axis, keepdims=keepdims)
+    a, weights = _array(a), _array(weights)
+    shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
+    if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
+        raise Declined("np.average with weights of another rank along several axes")
+    if len(given) != len(shape):
+        weights = np.reshape(weights, (-1,) + (1,) * (len(shape) - normalise_axis(axis, len(shape)) - 1))
+    elif any(not is_boxed(n) and not is_boxed(m) and n != m for n, m in zip(shape, given, strict=True)):
+        raise Declined("np.average with weights of another shape")
+    integer = dtype_of(a).kind in "biu"
+    dtype = np.result_type(dtype_of(a), dtype_of(weights), *(["f8"] if integer else []))
+    if len(given) != len(shape):
+        weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
+    total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
+    if np.any(_values(total == 0)):
+        raise Declined("np.average with weights that sum to zero")
+    return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
+
+
+def _array(x: Any) -> Any:
+    return x if is_boxed(x) else np.asarray(x)
 
 
 # without NaN

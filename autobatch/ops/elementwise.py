@@ -41,6 +41,13 @@ def _not_minus_inf(out: Any) -> Any:
     return np.where(out == -np.inf, np.zeros((), dtype_of(out)), out)
 
 
+def _phase(size: Any, x: Any) -> Any:
+    """What the size of a number grows by as the number does: its sign; if it is complex, that of its conjugate."""
+    if dtype_of(x).kind != "c":
+        return np.sign(x)
+    return np.conjugate(x) / np.where(size == 0, np.ones((), dtype_of(size)), size)
+
+
 # fmt: off
 add_p     = elementwise(np.add,           lambda ct, out, x, y: ct,
                                           lambda ct, out, x, y: ct)
@@ -60,7 +67,7 @@ floordiv_p = elementwise(np.floor_divide, pad=(None, 1))
 
 neg_p     = elementwise(np.negative,      lambda ct, out, x: -ct)
 pos_p     = elementwise(np.positive,      lambda ct, out, x: ct)
-abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * np.sign(x))
+abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * _phase(out, x))
 fabs_p    = elementwise(np.fabs,          lambda ct, out, x: ct * np.sign(x))
 square_p  = elementwise(np.square,        lambda ct, out, x: 2 * ct * x)
 recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pad=1)

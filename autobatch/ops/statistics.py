@@ -1,4 +1,4 @@
-"""mean, var, std and what is made of reductions: nansum, nanprod, nanmean, count_nonzero, ptp, average."""
+"""mean, var, std and what is made of reductions: nansum, nanprod, nanmean, count_nonzero, ptp."""
 
 import warnings
 from collections.abc import Sequence
@@ -109,6 +109,8 @@ def _var_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict
         return np.zeros(shape_of(x), dtype_of(x))
     wide = x.astype(np.float32) if dtype_of(x) == np.float16 else x
     centered = wide - np.mean(wide, axis=axes, keepdims=True)
+    if dtype_of(x).kind == "c":
+        centered = np.conjugate(centered)
     ct = expand(ct, axes, params.get("keepdims", False))
     return unbroadcast(2 * ct * centered / np.maximum(n - params.get("ddof", 0), 0), x)
 
@@ -180,10 +182,3 @@ def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> An
 def _np_ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO) -> Any:
     no_options(out=out)
     return np.subtract(np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims))
-
-
-@implements(np.average)
-def _np_average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = _NO) -> Any:
-    if weights is not None or returned:
-        raise Declined("np.average with weights= or returned=True")
-    return np.mean(a, axis=axis, keepdims=keepdims)

@@ -20,6 +20,7 @@ from autobatch.core.op import Op, rank_of
 from autobatch.errors import UnsupportedError
 
 __all__ = [
+    "CONSTANT",
     "FUNCTIONS",
     "NUMPY_OWN",
     "UFUNCS",
@@ -37,6 +38,8 @@ UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: set[Callable[..., Any]] = set()
 UNSUPPORTED: dict[Callable[..., Any], str] = {}
+CONSTANT: set[Callable[..., Any]] = {np.argpartition, np.nanargmax, np.nanargmin, np.linalg.matrix_rank, np.array_equiv}
+"""Of those without a batching rule the ones that are constant in pieces: no gradient is lost by them."""
 
 
 class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `implements` adds, never seen by a user)

@@ -31,6 +31,8 @@ def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast
         value = scope.binding(found[0])
         for how, name in found[1]:
             value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
+        if value is type:
+            return expression("_ab_class", function)
         if value is not None and not is_users(value) and not (classes and isinstance(value, type)):
             return _of_numpy(function, value)
     elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import active_tape
+from autobatch.core.aval import type_of
 from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.calls import OF_SEQUENCES
 from autobatch.ops.creation import CREATION, array
@@ -165,4 +166,9 @@ def _as_array(arg: Any, place: int) -> Any:
     return array(arg) if is_list and top_box(arg) is not None else arg
 
 
-CELLS = {"_ab_made": CellType(made), "_ab_maker": CellType(maker), "_ab_listed": CellType(listed)}
+CELLS = {
+    "_ab_class": CellType(type_of),
+    "_ab_made": CellType(made),
+    "_ab_maker": CellType(maker),
+    "_ab_listed": CellType(listed),
+}

@@ -327,8 +327,8 @@ def test_what_is_printed_or_rounded_is_plain():
 
 
 def test_functions_without_a_gradient_are_refused_never_dropped():
-    with pytest.raises(UnsupportedError, match=r"no gradient for np\.fft\.fft: .*keep it outside the differentiated"):
-        grad(lambda x: np.fft.fft(x).real.sum())(np.ones(2))
+    with pytest.raises(UnsupportedError, match=r"no gradient for np\.linalg\.eigvals: .*keep it outside the diff"):
+        grad(lambda x: np.linalg.eigvals(x).real.sum())(np.ones((2, 2)))
 
 
 def test_two_threads_at_once():

@@ -136,7 +136,14 @@ def constant_and_read(x):
     return (mask * x).sum() * weight + x[count].sum() if mask.any() and mask.strides == (8,) else x.sum()
 
 
+def by_its_type(x):
+    if type(x) is np.ndarray and type(x[0]) is np.float64:
+        return (x * x).sum()
+    return x.sum()
+
+
 PROGRAMS = [
+    by_its_type,
     item_by_item,
     lists_for_numpy,
     table_of_a_recursion,

@@ -87,7 +87,7 @@ def overlapping(y):
         lambda x: x * float(x[0]),
         lambda x: x if x.sum() > 0 else -x,
         lambda x: np.array(x) + x,
-        lambda x: np.linalg.svd(np.outer(x, x))[1] * x[0],
+        lambda x: np.linalg.eigvals(np.outer(x, x)) * x[0],
         lambda x: x[x > 0],
         lambda x: ab.nn.dropout(x, 0.5),
         lambda x: x.reshape(3),

@@ -280,3 +280,13 @@ def test_writes_into_what_was_computed_from_shared_arrays():
         return h, g, w * 2
 
     check(f, vectors(3, 4), w=W)
+
+
+def test_the_type_of_a_value_is_numpys():
+    def f(x):
+        if type(x) is np.ndarray and type(x[0]) is np.float64:
+            return x * 2, type(x), type(x.sum() > 0), type(3)
+        return x * 3
+
+    found = ab.map(f, [np.ones(2), np.ones(3)])
+    assert [each[1:] for each in found] == [(np.ndarray, np.bool_, int)] * 2

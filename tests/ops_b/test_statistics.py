@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
 from tests.ops_a.law import check, check_grads
 from tests.ops_b.cases import ROWS, VECTORS, rng
 
@@ -18,6 +19,10 @@ STATISTICS = {
     "quantile": lambda x: np.quantile(x, 0.3),
     "quantile_columns": lambda x: np.quantile(x, 0.75, axis=0),
     "percentile": lambda x: np.percentile(x, 10, axis=1),
+    "quantiles": lambda x: np.quantile(x, [0.25, 0.5], axis=1),
+    "percentiles": lambda x: np.percentile(x, [10, 50, 90]),
+    "average": lambda x: np.average(x, axis=1, weights=np.arange(1.0, 5.0)),
+    "average_by_itself": lambda x: np.average(x, axis=0, weights=x * x + 1),
     "cumulative_sum": lambda x: np.cumulative_sum(x, axis=0),
     "cumulative_prod": lambda x: np.cumulative_prod(x, axis=1),
 }
@@ -54,3 +59,28 @@ def test_with_nan_grads(name):
 def test_dtypes(dtype):
     check(lambda x: np.median(x), [(9 * x).astype(dtype) for x in VECTORS])
     check(lambda x: np.nanmean(x), [(9 * x).astype(dtype) for x in VECTORS])
+
+
+def test_averages_and_percentiles_of_every_dtype():
+    for a in (np.arange(6), np.arange(6.0, dtype=np.float32), np.arange(6.0).reshape(2, 3)):
+        for weights in (np.arange(1, 1 + a.shape[-1]), np.ones(a.shape[-1], np.float16)):
+            check(lambda x, w: np.average(x, axis=-1, weights=w), [a, a], [weights, weights])
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_a_list_of_percentiles_is_in_double_precision():
+    xs = [x.astype(np.float32) for x in VECTORS]
+    for got, x in zip(ab.map(lambda x: np.percentile(x, (5, 95)), xs), xs, strict=True):
+        assert got.dtype == np.float64
+        np.testing.assert_array_equal(got, np.percentile(x, (5, 95)))
+
+
+def test_weights_that_sum_to_zero():
+    with pytest.raises(ZeroDivisionError, match="sum to zero"):
+        ab.map(lambda x: np.average(x, weights=x - x), VECTORS)
+
+
+def test_positions_are_constant_in_pieces():
+    x = np.array([3.0, 1.0, 2.0])
+    found = ab.grad(lambda x: x[np.argpartition(x, 1)][0] + x[np.nanargmax(x)] * np.linalg.matrix_rank(np.diag(x)))(x)
+    np.testing.assert_array_equal(found, [3, 1, 0])

@@ -72,9 +72,9 @@ def test_numpy_own_on_a_tape(function):
 
 def test_what_has_no_rule_runs_as_a_loop_and_says_so():
     x = MaskedBatch.from_examples([np.eye(2), 2 * np.eye(3)])
-    with pytest.warns(FallbackWarning, match=r"np\.linalg\.cholesky has no batching rule \(a factorisation"):
-        got = np.linalg.cholesky(x)
-    np.testing.assert_allclose(got.examples()[1], np.sqrt(2) * np.eye(3))
+    with pytest.warns(FallbackWarning, match=r"np\.linalg\.eigvals has no batching rule \(a factorisation"):
+        got = np.linalg.eigvals(x)
+    np.testing.assert_allclose(got.examples()[1], [2.0, 2.0, 2.0])
 
 
 def test_a_declined_combination_runs_as_a_loop_and_says_so():
@@ -86,8 +86,8 @@ def test_a_declined_combination_runs_as_a_loop_and_says_so():
 
 def test_no_gradient_is_dropped_silently():
     x = Tape().leaf(np.eye(2))
-    with pytest.raises(UnsupportedError, match=r"no gradient for np\.linalg\.cholesky"):
-        np.linalg.cholesky(x)
+    with pytest.raises(UnsupportedError, match=r"no gradient for np\.linalg\.eigvals"):
+        np.linalg.eigvals(x)
     with pytest.raises(UnsupportedError, match=r"no gradient for np\.pad"):
         np.pad(x, 1, mode="linear_ramp")
 
