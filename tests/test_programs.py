@@ -39,6 +39,7 @@ def test_batch_equals_loop(name):
     report = ab.testing.assert_equivalent(program.f, *program.examples, grad=program.grad, **program.shared)
     assert "ab.map" in report.ways
     assert ("gradients" in report.skipped) != program.grad, report.skipped
+    assert "ab.map" not in report.fallbacks or name in LOOPS | RAISES, report.fallbacks
 
 
 def run(program, chosen=slice(None)):
