@@ -239,7 +239,7 @@ def lists_of_arrays_joined(xs):
     return np.stack(rows).mean(0), np.concatenate(rows), np.array(rows).shape, rows.pop(0)
 
 
-@program(vectors(4, 2, 1, 6, seed=50))  # the plain function gives a list to np.mean, which has no gradient
+@program(vectors(4, 2, 1, 6, seed=50), grad=True)
 def lists_given_to_numpy(xs):
     total, peak = xs.sum(), xs.max()
     both = [total, peak, np.float32(3.0)]
