@@ -23,9 +23,9 @@ __all__ = [
     "fill_p",
     "has_lengths",
     "kept",
-    "per_lane",
     "quietly",
     "select",
+    "size_per_lane",
     "spread",
     "spread_p",
     "stretch_p",
@@ -39,7 +39,7 @@ def has_lengths(sizes: Sequence[Size]) -> bool:
     return Lengths in map(type, sizes)
 
 
-def per_lane(size: Size) -> np.ndarray:
+def size_per_lane(size: Size) -> np.ndarray:
     """The size in each lane: (B,) int64, or (1,) where it is static."""
     return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
 
@@ -167,7 +167,7 @@ def broadcast_size(a: Size, b: Size) -> Size:
         return b
     if same_size(a, b):
         return a if isinstance(a, Lengths) else b
-    left, right = np.broadcast_arrays(per_lane(a), per_lane(b))
+    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
     wrong = (left != right) & (left != 1) & (right != 1)
     if wrong.any():
         lane = int(np.argmax(wrong))
@@ -219,11 +219,11 @@ def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Se
         if natural or same_size(size, target):
             if width > extents[axis + missing]:
                 data = _crop(data, at, extents[axis + missing])
-        elif bool((per_lane(size) == 1).all()):
+        elif bool((size_per_lane(size) == 1).all()):
             data = _crop(data, at, 1)
         else:
             mask = padding_mask(sizes, extents, (axis + missing,))
-            data = stretch_p(data, per_lane(size), mask, axis=at, width=extents[axis + missing])
+            data = stretch_p(data, size_per_lane(size), mask, axis=at, width=extents[axis + missing])
     return data
 
 

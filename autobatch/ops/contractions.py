@@ -15,7 +15,7 @@ from autobatch.core.cotangent import Product
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.transposed import transposed
 from autobatch.errors import ShapeError
-from autobatch.ops.broadcasting import fill, has_lengths, per_lane, quietly, select, unbroadcast
+from autobatch.ops.broadcasting import fill, has_lengths, quietly, select, size_per_lane, unbroadcast
 from autobatch.ops.einsum import einsum_p
 from autobatch.ops.table import UFUNCS, Declined, implements
 
@@ -120,7 +120,7 @@ def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul")
 def check_same(a: Size, b: Size, name: str) -> None:
     if same_size(a, b):
         return
-    left, right = np.broadcast_arrays(per_lane(a), per_lane(b))
+    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
     lane = int(np.argmax(left != right))
     raise ShapeError(f"{name}: the contracted dimensions are {left[lane]} and {right[lane]} in example {lane}")
 

@@ -15,7 +15,7 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.broadcasting import per_lane
+from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.indexing_spec import FULL, Spec
 from autobatch.ops.kinds import broadcast_sizes, select
@@ -166,7 +166,7 @@ class _Reader:
         for offset, size in enumerate(have):
             want = self.sizes[axis + offset]
             if not same_size(want, size):
-                wants, sizes = np.broadcast_arrays(per_lane(want), per_lane(size))
+                wants, sizes = np.broadcast_arrays(size_per_lane(want), size_per_lane(size))
                 lane = int(np.argmax(wants != sizes))
                 raise IndexError(
                     f"boolean index did not match indexed array along axis {axis + offset}; size of axis is "
@@ -185,7 +185,7 @@ class _Reader:
             self.data = self.data[index]
             self.sizes[axis] = len(range(*item.indices(size)))
             return
-        first, lengths, step = slice_lengths(per_lane(size), *lane_bounds)
+        first, lengths, step = slice_lengths(size_per_lane(size), *lane_bounds)
         first, lengths, step = (np.broadcast_to(part, (self.lanes,)) for part in (first, lengths, step))
         width = int(lengths.max(initial=0))
         if self.batched and not first.any() and (step == 1).all():
@@ -319,7 +319,7 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
         clean = ids if inside is None else np.where(inside, ids, 0)
         if not clean.size or (clean.min() >= 0 and clean.max() < size):
             return clean.reshape(clean.shape[:1] + (1,) * (len(block) - rank) + clean.shape[1:])
-    limit = per_lane(size).reshape((-1,) + (1,) * rank)
+    limit = size_per_lane(size).reshape((-1,) + (1,) * rank)
     bad = (ids < -limit) | (ids >= limit)
     if inside is not None:
         bad = bad & inside

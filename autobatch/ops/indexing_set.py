@@ -9,7 +9,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.broadcasting import per_lane
+from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_get import getitem_op
 from autobatch.ops.indexing_rows import last_writes, put_rows_p, rows_p, scatter_rows_p
 from autobatch.ops.indexing_rules import basic_index, flat_positions
@@ -88,7 +88,7 @@ def _check_mask(mask: Any, x: Batched) -> None:
     sizes = mask.sizes if isinstance(mask, Batched) else shape_of(mask)
     for axis, (size, want) in enumerate(zip(sizes, x.sizes, strict=True)):
         if not same_size(size, want):
-            have, wants = np.broadcast_arrays(per_lane(size), per_lane(want))
+            have, wants = np.broadcast_arrays(size_per_lane(size), size_per_lane(want))
             lane = int(np.argmax(have != wants))
             raise IndexError(
                 f"boolean index did not match indexed array along axis {axis}; size of axis is {wants[lane]} but "
@@ -119,7 +119,7 @@ def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:
     for place, size in enumerate(have):
         axis = len(sizes) - len(have) + place
         if not same_size(broadcast[axis], sizes[axis]):
-            wants, gives = np.broadcast_arrays(per_lane(sizes[axis]), per_lane(size))
+            wants, gives = np.broadcast_arrays(size_per_lane(sizes[axis]), size_per_lane(size))
             lane = int(np.argmax((wants != gives) & (gives != 1)))
             raise ShapeError(
                 f"could not broadcast input array of length {gives[lane]} into length {wants[lane]} in example {lane}"

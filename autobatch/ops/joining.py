@@ -10,7 +10,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.broadcasting import per_lane
+from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import gather_axis
 from autobatch.ops.sizes import as_batched, lanes_of, normalise_axis, to_width, width_of
 from autobatch.ops.table import Declined, implements
@@ -119,7 +119,7 @@ def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], 
         size = next((size for size in every if isinstance(size, Lengths)), every[0])
         for other in every:
             if not same_size(size, other):
-                have, want = np.broadcast_arrays(per_lane(other), per_lane(size))
+                have, want = np.broadcast_arrays(size_per_lane(other), size_per_lane(size))
                 lane = int(np.argmax(have != want))
                 raise ShapeError(f"{what}: sizes {want[lane]} and {have[lane]} along axis {axis} in example {lane}")
         sizes.append(size)
@@ -158,7 +158,7 @@ def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -
         return Batched(joined, sizes)
     total = np.zeros(lanes, np.int64)
     for size in along:
-        total = total + per_lane(size)
+        total = total + size_per_lane(size)
     sizes[axis] = Lengths(total)
     if not any(isinstance(size, Lengths) for size in along[:-1]):
         return Batched(joined, sizes)
@@ -168,7 +168,7 @@ def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -
     first = np.zeros((lanes, 1), np.int64)
     offset = 0
     for part, size in zip(data, along, strict=True):
-        count = per_lane(size).reshape(-1, 1)
+        count = size_per_lane(size).reshape(-1, 1)
         here = (steps >= first) & (steps < first + count)
         src = np.where(here, steps - first + offset, src)
         first = first + count

@@ -9,7 +9,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
 from autobatch.errors import BadIdError, note_example
-from autobatch.ops.broadcasting import has_lengths, per_lane, unbroadcast
+from autobatch.ops.broadcasting import has_lengths, size_per_lane, unbroadcast
 from autobatch.ops.contractions import check_same
 from autobatch.ops.nn_softmax import log_softmax_p, softmax_p
 from autobatch.ops.statistics import mean_p
@@ -89,7 +89,7 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
         raise ValueError(f"cross_entropy: labels of rank {labels.rank} for logits of rank {logits.rank}")
     for a, b in zip(logits.sizes, labels.sizes, strict=False):
         check_same(a, b, "cross_entropy")
-    ids = _check_lanes(labels, per_lane(logits.sizes[-1]), "label")
+    ids = _check_lanes(labels, size_per_lane(logits.sizes[-1]), "label")
     if logits.rank == 1 and not has_lengths(logits.sizes):
         return Batched(_picked_p(log_softmax_p(logits.data, axis=1), ids), ())
     log_p = log_softmax_p.rule(log_softmax_p, [logits], {"axis": logits.rank - 1})  # type: ignore[misc]

@@ -10,7 +10,7 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
-from autobatch.ops.broadcasting import per_lane
+from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import rows_p
 from autobatch.ops.inplace import is_contiguous, unclear_view, view, zero_d
 from autobatch.ops.shaping import transpose
@@ -111,10 +111,10 @@ def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Si
         wrong = known != total
     if wrong.any() or (not lanes and not free and total.size and (known != total).any()):
         lane = int(np.argmax(wrong))
-        shape = tuple(int(per_lane(size)[lane if isinstance(size, Lengths) else 0]) for size in want)
+        shape = tuple(int(size_per_lane(size)[lane if isinstance(size, Lengths) else 0]) for size in want)
         raise ShapeError(f"cannot reshape array of size {total[lane]} into shape {shape} in example {lane}")
     for size in out:
-        if (per_lane(size) < 0).any():
+        if (size_per_lane(size) < 0).any():
             raise ValueError("negative dimensions not allowed")
     return tuple(out)
 
@@ -159,7 +159,7 @@ def _free_size(have: Sequence[Size], want: Sequence[Size], values: np.ndarray) -
 def _product(sizes: Sequence[Size], lanes: int) -> np.ndarray:
     out = np.ones(lanes, np.int64)
     for size in sizes:
-        out = out * per_lane(size)
+        out = out * size_per_lane(size)
     return out
 
 
@@ -243,7 +243,7 @@ def _squeeze_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     if axes is None:
         axes = tuple(axis for axis, size in enumerate(x.sizes) if _is_one(size))
     for axis in axes:
-        bad = per_lane(x.sizes[axis]) != 1
+        bad = size_per_lane(x.sizes[axis]) != 1
         if bad.any():
             note = f" in example {int(np.argmax(bad))}" if isinstance(x.sizes[axis], Lengths) else ""
             raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one{note}")

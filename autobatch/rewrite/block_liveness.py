@@ -7,74 +7,28 @@ theirs counts as read at any time: a handler sees whatever had been assigned whe
 import ast
 from collections.abc import Sequence
 
+from autobatch.rewrite.liveness import Live, Names, deleted
 from autobatch.rewrite.scopes import bound_names, captured, parameters, reads, target_names
 
 __all__ = ["annotate"]
 
-Names = frozenset[str]
 _NONE: Names = frozenset()
 
 
 def annotate(function: ast.FunctionDef) -> None:
     """Annotate the statements in the function's own scope. Names of nested functions count as read at any time."""
-    _Live(Names(captured(function))).block(function.body, _NONE, _NONE, _NONE)
+    _BlockLive(Names(captured(function))).block(function.body, _NONE, _NONE, _NONE)
     _bind(function.body, Names(parameters(function)))
 
 
-class _Live:
-    def __init__(self, always: Names) -> None:
-        self.always = always
-
-    def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
-        """The names live before these statements, given those live after them and at the ends of a jump."""
-        for node in reversed(body):
-            node.live_after = out | self.always  # type: ignore[attr-defined]
-            out = self.statement(node, out, at_break, at_continue)
-        return out
+class _BlockLive(Live):
+    def note(self, statement: ast.stmt, out: Names) -> None:
+        super().note(statement, out | self.always)
 
     def statement(self, node: ast.stmt, out: Names, at_break: Names, at_continue: Names) -> Names:
-        match node:
-            case ast.Return() | ast.Raise():
-                return self.always | reads(node)
-            case ast.Break():
-                return at_break
-            case ast.Continue():
-                return at_continue
-            case ast.If():
-                arms = self.block(node.body, out, at_break, at_continue)
-                return arms | self.block(node.orelse, out, at_break, at_continue) | reads(node.test)
-            case ast.While():
-                return self._loop(node, reads(node.test), set(), out, at_break, at_continue)
-            case ast.For():
-                targets = target_names(node.target)
-                head = self._loop(node, reads(node.target), targets, out, at_break, at_continue)
-                return head | reads(node.iter)
-            case ast.Try() | ast.TryStar() | ast.With() | ast.Match():
-                return self._guarded(node, out | at_break | at_continue)
-            case ast.Assign() | ast.AnnAssign() | ast.FunctionDef():
-                return (out - bound_names(node)) | self.always | reads(node)
-            case _:
-                return out | self.always | reads(node)
-
-    def _loop(
-        self,
-        node: ast.While | ast.For,
-        tested: set[str],
-        targets: set[str],
-        out: Names,
-        at_break: Names,
-        at_continue: Names,
-    ) -> Names:
-        """The names live at the head of a loop, where `tested` are read and then `targets` bound."""
-        head = self.block(node.orelse, out, at_break, at_continue) | self.always | tested
-        while True:
-            wider = head | (self.block(node.body, head, out, head) - targets)
-            if wider == head:
-                return head
-            head = wider
-
-    def _guarded(self, node: ast.stmt, out: Names) -> Names:
-        anything = out | self.always | reads(node) | bound_names(node)
+        if not isinstance(node, ast.Try | ast.TryStar | ast.With | ast.Match):
+            return super().statement(node, out, at_break, at_continue)
+        anything = out | at_break | at_continue | self.always | reads(node) | bound_names(node)
         for body in _bodies(node):
             self.block(body, anything, anything, anything)
         return anything
@@ -90,11 +44,11 @@ def _bind(body: Sequence[ast.stmt], bound: Names) -> Names:
     """Walk forward with the names that are bound for sure; gives those bound after the statements."""
     for node in body:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef):
-            bound -= _deleted(node)
+            bound -= deleted(node)
         node.bound_before = bound  # type: ignore[attr-defined]
         match node:
             case ast.Assign() | ast.FunctionDef() | ast.Import() | ast.ImportFrom():
-                bound |= bound_names(node) - _deleted(node)
+                bound |= bound_names(node) - deleted(node)
             case ast.AnnAssign() if node.value is not None:
                 bound |= target_names(node.target)
             case ast.If():
@@ -106,9 +60,3 @@ def _bind(body: Sequence[ast.stmt], bound: Names) -> Names:
                 for inner in _bodies(node):
                     _bind(inner, bound)
     return bound
-
-
-def _deleted(node: ast.stmt) -> set[str]:
-    """Names that may be unbound inside: by `del`, or at the end of an `except ... as name`."""
-    out = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Del)}
-    return out | {handler.name for handler in ast.walk(node) if isinstance(handler, ast.ExceptHandler) and handler.name}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from autobatch.rewrite.scopes import bound_names, captured, parameters, reads, target_names
 
-__all__ = ["annotate"]
+__all__ = ["Live", "Names", "annotate", "deleted"]
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -23,23 +23,29 @@ def annotate(function: ast.FunctionDef) -> None:
     Names that nested functions mention count as read everywhere. What a handler reads is live at the head of its `try`,
     not inside: handlers run for one lane alone, whose names nothing inside has parted from those of others.
     """
-    live = _Live(Names(captured(function)))
-    live.block(function.body, _NONE, _NONE, _NONE)
+    Live(Names(captured(function))).block(function.body, _NONE, _NONE, _NONE)
     _bind(function.body, set(parameters(function)))
 
 
-class _Live:
+class Live:
+    """The walk backward. `always` are names that may be read at any time."""
+
     def __init__(self, always: Names) -> None:
         self.always = always
 
     def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before these statements, given those live after them and at the ends of a jump."""
         for statement in reversed(body):
-            statement.live_after = out  # type: ignore[attr-defined]
+            self.note(statement, out)
             out = self.statement(statement, out, at_break, at_continue)
         return out
 
+    def note(self, statement: ast.stmt, out: Names) -> None:
+        """Annotate a statement with the names that are live after it."""
+        statement.live_after = out  # type: ignore[attr-defined]
+
     def statement(self, node: ast.stmt, out: Names, at_break: Names, at_continue: Names) -> Names:
+        """The names live before a statement."""
         match node:
             case ast.Return() | ast.Raise():
                 return self.always | reads(node)
@@ -128,22 +134,22 @@ def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
             case ast.Delete():
                 bound -= bound_names(node)
             case ast.If():
-                bound -= _deleted(node)
+                bound -= deleted(node)
                 node.bound = Names(bound)  # type: ignore[attr-defined]
                 bound = _bind(node.body, set(bound)) & _bind(node.orelse, set(bound))
                 node.bound_end = Names(bound)  # type: ignore[attr-defined]
             case ast.For():
-                bound -= _deleted(node)
+                bound -= deleted(node)
                 node.bound = Names(bound)  # type: ignore[attr-defined]
                 node.bound_end = Names(_bind(node.body, bound | target_names(node.target)))  # type: ignore[attr-defined]
                 _bind(node.orelse, set(bound))
             case ast.While():
-                bound -= _deleted(node)
+                bound -= deleted(node)
                 node.bound = Names(bound)  # type: ignore[attr-defined]
                 node.bound_end = Names(_bind(node.body, set(bound)))  # type: ignore[attr-defined]
                 _bind(node.orelse, set(bound))
             case ast.Try():
-                bound -= _deleted(node)
+                bound -= deleted(node)
                 node.bound = Names(bound)  # type: ignore[attr-defined]
                 ends = [_bind([*node.body, *node.orelse], set(bound))]
                 ends += [_bind(handler.body, set(bound)) for handler in node.handlers]
@@ -156,7 +162,7 @@ def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
     return bound
 
 
-def _deleted(node: ast.stmt) -> set[str]:
+def deleted(node: ast.stmt) -> set[str]:
     """Names that may be unbound inside: by `del`, or at the end of an `except ... as name`."""
     out = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Del)}
     return out | {handler.name for handler in ast.walk(node) if isinstance(handler, ast.ExceptHandler) and handler.name}

@@ -176,3 +176,25 @@ def a_loop_until(x, w, b):
 def a_starred_target(x, w, b):
     a, *r = x @ w + b
     return a * 2 + 1, r[0] * 2 + a
+
+
+@case
+def an_update_reads_what_nothing_else_does(x, w, b):
+    y = np.tanh(x @ w) * 2
+    z = y.sum()
+    if float(z) > 100:
+        return z
+    y += float(z)
+    for k in range(int(float(z) > 0) + 1):
+        y *= k
+    return z
+
+
+@case
+def a_name_is_deleted_that_nothing_reads(x, w, b):
+    y = np.tanh(x @ w) * 2
+    z = y.sum()
+    if float(z) > 100:
+        return z
+    del y
+    return z * 2

@@ -12,20 +12,21 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
+from autobatch.core.fallback import noted_fallbacks
 from tests.lockstep.fuzz import Program
 from tests.lockstep.law import assert_same
 
 
 def outcome(run, columns):
-    """The results of a run, or its error; and what it launched."""
+    """The results of a run, or its error; what it launched, and whether it had to be repeated as a loop."""
     columns = [[x.copy() if isinstance(x, np.ndarray) else x for x in column] for column in columns]
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    with warnings.catch_warnings(), noted_fallbacks() as notes:
+        warnings.simplefilter("ignore")
+        try:
             results, stats = run(columns)
-    except Exception as error:
-        return (type(error), str(error)), None, None
-    return None, results, stats
+        except Exception as error:
+            return (type(error), str(error)), None, None, False
+    return None, results, stats, any("could not run these examples together" in note for note in notes)
 
 
 def compare(seed):
@@ -44,13 +45,16 @@ def _compare(program, where):
 
         return run
 
-    error, want, _ = outcome(lambda columns: ([f(*row) for row in zip(*columns, strict=True)], None), columns)
+    error, want, *_ = outcome(lambda columns: ([f(*row) for row in zip(*columns, strict=True)], None), columns)
+    repeated = []
     for blocks in (False, True):
-        found, got, stats = outcome(mapped(blocks), columns)
+        found, got, stats, again = outcome(mapped(blocks), columns)
+        repeated.append(again)
         assert found == error, where
         if error is None:
             for i, (a, b) in enumerate(zip(got, want, strict=True)):
                 assert_same(a, b, f"{where}, blocks {blocks}, example {i}: ")
+    assert repeated[0] == repeated[1], f"{where}: repeated as a loop without blocks and with them: {repeated}"
     if stats is None:
         return 0, 0
     return sum(row[0] for (op, _), row in stats.by_signature.items() if op.startswith("block ")), stats.calls

@@ -23,14 +23,16 @@ W, B = normal(4, 4, seed=1), normal(4, seed=2)
 
 
 def outcome(run, f, xs):
-    """What a run gives, raises, notes, and leaves in its arguments."""
+    """What a run gives, raises, notes, leaves in its arguments, and whether it had to be repeated as a loop."""
     LOG.clear()
     xs = [x.copy() for x in xs]
-    try:
-        results, error = run(f, xs), None
-    except Exception as raised:
-        results, error = None, (type(raised), str(raised))
-    return results, error, list(LOG), xs
+    with noted_fallbacks() as fallbacks:
+        try:
+            results, error = run(f, xs), None
+        except Exception as raised:
+            results, error = None, (type(raised), str(raised))
+    repeated = any("could not run these examples together" in reason for reason in fallbacks)
+    return results, error, list(LOG), xs, repeated
 
 
 def by_map(blocks):
@@ -55,6 +57,7 @@ def test_blocks_change_nothing(name):
             assert_same(found[0], expected[0])
         assert_same(found[3], expected[3])
     assert in_blocks[2] == op_by_op[2]
+    assert in_blocks[4] == op_by_op[4]
 
 
 def blocks_of(stats):

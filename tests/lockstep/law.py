@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 
+import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
@@ -69,6 +70,13 @@ def equals_loop(f, *columns, falls_back=False, packed=False, **shared):
     for i, (a, b) in enumerate(zip(got, want, strict=True)):
         assert_same(a, b, f"example {i}")
     return out
+
+
+def gradients_equal_loops(f, *columns, **shared):
+    """Every way of running `f` gives the loop's results and gradients, lock-step and `ab.map` among them."""
+    report = ab.testing.assert_equivalent(f, *columns, **shared)
+    assert {"lock-step on MaskedBatch", "ab.map"} <= {*report.ways}, report
+    assert "gradients" not in report.skipped, report
 
 
 def run_again(f, *columns, times=2, **shared):

@@ -2,8 +2,7 @@
 
 import pytest
 
-import autobatch as ab
-from tests.lockstep.law import equals_loop, ragged
+from tests.lockstep.law import equals_loop, gradients_equal_loops, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 
@@ -133,8 +132,7 @@ def test_gradients_through_what_was_tried():
             w = w * 2
         return y * w
 
-    report = ab.testing.assert_equivalent(f, ragged(3, 1, 4, 2), w=0.7)
-    assert report is not None
+    gradients_equal_loops(f, ragged(3, 1, 4, 2), w=0.7)
     equals_loop(f, ragged(3, 1, 4, 2), w=0.7)
 
 

@@ -12,7 +12,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
 from autobatch.ops.table_rest import UNSUPPORTED_REASONS, reason, twin
-from tests.ops_b.cases import ROWS, VECTORS
+from tests.numpy_functions.cases import ROWS, VECTORS
 
 OWN = {
     np.dsplit: lambda x: np.dsplit(x[:, :, None], [1])[0],

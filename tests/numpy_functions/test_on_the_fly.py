@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from tests.numpy_functions.cases import MATRIX, ROWS, UNARY
+from tests.numpy_functions.test_composites import JOINED, LANE_SIZES, LINALG
+from tests.numpy_functions.test_indexing import READS
+from tests.numpy_functions.test_writing import ALIASES, WRITES
 from tests.ops_a.law import Shared, lane, size_of
-from tests.ops_b.cases import MATRIX, ROWS, UNARY
-from tests.ops_b.test_composites import JOINED, LANE_SIZES, LINALG
-from tests.ops_b.test_indexing import READS
-from tests.ops_b.test_writing import ALIASES, WRITES
 
 CASES = {
     **{f"unary-{name}": (f, ROWS) for name, f in UNARY.items()},
