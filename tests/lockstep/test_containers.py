@@ -364,7 +364,7 @@ def test_a_dict_that_grows_in_the_last_step_of_a_loop_over_it(column):
 
 def test_who_leaves_the_loop_may_change_the_dict():
     def f(n):
-        table = dict.fromkeys(range(n), n)
+        table = {k: k for k in range(n)}
         for k in table:
             if k == 1:
                 del table[k]
