@@ -159,7 +159,8 @@ def changing_list(items: Any) -> Any:
     """A list that a loop over it changes."""
     if isinstance(items, LaneList | list):
         return items
-    raise NeedsLoop(f"a loop over a {type(items).__name__} that changes it")
+    kind = items.kind if isinstance(items, LaneBox) else type(items)
+    raise NeedsLoop(f"a loop over a {kind.__name__} that changes it")
 
 
 def spread(iterable: Any) -> Any:
