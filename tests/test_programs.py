@@ -19,8 +19,8 @@ for _kind in KINDS:
 
 # What lock-step runs as a loop over the examples: a factorisation, for just that call.
 LOOPS = {"least_squares"}
-# What ab.map runs as a loop: under a gradient, a recorded scalar is no np.floating, which the program asks for.
-REPEATED = {"operators_of_the_users"}
+
+
 RAISES = {"raises_for_some", "maximum_of_perhaps_nothing", "lengths_that_disagree"}
 # Without a decision, or a loop of a length, that differs by example: every statement runs once, for all.
 STRAIGHT = {
@@ -42,7 +42,7 @@ def test_batch_equals_loop(name):
     report = ab.testing.assert_equivalent(program.f, *program.examples, grad=program.grad, **program.shared)
     assert "ab.map" in report.ways
     assert ("gradients" in report.skipped) != program.grad, report.skipped
-    assert "ab.map" not in report.fallbacks or name in LOOPS | REPEATED | RAISES, report.fallbacks
+    assert "ab.map" not in report.fallbacks or name in LOOPS | RAISES, report.fallbacks
 
 
 def run(program, chosen=slice(None)):

@@ -90,7 +90,8 @@ class LazyArray(FastOperators):
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """What `isinstance` sees: the class of what NumPy would have here."""
-        return self.aval.dtype.type if self.aval.scalar else np.ndarray
+        aval = self.aval
+        return aval.weak or (aval.dtype.type if aval.scalar else np.ndarray)
 
     @property
     def flags(self) -> Any:

@@ -22,8 +22,8 @@ __all__ = [
 
 def shared_aval(value: Any) -> Aval:
     """An `Aval` for one shared object: signatures that hold it are about this object."""
-    out = Aval(tuple(value.shape), np.dtype(value.dtype), False, shared=True)
-    out.key = aval_of(out.shape, out.dtype)
+    out = Aval(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic), shared=True)
+    out.key = aval_of(out.shape, out.dtype, out.scalar)
     if type(getattr(value, "value", None)) is float:  # a Python float on a tape stays weak
         out.weak = float
         out.key = WEAK[float]

@@ -298,7 +298,8 @@ class Trace:
 
     def known(self, value: Any) -> LazyArray:
         """The handle of one example's value that is already there."""
-        handle = LazyArray(self, aval_of(tuple(value.shape), np.dtype(value.dtype)), None, 0)
+        aval = aval_of(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic))
+        handle = LazyArray(self, aval, None, 0)
         handle.source, handle.row = value, -1
         return handle
 

@@ -144,6 +144,10 @@ def wrap_example(trace: Trace, value: Any) -> Any:
         if not lazy:
             return x
         add(x, example)
+        if (
+            type(getattr(x, "value", None)) is float
+        ):  # a Python number on a tape, whose place in a signature is its kind
+            return trace.shared(x)
         return trace.known(x)
 
     return rebuild(value, leaf, plain_parts)

@@ -147,3 +147,26 @@ def test_the_tape_sees_launches_not_calls():
         ab.map(lambda x, w: np.tanh(np.tanh(x @ w) @ w), vectors(count, 4), w=w)
         sizes.append(len(tape.nodes) - count)  # one row is read per result
     assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("kind", [np.float64, float, np.array])
+def test_isinstance_sees_the_same_class_under_a_gradient(kind):
+    def f(x, own, shared):
+        factor = 1.0
+        for value in (own, shared):
+            factor *= 2 if isinstance(value, np.floating) else 3 if isinstance(value, np.ndarray) else 5
+            factor *= 7 if isinstance(value, float) else 1
+        return x.astype(np.float32).sum() * own * shared * factor
+
+    dtypes = []
+
+    def both(run):
+        def loss(own, p):
+            results = run(f, vectors(2, 3), own, shared=p)
+            dtypes.append([result.dtype for result in results])
+            return total(results)
+
+        return ab.grad(loss, (0, 1))([kind(1.5), kind(2.5)], kind(3.5))
+
+    assert_same(both(ab.map), both(loop))
+    assert dtypes[0] == dtypes[1]
