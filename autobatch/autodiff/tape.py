@@ -245,6 +245,12 @@ class TapeArray(ArrayFace):
             new = self.tape.constant(new)
         self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
 
+    @property
+    def _ab_plain(self) -> Any:
+        """An array of the same strides, if there is one."""
+        value = self.value
+        return value if type(value) is _ndarray else getattr(value, "_ab_plain", None)
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """What `isinstance` sees: the class of what NumPy would have here."""

@@ -33,6 +33,7 @@ class LazyArray(FastOperators):
         "ref",
         "row",
         "source",
+        "strided",
         "trace",
         "wave",
     )  # fmt: skip
@@ -62,6 +63,7 @@ class LazyArray(FastOperators):
             self._ab_refuse(NeedsLoop("an array is written to after np.asarray made another name for it"))
         if self.source is not None and self.row == -1:
             self.trace.inputs.note_write(self)
+            self.strided = self._ab_plain  # what a write leaves as it is
         if type(new) is not LazyArray:
             new = self.trace.known(np.array(new))
         self.aval, self.wave, self.ref, self.source = new.aval, new.wave, new.ref, new.source
@@ -74,6 +76,17 @@ class LazyArray(FastOperators):
         """Fail such that the examples run as a loop, whatever the running one makes of the error."""
         self.trace.failed = error
         raise error
+
+    @property
+    def _ab_plain(self) -> Any:
+        """An array of the same strides, where it came as one that is not in C order."""
+        kept = getattr(self, "strided", None)
+        source = self.source
+        if kept is not None or source is None or self.row != -1:
+            return kept
+        if type(source) is not np.ndarray:
+            return getattr(source, "_ab_plain", None)
+        return None if source.flags.c_contiguous else source
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -38,7 +38,8 @@ def map_with_stats(
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
 
     def call(index: int) -> Any:
-        return settled(trace, form(*wrap_example(trace, [column[index] for column in columns]), **arguments))
+        values = wrap_example(trace, [column[index] for column in columns])
+        return settled(trace, (form if trace.inputs.in_order else function)(*values, **arguments))
 
     def plain(index: int) -> Any:
         with example(Example(index)):

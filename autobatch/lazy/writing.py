@@ -18,17 +18,21 @@ class Inputs:
     """The caller's arrays and what was written to them.
 
     Attributes:
+        in_order: whether all of them lie in C order, so that what is a view of one follows from its shape.
         written: (handle, array, example) of each argument that an example has written to.
     """
 
-    __slots__ = ("_owners", "written")
+    __slots__ = ("_owners", "in_order", "written")
 
     def __init__(self) -> None:
         self._owners: dict[int, list[Any]] = {}
+        self.in_order = True
         self.written: list[tuple[Any, Any, int]] = []
 
     def add(self, value: Any, example: int) -> None:
         """Note an argument of an example."""
+        if type(value) is np.ndarray and value.ndim > 1 and not value.flags.c_contiguous:
+            self.in_order = False
         owner = self._owners.setdefault(id(value), [value, example])
         if owner[1] != example:
             owner[1] = _SEVERAL

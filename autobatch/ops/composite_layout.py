@@ -305,6 +305,8 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 
 def _diagonal(a: Any, offset: int, axis1: int, axis2: int) -> Any:
+    if not is_boxed(a):
+        return np.diagonal(a, offset, axis1, axis2)
     a = np.moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = shape_of(a)[-2:]
     down, right = max(-offset, 0), max(offset, 0)

@@ -20,12 +20,14 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.ops.table import top_box
 
 __all__ = [
     "cast_for_write",
     "has_views",
     "is_contiguous",
     "is_scalar",
+    "stand_in",
     "unclear_view",
     "view",
     "write",
@@ -111,6 +113,23 @@ def is_contiguous(box: Any) -> bool:
     """Whether NumPy's array for this one would be C-contiguous: a fresh array, or a contiguous view of one."""
     record = getattr(box, "_view", None)
     return record is None or record.contiguous
+
+
+def stand_in(box: Any) -> np.ndarray | None:
+    """A plain array of the shape and strides that NumPy's array for this one has, a view of one for its base.
+
+    None where they are not known: in lock-step, where shapes differ, and of what an index picks by a value that is not
+    there yet. A fresh array is in C order, unless its class knows better (`_ab_plain`).
+    """
+    record = getattr(box, "_view", None)
+    if record is None:
+        plain = getattr(box, "_ab_plain", None)
+        return plain if isinstance(plain, np.ndarray) else np.empty(shape_of(box), dtype_of(box))
+    base = stand_in(record.base) if rank_of(record.base) < BATCH_RANK else None
+    if base is None or record.restore is _unclear or top_box(list(record.args)) is not None:
+        return None
+    out = record.derive(base, *record.args)
+    return out if type(out) is np.ndarray and np.may_share_memory(out, base) else None
 
 
 def has_views(box: Any) -> bool:

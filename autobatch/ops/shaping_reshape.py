@@ -8,11 +8,11 @@ import numpy as np
 
 from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.op import Op, is_boxed
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.inplace import is_contiguous, unclear_view, view, zero_d
+from autobatch.ops.inplace import is_contiguous, stand_in, unclear_view, view, zero_d
 from autobatch.ops.shaping import transpose
 from autobatch.ops.sizes import (
     Template,
@@ -36,15 +36,32 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     if order == "F":
         template = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
         return transpose(reshape(transpose(a), template[::-1], copy=copy))
+    if order == "A" and rank_of(a) < BATCH_RANK:
+        plain = stand_in(a)
+        if plain is not None and plain.flags.fnc:
+            return reshape(a, shape, "F", copy=copy)
     if order not in ("C", "A", "K"):
         raise Declined(f"reshape with order={order!r}")
     template, operands = size_operands(shape)
     out = reshape_p(a, *operands, shape=template)
     if copy or not is_boxed(out):
         return zero_d(out)
-    if not is_contiguous(a):
+    shares = _shares(a, shape_of(out))
+    if shares is None:
         return unclear_view(out, a)
+    if not shares:
+        return zero_d(out)
     return view(out, a, _derive_reshape, _restore_reshape, (template, tuple(operands)), contiguous=True)
+
+
+def _shares(a: Any, shape: Any) -> bool | None:
+    """Whether NumPy gives a view, which the strides decide; None where they are not known."""
+    if rank_of(a) == BATCH_RANK:
+        return True if is_contiguous(a) else None
+    if is_contiguous(a) and getattr(a, "_ab_plain", None) is None and getattr(a, "_view", None) is None:
+        return True
+    plain = stand_in(a)
+    return None if plain is None else not plain.size or np.may_share_memory(plain.reshape(shape), plain)
 
 
 def _derive_reshape(base: Any, template: Template, operands: tuple[Any, ...]) -> Any:
@@ -58,6 +75,10 @@ def _restore_reshape(base: Any, new: Any, template: Template, operands: tuple[An
 
 @implements(np.ravel)
 def ravel(a: Any, order: str = "C") -> Any:
+    if order == "K":
+        plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
+        if plain is not None:  # in the order in which the elements lie
+            a = transpose(a, sorted(range(plain.ndim), key=lambda axis: -abs(plain.strides[axis])))
     return reshape(a, (-1,), order=order)
 
 
