@@ -21,7 +21,7 @@ class Config:
 
     Attributes:
         blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
-        kernels: blocks may use compiled kernels.
+        kernels: blocks, and softmax over many rows, may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`).

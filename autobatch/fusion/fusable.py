@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.core.op import Op
 from autobatch.ops.elementwise import UFUNCS
-from autobatch.ops.nn_activations import relu_p, sigmoid_p
+from autobatch.ops.nn_activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
 from autobatch.ops.selecting import where_p
 
 __all__ = ["Rule", "rule_of"]
@@ -92,6 +92,8 @@ _OPS: dict[Op, Rule] = {
     **{op: _RULES[ufunc] for ufunc, op in UFUNCS.items() if ufunc in _RULES},  # type: ignore[misc]
     where_p: _call("choose", masks=(0,), keeps=False, quiet=True, bound=lambda mask, x, y: max(x, y)),
     sigmoid_p: _call("sigmoid", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
+    normal_cdf_p: _call("normal_cdf", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
+    gelu_p: Rule(lambda lanes, x: f"multiply({x}, normal_cdf({x}))", exact=False, bound=lambda x: x),
     relu_p: Rule(lambda lanes, x: f"greater({x}, fill({lanes}, 0.0))", keeps=False, quiet=True, bound=lambda x: x),
 }
 

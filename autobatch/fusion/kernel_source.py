@@ -17,7 +17,7 @@ from numba.core import types
 from autobatch.kernels.jit import jit
 from autobatch.kernels.vector_math import (
     absolute, choose, divide, equal, exp, fill, inverse, less, less_equal, logical_and, logical_or, multiply, negative,
-    not_equal, sigmoid, sqrt, subtract, tanh, unbounded,
+    normal_cdf, not_equal, sigmoid, sqrt, subtract, tanh, unbounded,
 )
 from autobatch.kernels.vectors import Lanes, add, greater, lesser, load, put
 

@@ -1,10 +1,11 @@
 """Elementwise arithmetic on vector values (`kernels.vectors`): what fused kernels are written with.
 
-Each has NumPy's result for every element, NaN and infinities included; `exp`, `tanh` and `sigmoid` of float32 are
-within 4 ulp of it: polynomials after a reduction of the argument (Cody and Waite, "Software Manual for the Elementary
-Functions", 1980). A mask is a vector of bytes, 0 or 1. With `NUMBA_DISABLE_JIT=1` the names are plain NumPy.
+Each has NumPy's result for every element, NaN and infinities included; `exp`, `tanh`, `sigmoid` and `normal_cdf` of
+float32 are within 4 ulp of it: polynomials after a reduction of the argument (Cody and Waite, "Software Manual for the
+Elementary Functions", 1980). A mask is a vector of bytes, 0 or 1. With `NUMBA_DISABLE_JIT=1` the names are plain NumPy.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ __all__ = [
     "lowest",
     "multiply",
     "negative",
+    "normal_cdf",
     "not_equal",
     "sigmoid",
     "sqrt",
@@ -192,7 +194,7 @@ highest = _folded(np.max, _either_nan(">"))
 lowest = _folded(np.min, _either_nan("<"))
 
 
-# exp, tanh and sigmoid of float32
+# exp, tanh, sigmoid and the normal distribution function of float32
 
 
 def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
@@ -255,6 +257,49 @@ def tanh_vector(builder: Any, x: Any) -> Any:
     return call(builder, "copysign", out, x)
 
 
+_LEAN = 0.23
+_MILLS = (
+    0.03261312774626167, -0.18838770081071818, 0.39861575293362206, -0.4059674408030493, 0.36964864570801875,
+    -0.09915390907702126, 0.1336897316160435, 0.07355865892583277, 0.09380263691418057, 0.09157319124524638,
+    7.3051121354250625e-06,
+)  # fmt: skip
+"""Phi(-a) * e**(a * a / 2) as a polynomial in 1 / (1 + _LEAN * a), for a from 0 to 14.5: within 1e-9, by least squares
+with the weights of the largest errors raised."""
+_SHIFT_WIDE = 6755399441055744.0  # 1.5 * 2**52
+_EXP_WIDE = tuple(1 / math.factorial(n) for n in range(9, -1, -1))
+
+
+def normal_cdf_vector(builder: Any, x: Any) -> Any:
+    """The normal distribution function of one machine vector of float32, in float64 up to the last rounding."""
+    size = call(builder, "fabs", x)
+    size = builder.select(builder.fcmp_ordered(">", size, _all(x, 14.5)), _all(x, 14.5), size)
+    a = builder.fpext(size, ir.VectorType(ir.DoubleType(), x.type.count))
+    one = _all(a, 1.0)
+    lean = builder.fdiv(one, _fma(builder, a, _all(a, _LEAN), one))
+    mills = _all(a, _MILLS[0])
+    for coefficient in _MILLS[1:]:
+        mills = _fma(builder, mills, lean, _all(a, coefficient))
+    power = builder.fmul(builder.fmul(a, a), _all(a, -0.5))
+    shifted = _fma(builder, power, _all(a, 1 / math.log(2)), _all(a, _SHIFT_WIDE))
+    r = _fma(builder, builder.fsub(shifted, _all(a, _SHIFT_WIDE)), _all(a, -math.log(2)), power)
+    series = _all(a, _EXP_WIDE[0])
+    for coefficient in _EXP_WIDE[1:]:
+        series = _fma(builder, series, r, _all(a, coefficient))
+    integer = ir.VectorType(ir.IntType(64), x.type.count)
+    number = ir.Constant(integer, [int(np.float64(_SHIFT_WIDE).view(np.int64)) - 1023] * integer.count)
+    n = builder.sub(builder.bitcast(shifted, integer), number)
+    factor = builder.bitcast(builder.shl(n, ir.Constant(integer, [52] * integer.count)), a.type)
+    tail = builder.fmul(builder.fmul(series, factor), mills)
+    is_below = builder.fcmp_ordered("<", x, _all(x, 0.0))
+    return builder.fptrunc(builder.select(is_below, tail, builder.fsub(one, tail)), x.type)
+
+
+def _normal_cdf(x: np.ndarray) -> np.ndarray:
+    a = np.minimum(np.abs(x.astype(np.float64)), 14.5)
+    tail = np.polyval(_MILLS, 1 / (1 + _LEAN * a)) * np.exp(-0.5 * a * a)
+    return np.where(x < 0, tail, 1 - tail).astype(x.dtype)
+
+
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.reciprocal(np.exp(-x) + 1)
 
@@ -262,3 +307,4 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 exp = _unary(np.exp, exp_vector)
 tanh = _unary(np.tanh, tanh_vector)
 sigmoid = _unary(_sigmoid, sigmoid_vector)
+normal_cdf = _unary(_normal_cdf, normal_cdf_vector)

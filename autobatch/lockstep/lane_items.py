@@ -19,6 +19,7 @@ from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
 from autobatch.lockstep.rows import gathered
 from autobatch.ops.indexing_rows import rows_p
+from autobatch.ops.spans import rows_between
 
 __all__ = ["Items", "Kept", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
 
@@ -80,15 +81,16 @@ class Rows(LaneSequence):
     """The rows of a padded batch along the example's first dimension.
 
     Attributes:
-        data: the rows of each lane, (lanes, steps, *item), the lanes in the loop's order.
+        data: with an order the rows of all steps one after the other, each step's in the loop's order of lanes, from
+            `offsets[step]` on; else (lanes, steps, *item).
         order: the loop's `Order`; None where the lanes stay as they are.
         last: the items of the current step, whose number is `step`.
         looked: {id of a table: its rows that were looked up by these items}.
     """
 
     __slots__ = (
-        "__weakref__", "_self", "backwards", "data", "last", "looked", "order", "region", "rest", "sizes", "source",
-        "step",
+        "__weakref__", "_self", "backwards", "data", "last", "looked", "offsets", "order", "region", "rest", "sizes",
+        "source", "step",
     )  # fmt: skip
 
     def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
@@ -115,28 +117,41 @@ class Rows(LaneSequence):
         self.last: Any = None
         self.looked: dict[int, Any] = {}
         self._self = weakref.ref(self)
-        index = None if order is None else order.index
         self.rest: tuple[Any, ...] = source.sizes[1:]
         self.region: Any = None
         self.sizes: tuple[Any, ...] = ()
-        if not self.backwards:
-            self.data = source.data if index is None else order.arranged(source).data
-            return
-        last = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])
-        if isinstance(lengths, int):
-            self.data = (source.data if index is None else order.arranged(source).data)[:, ::-1]
-            if source.data.shape[1] > lengths:
-                self.data = self.data[:, source.data.shape[1] - lengths :]
-            return
-        lanes = np.arange(len(last)) if index is None else index
-        self.data = source.data[lanes[:, None], np.maximum(last[lanes][:, None] - np.arange(source.data.shape[1]), 0)]
+        self.offsets: list[int] = []
+        if order is not None:
+            self._pack(order, lengths)
+        elif not self.backwards:
+            self.data = source.data
+        elif isinstance(lengths, int):
+            self.data = source.data[:, :lengths][:, ::-1]
+        else:
+            places = np.maximum(lengths[:, None] - 1 - np.arange(source.data.shape[1]), 0)
+            self.data = source.data[np.arange(len(lengths))[:, None], places]
+
+    def _pack(self, order: Any, lengths: Any) -> None:
+        """Take the rows that the loop is going to read, in the order in which it does, without padding."""
+        source = self.source if self.source.region is order.parent else order.parent.narrow(self.source)
+        counts = np.array(order.counts, np.int64)
+        self.offsets = [0, *np.cumsum(counts).tolist()]
+        places = np.repeat(np.arange(len(counts)), counts)
+        lanes = np.arange(self.offsets[-1]) - np.repeat(np.array(self.offsets[:-1], np.int64), counts)
+        if order.index is not None:
+            lanes = order.index[lanes]
+        if self.backwards:
+            places = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])[lanes] - places
+        data = padded(source.data)
+        flat = np.reshape(data, (-1, *data.shape[2:]))
+        rows = lanes * data.shape[1] + places
+        self.data = rows_p(flat, rows, unique=True) if is_boxed(flat) else flat.take(rows, axis=0)
 
     def at(self, step: int, region: Any) -> Any:
         if region is not self.region:
             self.region = region
             self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
-        data = self.data
-        rows = data[:, step] if data.shape[0] == region.count else data[: region.count, step]
+        rows = self.data[:, step] if self.order is None else self._between(step, step + 1)
         out = MaskedBatch.of_data(rows, self.sizes, region)
         items = region.root.items
         items.pop(id(self.last), None)
@@ -146,16 +161,13 @@ class Rows(LaneSequence):
 
     def packed(self, chunk: Any) -> Any:
         """The items of all steps of a chunk, one step after the other: (rows, *item)."""
-        data, first, counts, total = self.data, chunk.first, chunk.counts, chunk.offsets[-1]
-        if counts[0] == counts[-1]:
-            part = data[: counts[0], first : chunk.last]
-            return np.reshape(np.swapaxes(part, 0, 1), (total, *data.shape[2:]))
-        steps = np.repeat(np.arange(first, chunk.last), counts)
-        lanes = np.arange(total) - np.repeat(chunk.offsets[:-1], counts)
-        if not is_boxed(data):
-            return data[lanes, steps]
-        flat = np.reshape(data, (-1, *data.shape[2:]))
-        return rows_p(flat, lanes * data.shape[1] + steps, unique=True)
+        if self.order is not None:
+            return self._between(chunk.first, chunk.last)
+        part = self.data[:, chunk.first : chunk.last]
+        return np.reshape(np.swapaxes(part, 0, 1), (chunk.offsets[-1], *part.shape[2:]))
+
+    def _between(self, first: int, last: int) -> Any:
+        return rows_between(self.data, self.offsets[first], self.offsets[last])
 
     def _of_region(self, size: Any, count: int) -> Any:
         if isinstance(size, int):

@@ -75,7 +75,8 @@ class Walk:
             self.ended.append((self.region, values))
             self.nobody = True
             return True
-        self._part(part_of(self.region, decided, self.base), part_of(self.region, ~decided, self.base))
+        here = current_region()
+        self._part(part_of(here, decided, self.base), part_of(here, ~decided, self.base))
         return True
 
     def next(self, values: tuple[Any, ...]) -> None:

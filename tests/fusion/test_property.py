@@ -28,6 +28,7 @@ SMOOTH = {
     "square": lambda x: np.square(x),
     "sqrt": lambda x: np.sqrt(x * x + 1.0),
     "scaled": lambda x: x * 0.5 - 1,
+    "gelu": lambda x: ab.nn.gelu(x),
     "relu": lambda x: ab.nn.relu(x + 0.25),
     "softmax": lambda x: ab.nn.softmax(x, axis=-1),
     "mean": lambda x: x - x.mean(axis=-1, keepdims=True),
