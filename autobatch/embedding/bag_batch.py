@@ -11,6 +11,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.bag_call import Call, Options, checked_offsets, per_id, reduced
 from autobatch.embedding.ids import bad_id_message, integer_ids
 from autobatch.errors import BadIdError, NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.ops.kinds import fill, select
 
 __all__ = ["embedding_bag_p"]
 
@@ -43,11 +44,13 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lane_of_id = np.repeat(np.arange(lanes), lengths)
     if weights is not None:
         weights = _weights(weights, lanes, lengths, options, bounds, lane_of_id)
-    table, num_rows, shift = _table(table, lanes)
+    table, num_rows, shift, dims = _table(table, lanes)
+    if dims is not None and isinstance(options.empty, tuple):
+        raise NeedsLoop("empty= as a row for tables of different dims")
     _check_ids(values, num_rows, lane_of_id, starts, options)
     call = Call(values, bounds, weights, lane_of_id, shift)
     out = reduced(table, call, options, num_rows)
-    return _placed(out, counts, lane_of_bag)
+    return _placed(out, counts, lane_of_bag, dims)
 
 
 def _flat(x: Any, lanes: int) -> tuple[Any, np.ndarray, Any]:
@@ -121,15 +124,16 @@ def _own_positions(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_i
     return np.take(values, (np.cumsum(found) - found)[lane_of_id] + position, axis=0)
 
 
-def _table(table: Any, lanes: int) -> tuple[Any, np.ndarray, np.ndarray | None]:
-    """The table, the rows of each example, and how far its ids are moved where each has a table of its own."""
+def _table(table: Any, lanes: int) -> tuple[Any, np.ndarray, np.ndarray | None, Lengths | None]:
+    """The table, the rows of each example, how far its ids are moved where each has a table of its own, and the dims of
+    those where they differ."""
     if not isinstance(table, Batched):
-        return table, np.full(lanes, shape_of(table)[0]), None
-    _, padded, dim = table.data.shape
-    if isinstance(table.sizes[1], Lengths):
-        raise NeedsLoop("tables of different dims")
+        return table, np.full(lanes, shape_of(table)[0]), None, None
+    dims = table.sizes[1] if isinstance(table.sizes[1], Lengths) else None
+    data = table.data if dims is None else fill(table, 0)
+    _, padded, dim = shape_of(data)
     rows = table.sizes[0].values if isinstance(table.sizes[0], Lengths) else np.full(lanes, table.sizes[0])
-    return np.reshape(table.data, (lanes * padded, dim)), rows, np.arange(lanes) * padded
+    return np.reshape(data, (lanes * padded, dim)), rows, np.arange(lanes) * padded, dims
 
 
 def _check_ids(
@@ -144,18 +148,22 @@ def _check_ids(
         raise note_example(BadIdError(bad_id_message(int(ids[bad[0]]), place, int(num_rows[lane]))), lane)
 
 
-def _placed(out: Any, counts: np.ndarray, lane_of_bag: np.ndarray) -> Batched:
+def _placed(out: Any, counts: np.ndarray, lane_of_bag: np.ndarray, dims: Lengths | None) -> Batched:
     """The bags of each example side by side."""
     lanes, shape = len(counts), shape_of(out)[1:]
     most = int(counts.max(initial=0))
+    trailing = shape if dims is None else (*shape[:-1], dims)
     if (counts == most).all():
-        return Batched(np.reshape(out, (lanes, most, *shape)), (most, *shape))
-    size = Lengths(counts)
-    mask = size.mask(most)
-    index = np.zeros((lanes, most), np.int64)
-    index[mask] = np.arange(len(lane_of_bag))
-    wide = mask.reshape(lanes, most, *(1,) * len(shape))
-    return Batched(np.where(wide, np.take(out, index, axis=0), np.zeros((), out.dtype)), (size, *shape))
+        placed = Batched(np.reshape(out, (lanes, most, *shape)), (most, *trailing))
+    else:
+        size = Lengths(counts)
+        mask = size.mask(most)
+        index = np.zeros((lanes, most), np.int64)
+        index[mask] = np.arange(len(lane_of_bag))
+        wide = mask.reshape(lanes, most, *(1,) * len(shape))
+        data = np.where(wide, np.take(out, index, axis=0), np.zeros((), out.dtype))
+        placed = Batched(data, (size, *trailing))
+    return placed if dims is None else Batched(select(placed.data, placed.sizes), placed.sizes)
 
 
 def _impl(table: Any, ids: Any, *rest: Any, **params: Any) -> np.ndarray:

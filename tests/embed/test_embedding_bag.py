@@ -315,3 +315,30 @@ TABLE = np.ones((4, 2))
 def test_bad_input(arguments, options, error, match):
     with pytest.raises(error, match=match):
         ab.embedding_bag(*arguments, **options)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max", ("sum", "min")])
+def test_tables_of_different_dims_go_together(mode):
+    """S1.02: each example has a table of its own; nothing is a loop over the examples."""
+    random = np.random.default_rng(3)
+    tables = [random.standard_normal(shape) for shape in ((4, 3), (5, 2), (3, 4))]
+    ids = [np.array([0, 1, 2]), np.array([4, 0]), np.array([2, 2, 1, 0])]
+    offsets = [np.array([0, 1]), np.array([0]), np.array([0, 2])]
+
+    def bags(table, ids, offsets):
+        return ab.embedding_bag(ids, table, offsets, mode=mode)
+
+    batches = [ab.MaskedBatch.from_examples(part) for part in (tables, ids, offsets)]
+    out = ab.examples(ab.batch(bags, strict=True)(*batches))
+    for found, *example in zip(out, tables, ids, offsets, strict=True):
+        np.testing.assert_allclose(found, bags(*example))
+    ab.testing.assert_equivalent(bags, tables, ids, offsets)
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_a_row_for_empty_bags_of_tables_of_different_dims_is_refused_as_example_by_example():
+    tables = ab.MaskedBatch.from_examples([np.ones((2, 2)), np.ones((2, 3))])
+    ids = ab.MaskedBatch.from_examples([np.array([0]), np.array([1])])
+    call = ab.batch(lambda i, t: ab.embedding_bag(i, t, np.array([0, 1]), empty=[7.0, 8.0]))
+    with pytest.raises(ValueError, match="empty has shape"):
+        call(ids, tables)
