@@ -17,10 +17,10 @@ from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.classes import hook
 from autobatch.lockstep.generators import GeneratorLoop, LaneGenerator
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.merging import joined
+from autobatch.lockstep.merging import UNBOUND, batch_of, joined
 from autobatch.lockstep.ownership import freeze, is_made, require_own
 from autobatch.lockstep.regions import Order, Prefix, Subset
-from autobatch.lockstep.rows import Choice
+from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
 from autobatch.ops.inplace import has_views, is_scalar, zero_d
 
@@ -174,13 +174,32 @@ class Loop:
         if missing:
             raise NeedsLoop("lanes left a loop before its variables were known")
         homes = self._homes(counts)
-        out = tuple(self._unsorted(joined(column, counts, homes)) for column in columns)
+        out = tuple(self._merged(column, counts, homes) for column in columns)
         for place, (new, old) in enumerate(zip(out, kept, strict=True)):
             if new is not old:
                 if isinstance(old, Batched) and not is_scalar(old):
                     zero_d(new)
                 if place not in own or has_views(old):
                     _freeze_both(new, old)
+        return out
+
+    def _merged(self, column: list[Any], counts: list[int], homes: list[Any]) -> Any:
+        """One value for all lanes; for those that have bound the name, where others have not and cannot read it."""
+        if all(value is not UNBOUND for value in column):
+            return self._unsorted(joined(column, counts, homes))
+        bound = [i for i, value in enumerate(column) if value is not UNBOUND]
+        if not bound or any(is_node(column[i]) or isinstance(column[i], Held) for i in bound):
+            return UNBOUND
+        lanes = np.concatenate([homes[i].lanes() for i in bound])
+        order = np.argsort(lanes, kind="stable")
+        target = Subset(self.parent, lanes[order])
+        set_region(target)
+        value = joined(
+            [batch_of(column[i], counts[i]) for i in bound], [counts[i] for i in bound], [homes[i] for i in bound]
+        )
+        set_region(self.parent)
+        out = take_lanes(value, order)
+        out.region = target
         return out
 
     def _homes(self, counts: list[int]) -> list[Any]:

@@ -363,3 +363,36 @@ def test_a_comprehension_over_its_own_name_reads_it():
 def test_results_that_are_one_object_say_how_many_there_are():
     out = batch(lambda x: {len(x)})(MaskedBatch(np.zeros((2, 3)), lengths=[2, 2]))
     assert out.examples() == [{2}, {2}]
+
+
+def bound_by_a_loop(xs, n):
+    for i in range(n):
+        x = i * 2
+        for y in xs[:i]:
+            last = y
+    return (x, i) if n else -1, last if n > 1 and len(xs) else None
+
+
+def bound_in_an_inner_loop(xs, n):
+    for i in range(n):
+        for x in xs[:i]:
+            last = x
+        if i:
+            after = last * 2
+    return after if n > 1 else 0.0
+
+
+@pytest.mark.parametrize("f", [bound_by_a_loop, bound_in_an_inner_loop])
+def test_what_a_loop_binds_is_read_by_the_lanes_that_came_through_it(f):
+    equals_loop(f, ragged(3, 1, 2, 4, 2), [3, 1, 0, 4, 2])
+
+
+def test_who_did_not_come_through_the_loop_has_no_variable():
+    def f(n):
+        for i in range(n):
+            pass
+        return i
+
+    with pytest.raises(UnboundLocalError, match="'i'") as raised:
+        batch(f)(batch_of([3, 0, 1]))
+    assert raised.value.__notes__ == ["raised for example 1"]
