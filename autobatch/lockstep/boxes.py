@@ -11,7 +11,7 @@ from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import differs
 from autobatch.lockstep.ownership import is_changeable
-from autobatch.lockstep.regions import Subset
+from autobatch.lockstep.regions import Subset, lanes_within
 from autobatch.lockstep.row import Row
 from autobatch.lockstep.rows import CONTAINERS, Held, each_lane, gathered, owned, scattered, themselves, unified
 from autobatch.lockstep.sequences import LaneSequence
@@ -254,7 +254,7 @@ class BoxMethod:
 class BoxView(LaneSequence):
     """The keys, values or items of a box as a loop meets them: each is read when the loop comes to it."""
 
-    __slots__ = ("backwards", "box", "counts", "keys", "lanes", "what")
+    __slots__ = ("backwards", "box", "counts", "keys", "lanes", "opened", "what")
 
     def __init__(self, box: LaneBox, what: str, backwards: bool = False) -> None:
         super().__init__()
@@ -271,6 +271,7 @@ class BoxView(LaneSequence):
 
     def open(self, order: Any) -> None:
         super().open(order)
+        self.opened = current_region()
         box = self.box
         step = -1 if self.backwards else 1
         self.counts = box.count_here() if box.whole is not None else [len(each) for each in box.here()]
@@ -307,10 +308,27 @@ class BoxView(LaneSequence):
                 for each, lane in zip(box.here(), self.lanes[: region.count], strict=True)
             )
         if not same:
-            raise NeedsLoop(f"a {box.kind.__name__} changes its size while a loop runs over it")
+            self._refuse()
 
-    def done(self) -> None:
-        """Every lane that came to the end read all that its box has."""
+    def _refuse(self) -> None:
+        raise NeedsLoop(f"a {self.box.kind.__name__} changes its size while a loop runs over it")
+
+    def done(self, region: Any) -> None:
+        box, counts = self.box, self.counts
+        if box.whole is not None:
+            same = len(box.whole) == counts
+        else:
+            places: Any = lanes_within(region, self.opened)
+            outer = current_region()
+            set_region(region)
+            sizes = [len(each) for each in box.here()]
+            set_region(outer)
+            same = all(
+                size == (counts if isinstance(counts, int) else counts[place])
+                for size, place in zip(sizes, places.tolist(), strict=True)
+            )
+        if not same:
+            self._refuse()
 
     def __iter__(self) -> Iterator[Any]:
         if self.box.whole is None and len({tuple(each) for each in self.box.here()}) > 1:

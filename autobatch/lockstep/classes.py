@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
@@ -328,4 +328,7 @@ def _of_lanes(x: ObjectBatch, name: str) -> Any:
         raise NeedsLoop(f"the property {name!r} of objects of different classes")
     elif kind is not None and convertible(found(kind, "__getattr__")):
         raise NeedsLoop("a class with its own __getattr__")
-    return getattr(x, name)
+    out = getattr(x, name)
+    if type(out) is ObjectBatch and any(isinstance(value, Batch | Held | Choice) for value in out.values):
+        raise NeedsLoop(f"the attribute {name!r} that the examples' objects have for several of them")
+    return out

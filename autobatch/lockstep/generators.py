@@ -27,6 +27,7 @@ class LaneGenerator:
     Attributes:
         home: the region that it runs for.
         at: the region that it is in, where it yielded last.
+        left: the reader of which some lanes read no further; None if there is none.
         value: what it returned, once it has.
     """
 
@@ -36,7 +37,8 @@ class LaneGenerator:
         self.native = native
         home: Any = current_region()
         self.home = self.at = home
-        self.started = self.finished = self.left = False
+        self.started = self.finished = False
+        self.left: Any = None
         self.value: Any = None
         self._waiting: list[tuple[Any, Any]] = []
         self._changes = 0
@@ -86,9 +88,15 @@ class LaneGenerator:
 
     throw = close = send
 
-    def leave(self) -> None:
-        """Some lanes read no further."""
-        self.left = True
+    def leave(self, reader: Any) -> None:
+        """Some lanes of this reader read no further."""
+        self.require_reader(reader)
+        self.left = reader
+
+    def require_reader(self, reader: Any) -> None:
+        """Raise NeedsLoop if lanes of another reader have left: what that skipped for them, this one has not seen."""
+        if self.left is not None and self.left is not reader:
+            raise NeedsLoop("a generator is read by some of its examples in a loop over it")
 
     def _require_unchanged(self) -> None:
         if self.home.root.changes != self._changes:
@@ -99,7 +107,7 @@ class LaneGenerator:
         if not self.started:
             self.require_here()
         if region.count < self.home.count:
-            self.leave()
+            self.leave(self)
         pieces, _ = self.take(region)
         return pieces
 
@@ -186,12 +194,14 @@ class GeneratorLoop:
 
     def __iter__(self) -> Iterator[Any]:
         while (step := self.source.advance()) is not None:
+            self.source.require_reader(self)
             where, value = step
             self.previous, self.region = self.region, where
             self.fewer = where is not self.previous
             set_region(where)
             yield value
             self.fewer = False
+        self.source.require_reader(self)
         self.previous = self.region
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:

@@ -69,8 +69,8 @@ class LaneSequence:
     def advance(self, region: Any) -> None:
         """The lanes of a region have taken the item of a step."""
 
-    def done(self) -> None:
-        """A loop has come to the end of the items."""
+    def done(self, region: Any) -> None:
+        """The lanes of a region have come to the end of the items."""
 
     def __iter__(self) -> Any:
         raise NeedsLoop("items per example are iterated outside converted code")
@@ -295,10 +295,10 @@ class Watched(LaneSequence):
         self.inner.open(order)
 
     def at(self, step: int, region: Any) -> Any:
-        self.done()
+        self.done(region)
         return self.inner.at(step, region)
 
-    def done(self) -> None:
+    def done(self, region: Any) -> None:
         if self.source.version != self.version:
             raise NeedsLoop("a list changes while a loop runs over it")
 

@@ -59,7 +59,7 @@ class UniformLoop(SharedLoop):
             item = sequence.at(step, region)
             sequence.advance(region)
             yield item
-        sequence.done()
+        sequence.done(region)
 
 
 class Loop:
@@ -104,7 +104,7 @@ class Loop:
             sequence.advance(region)
             yield item
             self.fewer = False
-        sequence.done()
+        sequence.done(self.parent)
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         """Values of the lanes that go on; of `kept`, what the others leave behind is put aside.

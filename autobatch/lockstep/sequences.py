@@ -48,7 +48,7 @@ class Drawn(LaneGenerator):
     def require_here(self) -> None:
         """Any lanes that have it may draw from it."""
 
-    def leave(self) -> None:
+    def leave(self, reader: Any) -> None:
         """Who has left draws nothing."""
 
     def _here(self, region: Any) -> np.ndarray:

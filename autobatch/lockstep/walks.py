@@ -160,7 +160,7 @@ class _LaneItems(Walk):
         while self._gather():
             if step == len(self.counts):
                 self.ended.append((self.region, self.values))
-                self.sequence.done()
+                self.sequence.done(self.region)
                 return
             count = self.counts[step]
             if self.order is not None:
@@ -183,7 +183,7 @@ class _LaneItems(Walk):
         ranks = self.ranks[place]
         has = ranks < items.count
         if not has.any():
-            self.sequence.done()
+            self.sequence.done(self.region)
             self.ended.append((self.region, self.values))
             return False
         lanes = self.region.lanes()
@@ -194,7 +194,9 @@ class _LaneItems(Walk):
         if has.all():
             self._move(stay)
         else:
-            self._part(stay, Subset(self.base, lanes[~has]))
+            ended = Subset(self.base, lanes[~has])
+            self.sequence.done(ended)
+            self._part(stay, ended)
         return True
 
 
@@ -212,7 +214,8 @@ class _Yielded(Walk):
         set_region(self.base)
         while self.at_head:
             if sum(region.count for region, _ in self.at_head) < self.base.count:
-                self.source.leave()
+                self.source.leave(self)
+            self.source.require_reader(self)
             step = self.source.advance()
             if step is None:
                 self.ended += self.at_head
@@ -231,7 +234,7 @@ class _Yielded(Walk):
             self.region, self.values = meet(here, self.base, self.own) if self.changed else here[0]
             set_region(self.region)
             yield value if where is self.region else narrowed_values((value,), self.region)[0]
-        self.source.leave()
+        self.source.leave(self)
 
 
 class _Draws(Walk):

@@ -126,7 +126,21 @@ def objects_in_a_heap(xs):
     return [heapq.heappop(heap).x for _ in range(len(heap))]
 
 
+def a_class_of_each_branch(x):
+    if x > 0:
+
+        class Own:
+            value = x
+    else:
+
+        class Own:
+            value = -x
+
+    return Own.value
+
+
 NEEDS_THE_LOOP = [
+    (a_class_of_each_branch, SCALARS),
     (whether_two_arrays_are_one, SCALARS),
     (writes_into_an_array_of_a_list, SCALARS),
     (a_list_that_grows_while_it_is_read, FLOATS),
@@ -353,3 +367,29 @@ def test_unpacking_of_another_number_raises_for_that_example():
     with pytest.raises(ValueError, match="too many values") as caught, pytest.warns(match="loop over the examples"):
         batch(f)(batch_of(ragged(2, 3, 2)))
     assert "raised for example 1" in caught.value.__notes__
+
+
+@pytest.mark.parametrize("column", [[1, 1], [1, 0, 2], [2, 0]])
+def test_a_dict_that_grows_in_the_last_step_of_a_loop_over_it(column):
+    def f(n):
+        table = dict.fromkeys(range(n), n)
+        try:
+            for k in table:
+                table[k + 10] = 1
+        except RuntimeError as error:
+            return str(error)
+        return table
+
+    equals_loop(f, column, falls_back=True)
+
+
+def test_who_leaves_the_loop_may_change_the_dict():
+    def f(n):
+        table = dict.fromkeys(range(n), n)
+        for k in table:
+            if k == 1:
+                del table[k]
+                break
+        return table
+
+    equals_loop(f, [3, 1, 0, 2])

@@ -132,3 +132,17 @@ def test_a_range_made_before_lanes_parted():
         return 0, list(zip(numbers, [1.5])), [], 0
 
     equals_loop(f, NUMBERS)
+
+
+@pytest.mark.parametrize("column", [[2, 5, 1], [3, 0, 2, 5, 1]])
+def test_a_generator_that_is_read_in_a_loop_over_it(column):
+    def f(n):
+        numbers, out = (k for k in range(n)), []
+        for k in numbers:
+            out.append(k)
+            for later in numbers:
+                out.append((k, later))
+                break
+        return out
+
+    equals_loop(f, column, falls_back=True)
