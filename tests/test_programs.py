@@ -12,7 +12,7 @@ from tests.lockstep.law import assert_same, batch_of
 from tests.programs.registry import PROGRAMS
 
 KINDS = "sequences", "branches", "control", "loops", "shapes", "trees", "containers", "objects", "functional", "syntax"
-KINDS += ("algorithms", "buffers")
+KINDS += ("algorithms", "buffers", "classics", "models")
 
 for _kind in KINDS:
     importlib.import_module(f"tests.programs.{_kind}")
@@ -29,7 +29,8 @@ STRAIGHT = {
     "writes_through_a_view",
 }  # fmt: skip
 # One string is no batch: it is the same for all examples.
-ALONE_IS_NO_BATCH = {"an_option_per_example", "strings_of_each_example"}
+ALONE_IS_NO_BATCH = {"an_option_per_example", "strings_of_each_example", "brackets_that_match", "calculator"}
+ALONE_IS_NO_BATCH |= {"edit_distance_of_words"}
 
 
 @pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
