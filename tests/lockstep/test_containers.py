@@ -372,7 +372,7 @@ def test_unpacking_of_another_number_raises_for_that_example():
 @pytest.mark.parametrize("column", [[1, 1], [1, 0, 2], [2, 0]])
 def test_a_dict_that_grows_in_the_last_step_of_a_loop_over_it(column):
     def f(n):
-        table = dict.fromkeys(range(n), n)
+        table = {k: k for k in range(n)}
         try:
             for k in table:
                 table[k + 10] = 1
@@ -385,7 +385,7 @@ def test_a_dict_that_grows_in_the_last_step_of_a_loop_over_it(column):
 
 def test_who_leaves_the_loop_may_change_the_dict():
     def f(n):
-        table = dict.fromkeys(range(n), n)
+        table = {k: k for k in range(n)}
         for k in table:
             if k == 1:
                 del table[k]
