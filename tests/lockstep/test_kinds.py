@@ -1,7 +1,5 @@
 """What is an array for some lanes, a list, a tuple, a dict or None for others: each lane's own in all that is done."""
 
-# ruff: noqa: C416 (the programs are what people write)
-
 import numpy as np
 import pytest
 
@@ -43,11 +41,6 @@ def read(xs, n):
     if isinstance(v, dict):
         return v["a"][0], list(v)
     return (len(v), v[0] * 2) if v else "nothing"
-
-
-def iterated(xs, n):
-    v = of_a_kind(xs, n)
-    return [item for item in (() if v is None else v)]
 
 
 def stored_and_given(xs, n):
@@ -103,7 +96,7 @@ def perhaps_a_list(xs, n):
 
 
 PROGRAMS = [
-    returned, asked_what_it_is, read, iterated, stored_and_given, changed, terms, linked, perhaps_a_list,
+    returned, asked_what_it_is, read, stored_and_given, changed, terms, linked, perhaps_a_list,
 ]  # fmt: skip
 
 
