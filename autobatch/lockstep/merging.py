@@ -12,7 +12,6 @@ from autobatch.batches.results import broadcast, lanes_of
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
-from autobatch.errors import NeedsLoop
 from autobatch.ops.inplace import is_scalar, zero_d
 
 __all__ = ["OBJECTS", "UNBOUND", "concatenated", "joined", "stackable"]
@@ -58,7 +57,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
         values, structures = zip(*map(flatten, pieces), strict=True)
         if all(structure == structures[0] for structure in structures):
             return unflatten(structures[0], [joined(column, counts, regions) for column in zip(*values, strict=True)])
-        return _objects(pieces, counts)
+        return _objects(pieces, counts, regions)
     if type(first) in (str, bytes) and all(type(piece) is type(first) and piece == first for piece in pieces):
         return first
     batches = [
@@ -68,7 +67,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
         return concatenated(batches)  # type: ignore[arg-type]
     if any(_is_object(piece) for piece in pieces):
         return OBJECTS["choice"](pieces, regions)
-    return _objects(pieces, counts)
+    return _objects(pieces, counts, regions)
 
 
 def _is_object(value: Any) -> bool:
@@ -103,12 +102,12 @@ def stackable(batches: Sequence[Any]) -> bool:
     )
 
 
-def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> ObjectBatch:
+def _objects(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any]) -> Any:
     values: list[Any] = []
     for piece, count in zip(pieces, counts, strict=True):
         for leaf in leaves(piece):
             if not (_is_array_like(leaf) or isinstance(leaf, _PLAIN)):
-                raise NeedsLoop(f"{type(leaf).__name__} objects that differ by example")
+                return OBJECTS["choice"](pieces, regions)
         values += lanes_of(piece, count)
     return ObjectBatch(values)
 

@@ -96,9 +96,10 @@ class Held:
 
 
 class Choice:
-    """What is one object for some lanes and another for others: objects of this call, its containers, None.
+    """What is one object for some lanes and another for others: objects of this call, its containers, None, tuples.
 
-    Nothing is copied: what is read or changed is always the lane's own object.
+    Nothing is copied: what is read or changed is always the lane's own object. Where ways of lanes meet, arrays and
+    numbers beside objects of other kinds are held too, those of each way as they came.
 
     Attributes:
         objects: the different objects.
@@ -115,11 +116,7 @@ class Choice:
 
     @staticmethod
     def of(pieces: Sequence[Any], regions: Sequence[Any]) -> Any:
-        """What the lanes of the current region have, from what its parts have.
-
-        Raises:
-            NeedsLoop: some have arrays or numbers, which are no objects with a name.
-        """
+        """What the lanes of the current region have, from what its parts have."""
         target: Any = current_region()
         lanes: list[Any] = [None] * target.count
         for region, piece in zip(regions, pieces, strict=True):
@@ -163,14 +160,17 @@ def chosen(lanes: list[Any]) -> Any:
     for lane, each in enumerate(lanes):
         place = places.get(id(each))
         if place is None:
-            if isinstance(each, Batch | np.ndarray | np.generic | int | float | complex | str) or is_boxed(each):
-                raise NeedsLoop("an object for some examples, an array or a number for others")
-            if isinstance(each, tuple) and any(isinstance(leaf, Batch | Held) for leaf in flatten(each)[0]):
-                raise NeedsLoop("an object for some examples, a tuple for others")
             place = places[id(each)] = len(objects)
             objects.append(each)
         which[lane] = place
     return objects[0] if len(objects) == 1 else Choice(objects, which)
+
+
+def _require_object(value: Any) -> None:
+    if isinstance(value, Batch | np.ndarray | np.generic | int | float | complex | str) or is_boxed(value):
+        raise NeedsLoop("an object for some examples, an array or a number for others")
+    if isinstance(value, tuple) and any(isinstance(leaf, Batch | Held) for leaf in flatten(value)[0]):
+        raise NeedsLoop("an object for some examples, a tuple for others")
 
 
 OBJECTS["choice"] = Choice.of
@@ -231,9 +231,9 @@ def scattered(value: Any) -> list[Any]:
 def _of_choice(choice: Choice, region: Any) -> list[Any]:
     out = []
     for lane, each in enumerate(choice.here(region)):
-        if isinstance(each, Held):
+        if isinstance(each, Batch | Held | tuple | dict | list):
             set_region(Subset(region, region.lanes()[lane : lane + 1]))
-            (each,) = each.here()
+            (each,) = scattered(each)
             set_region(region)
         out.append(each)
     return out
@@ -282,6 +282,8 @@ def _chosen(values: Sequence[Any]) -> Any:
         set_region(region)
         for i in places:
             lanes[i] = held
+    for each in lanes:
+        _require_object(each)
     return chosen(lanes)
 
 
