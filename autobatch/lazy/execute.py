@@ -165,8 +165,8 @@ class Wave:
         if self.error is not None:
             raise self.error
         ref = handle.ref
-        handle.source = self.buffers[self.buffer_of[ref]]
-        handle.row = int(self.row_of[ref])
+        handle.source = self.buffers[self.buffer_of.item(ref)]
+        handle.row = self.row_of.item(ref)
         handle.wave = None
 
 
@@ -252,16 +252,16 @@ class _Run:
         self.rows = Buffers(wave.buffers)
         self.buffer_of = np.full(count + len(wave.rows), -1, np.int64)
         self.row_of = np.zeros(count + len(wave.rows), np.int64)
-        numbers: dict[int, int] = {}
-        for i, row in enumerate(wave.rows):
-            if row >= 0:
-                source = wave.sources[i]
-                number = numbers.get(id(source))
-                if number is None:
-                    number = numbers[id(source)] = len(self.buffers)
-                    self.buffers.append(source)
-                self.buffer_of[count + i] = number
-                self.row_of[count + i] = row
+        rows = _integers(wave.rows)
+        held = np.flatnonzero(rows >= 0)  # rows of what an earlier wave made
+        if len(held):
+            sources = [wave.sources[i] for i in held.tolist()]
+            numbers = {id(source): source for source in sources}
+            first = len(self.buffers)
+            self.buffers += numbers.values()
+            number_of = dict(zip(numbers, range(first, len(self.buffers)), strict=True))
+            self.buffer_of[count + held] = [number_of[id(source)] for source in sources]
+            self.row_of[count + held] = rows[held]
         wave.buffer_of, wave.row_of = self.buffer_of, self.row_of
 
     def group(self, sig: Signature, nodes: np.ndarray, stats: Stats) -> None:

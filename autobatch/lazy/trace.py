@@ -269,9 +269,10 @@ class Trace:
         """The reference of a value from outside this wave, entered once."""
         if arg.source is None:
             arg.wave.resolve(arg)
-        wave = self.wave
-        arg.wave = wave
-        arg.ref = ref = wave.external(arg.source, arg.row)
+        arg.wave = wave = self.wave
+        wave.sources.append(arg.source)
+        wave.rows.append(arg.row)
+        arg.ref = ref = -len(wave.rows)
         wave.entered.append(arg)
         return ref
 
