@@ -63,22 +63,22 @@ class BatchFunction:
         return f"<batch function {getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__))}>"
 
 
-def _convert(function: Any) -> Any:
+def _convert(function: Any, watched: bool = False) -> Any:
     """The lock-step form of anything callable; None if it is not the user's own code."""
     while not isinstance(function, FunctionType):
         if hasattr(type(function), "_ab_batch") or isinstance(function, staticmethod | classmethod):
             function = function.__wrapped__
         elif isinstance(function, MethodType):
-            inner = _convert(function.__func__)
+            inner = _convert(function.__func__, watched)
             return None if inner is None else MethodType(inner, function.__self__)
         elif isinstance(function, functools.partial):
-            inner = _convert(function.func)
+            inner = _convert(function.func, watched)
             return None if inner is None else functools.partial(inner, *function.args, **function.keywords)
         elif isinstance(getattr(type(function), "__call__", None), FunctionType):  # noqa: B004  (not whether: which)
             function = MethodType(type(function).__call__, function)
         else:
             return None
-    return convert(function)
+    return convert(function, watched)
 
 
 def _outside(args: Any, kwargs: Any) -> bool:

@@ -48,7 +48,7 @@ def run_alone(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: Need
         NeedsLoop: it may change something, or read what differs by lane otherwise than by its arguments.
     """
     root, region = current_root(), current_region()
-    if root is None or region is None or not _may(f, root, error):
+    if root is None or region is None or root.outside is not None or not _may(f, root, error):
         raise error
     args, kwargs = _plain(args, error), {key: _plain(value, error) for key, value in kwargs.items()}
     fell_back(str(error))

@@ -79,7 +79,7 @@ class Attempts:
         if journal is None:
             return
         if isinstance(error, UnsupportedError):
-            raise NeedsLoop(str(error)) from error
+            raise error if isinstance(error, NeedsLoop) else NeedsLoop(str(error)) from error
         if self.region.count != 1:
             if not self.region.count:
                 raise NeedsLoop("an exception of no example")

@@ -57,6 +57,8 @@ def truth(test: Any) -> Any:
             if (method := hook(test, name)) is not None:
                 return truth(region.root.call(method))
     if not isinstance(test, Batch) or region is None:
+        if region is not None and region.root.outside is not None:
+            region.root.outside.note(test)
         return bool(test)
     batch = narrowed(test)
     data: Any = batch.data if type(batch) is MaskedBatch else None

@@ -27,7 +27,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.alone import run_alone
 from autobatch.lockstep.boxes import BoxMethod, LaneBox
 from autobatch.lockstep.choosing import each_object
-from autobatch.lockstep.classes import class_of, getattribute
+from autobatch.lockstep.classes import class_of, convertible, getattribute
 from autobatch.lockstep.foreign import IMMUTABLE, is_library, library, plain_arguments
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
@@ -338,7 +338,8 @@ def _each_function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     f = narrowed(f)
     region: Any = current_region()
     groups: dict[Any, list[int]] = {}
-    for lane, function in enumerate(getattr(f, "values", ())):
+    functions = [_bound(each) for each in getattr(f, "values", ())]
+    for lane, function in enumerate(functions):
         inner = getattr(function, "__func__", function)
         holder = getattr(function, "__self__", None)
         if isinstance(inner, BuiltinFunctionType) and holder is not None and not isinstance(holder, _FIXED):
@@ -351,9 +352,8 @@ def _each_function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     pieces = []
     for lanes in groups.values():
         part = Subset(region, region.lanes()[lanes])
-        functions = [f.values[lane] for lane in lanes]
-        first = functions[0]
-        holders = [getattr(function, "__self__", None) for function in functions]
+        first = functions[lanes[0]]
+        holders = [getattr(functions[lane], "__self__", None) for lane in lanes]
         set_region(part)
         if isinstance(first, MethodType) and any(holder is not holders[0] for holder in holders):
             first = MethodType(first.__func__, ObjectBatch(holders))
@@ -361,6 +361,12 @@ def _each_function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     out = meet(pieces, region)[1][0]
     set_region(region)
     return out
+
+
+def _bound(f: Any) -> Any:
+    """An object that is called, as the method that its class has for that."""
+    function: Any = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
+    return MethodType(function, f) if convertible(function) else f
 
 
 def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.functions import captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import is_changeable, remember, require_own
+from autobatch.lockstep.ownership import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.sequences import LaneSequence
 
 __all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments"]
@@ -82,6 +82,8 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if is_changeable(leaf) and not hasattr(leaf, "__next__"):
             raise NeedsLoop(f"{name}() of an object of the call")
         if not (isinstance(leaf, _HARMLESS) or is_boxed(leaf) or callable(leaf)):
+            if not is_made(leaf):
+                raise NeedsLoop(f"{name}() of a {type(leaf).__name__} that the call did not make")
             require_own(leaf, f"{name}()")
     changeable = [arg for arg in (*args, *kwargs.values()) if is_node(arg) and not isinstance(arg, tuple)]
     if changeable and _may_change(f):

@@ -8,7 +8,21 @@ from autobatch.core.lanes import current_region, is_changing
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions import current_root, lanes_within
 
-__all__ = ["changing", "freeze", "home_of", "is_changeable", "is_made", "remember", "require_own", "require_whole"]
+__all__ = [
+    "OutsideError",
+    "changing",
+    "freeze",
+    "home_of",
+    "is_changeable",
+    "is_made",
+    "remember",
+    "require_own",
+    "require_whole",
+]
+
+
+class OutsideError(NeedsLoop):
+    """A change of what the call did not make: it can be watched, and made in the order of the examples."""
 
 
 def remember(value: Any, region: Any = None) -> Any:
@@ -50,7 +64,7 @@ def home_of(value: Any, what: str) -> Any:
     changing(value)
     entry = root.made.get(id(value))
     if entry is None:
-        raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
+        raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
     return entry[1]
 
 
@@ -62,7 +76,7 @@ def require_own(value: Any, what: str) -> None:
     changing(value)
     entry = root.made.get(id(value))
     if entry is None:
-        raise NeedsLoop(f"{what} of a {type(value).__name__} that the call did not make")
+        raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
     if entry[1] is not current_region():
         raise NeedsLoop(f"{what} of a {type(value).__name__} by some of its examples")
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
+
 from autobatch.batches.forms import Batch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.lanes import current_region, set_region
@@ -35,7 +37,8 @@ def plain(value: Any, memo: dict[int, Any] | None = None, lane: int | None = Non
         lane: the lane's place in the current region, of which an object of the call is given its own copy.
     """
     if type(value) is Row:
-        return value.value()
+        out = value.value()
+        return out.copy() if type(out) is np.ndarray else out  # its own: what is stored outside stays as it is
     memo = {} if memo is None else memo
     if id(value) in memo:
         return memo[id(value)]

@@ -37,6 +37,7 @@ class Root:
         journal: how to take the latest of them back; None outside of a `try`.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
         apart: containers that this call made for single lanes, by identity.
+        outside: what the lanes read and change outside of the call, if that is watched; else it may not change.
         prints: what the lanes have printed; shown example by example when the call ends.
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
@@ -44,7 +45,7 @@ class Root:
 
     __slots__ = (
         "apart", "batch_size", "blocks", "call", "changes", "convert", "count", "is_local", "items", "journal", "made",
-        "parent", "prints", "root",
+        "outside", "parent", "prints", "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -54,6 +55,7 @@ class Root:
         self.is_local = is_local
         self.changes = 0
         self.journal: Any = None
+        self.outside: Any = None
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
         self.blocks: dict[Any, Any] = {}

@@ -4,8 +4,9 @@ import copy
 import dataclasses
 import functools
 import inspect
+import weakref
 from collections.abc import Callable
-from types import GeneratorType
+from types import FunctionType, GeneratorType
 from typing import Any
 
 from autobatch.batches.forms import Batch
@@ -24,12 +25,17 @@ from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_examp
 from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.calls import call, is_library
 from autobatch.lockstep.classes import class_of, getattribute
+from autobatch.lockstep.effects import commit
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import is_changeable
+from autobatch.lockstep.outside import Outside
+from autobatch.lockstep.ownership import OutsideError, is_changeable
 from autobatch.lockstep.plain import per_lane_of, separated
 from autobatch.lockstep.regions import LaneExample, Root
 from autobatch.lockstep.rows import Choice
+
+_changing: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Functions that have changed something outside of a call: they are watched at once."""
 
 __all__ = ["has_batch", "loop_over_examples", "run"]
 
@@ -66,7 +72,15 @@ def run(
     keep_freed_memory()
     size = _batch_size(function, args, kwargs)
     try:
-        return _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
+        try:
+            if not isinstance(function, FunctionType) or function not in _changing:
+                return _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
+        except OutsideError:
+            if isinstance(function, FunctionType):
+                _changing.add(function)
+        if not size:
+            raise NeedsLoop("a change of what is outside the call, by no example")  # nobody makes it, nor waits for it
+        return _in_lock_step(function, args, kwargs, _watched(size, convert, is_local))
     except NeedsLoop as error:
         reason, where, loop_first = str(error), _line_of(error, function), False
     except Exception as error:
@@ -96,15 +110,42 @@ def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return next(iter(sizes.values()))
 
 
+def _watched(size: int, convert: Any, is_local: Any) -> Root:
+    """The region of a call that watches what it reads and changes outside of itself."""
+    outside = Outside(size)
+
+    def converted(function: Any) -> Any:
+        ours = convert(function, watched=True)
+        inner = ours
+        while inner is not None and not isinstance(inner, FunctionType):
+            outside.know(inner)
+            for each in (getattr(inner, "__self__", None), *getattr(inner, "args", ())):
+                outside.know(each)
+            inner = inner.func if isinstance(inner, functools.partial) else inner.__func__
+        if inner is not None:
+            outside.enter(inner)
+        return ours
+
+    root = Root(size, call, converted, is_local)
+    root.outside = outside
+    return root
+
+
 def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root) -> Any:
     size, ours = root.batch_size, root.convert(function)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     with region(root), example(LaneExample(size, lambda keys: MaskedBatch.of(Batched(keys, ())))):
         args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
+        if root.outside is not None:
+            root.outside.know((*args, *kwargs.values()))
         out = ours(*args, **kwargs)
+        if root.outside is not None:
+            root.outside.note_result(out)
         out = _left(out, root)
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
+        if root.outside is not None:
+            commit(root.outside)
     _show(prints, size)
     return out
 

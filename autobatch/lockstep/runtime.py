@@ -155,6 +155,11 @@ def first_of(function: Any, iterator: Any, *default: Any) -> Any:
     return call(function, iterator, *default)
 
 
+def spread(iterable: Any) -> Any:
+    """What Python itself unpacks, to targets or as arguments."""
+    return iterable
+
+
 def source(iterable: Any) -> Any:
     """What `yield from` reads."""
     return iterable
@@ -219,6 +224,8 @@ NAMES: dict[str, Any] = {
     "_ab_mod": modulo,
     "_ab_not": branches.negation,
     "_ab_not_in": not_in,
+    "_ab_old_attr": getattribute,
+    "_ab_old_item": items.getitem,
     "_ab_once": (None,),
     "_ab_or": branches.either,
     "_ab_own": items.own,
@@ -234,6 +241,7 @@ NAMES: dict[str, Any] = {
     "_ab_shared": shared,
     "_ab_slice": slice,
     "_ab_source": source,
+    "_ab_spread": spread,
     "_ab_truth": branches.truth_value,
     "_ab_try": attempts.Attempts,
     "_ab_tuple": HANDLERS[tuple],

@@ -14,12 +14,14 @@ from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.lazily import CODES as LAZY
 from autobatch.lockstep.runtime import NAMES
+from autobatch.lockstep.watching import WATCHING, noting
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.exits import Exits
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
 from autobatch.rewrite.generators import Generators
+from autobatch.rewrite.global_names import GlobalNames
 from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.quote import located
@@ -53,7 +55,7 @@ _REFUSED = {
     ast.TryStar: "except*",
 }
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
-_NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
+_NAME_CELLS = [{name: CellType(value) for name, value in names.items()} for names in (NAMES, WATCHING)]
 
 
 class _Converted:
@@ -66,16 +68,19 @@ class _Converted:
         self.code = code
         self.tree = tree
         self.reason = reason
-        self.sites: dict[str, CellType] = {}
-        self.last: tuple[Any, Any, Any, Any] = (None, None, None, None)
+        self.sites: list[dict[str, CellType]] = [{}, {}]
+        self.last: list[tuple[Any, Any, Any, Any]] = [(None, None, None, None)] * 2
 
 
 _cache: dict[int, _Converted] = {}
 _ours: dict[int, CodeType] = {}
 
 
-def convert(function: FunctionType) -> Any:
+def convert(function: FunctionType, watched: bool = False) -> Any:
     """The lock-step form of a function; None if it is not the user's own code (a library's, or ours).
+
+    Args:
+        watched: whether it says what it reads and changes outside of the call.
 
     Raises:
         NeedsLoop: there is no lock-step form; the message says why.
@@ -92,14 +97,15 @@ def convert(function: FunctionType) -> Any:
             _cache[id(code)] = known
     if known.code is None:
         raise NeedsLoop(known.reason)
-    last, defaults, named, out = known.last
+    last, defaults, named, out = known.last[watched]
     if last is function and defaults is function.__defaults__ and named is function.__kwdefaults__:
         return out
     cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
-    closure = tuple([_NAME_CELLS.get(name) or known.sites.get(name) or cells[name] for name in known.code.co_freevars])
+    ours = _NAME_CELLS[watched] | known.sites[watched]
+    closure = tuple([ours.get(name) or cells[name] for name in known.code.co_freevars])
     out = FunctionType(known.code, function.__globals__, function.__name__, function.__defaults__, closure)
     out.__kwdefaults__ = function.__kwdefaults__
-    known.last = (function, function.__defaults__, function.__kwdefaults__, out)
+    known.last[watched] = (function, function.__defaults__, function.__kwdefaults__, out)
     return out
 
 
@@ -133,6 +139,7 @@ def _convert(function: FunctionType) -> _Converted:
         node, owner = find(function)
         tree = as_function(node, code.co_name)
         _check(tree)
+        tree = GlobalNames().visit(tree)
         if owner is not None:
             Mangle(owner).visit(tree)
         for part in ast.walk(tree):
@@ -149,7 +156,7 @@ def _convert(function: FunctionType) -> _Converted:
         return _Converted(code, None, None, str(error))
     _ours.update({id(each): each for each in inner_codes(made)})
     out = _Converted(code, made, tree, "")
-    out.sites = {key: CellType(site) for key, site in sites.items()}
+    out.sites = [{key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, noting)]
     return out
 
 
@@ -178,9 +185,6 @@ def _definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AS
 def _check(tree: ast.FunctionDef) -> None:
     for node in ast.walk(tree):
         reason = _REFUSED.get(type(node))
-        if reason is None and isinstance(node, ast.Global):
-            stores = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-            reason = "an assignment to a global name" if stores & set(node.names) else None
         if reason is None and isinstance(node, ast.AsyncFor | ast.AsyncWith | ast.AsyncFunctionDef):
             reason = "asynchronous code"
         if reason is not None:

@@ -4,7 +4,7 @@ import ast
 from typing import Any
 
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.rewrite.quote import expression, is_generated, name, statements
 
 __all__ = ["Stores"]
 
@@ -18,7 +18,8 @@ class Stores(ast.NodeTransformer):
     """Reads item and attribute targets, `del x[i]` and augmented assignment; leaves calls, in Python's order.
 
     `X[I] = V` becomes `_ab_setitem(V, X, I)`, `X.a = V` becomes `_ab_setattr(V, X, "a")`, `n += V` becomes
-    `n = _ab_update("+", n, V)`; other targets go through temporary names. A fresh array under a name that is written
+    `n = _ab_update("+", n, V)`; other targets go through temporary names, and what Python
+    unpacks through `_ab_spread`. A fresh array under a name that is written
     into becomes one per lane (`_ab_own`). Runs after the loops, which need to see what is stored where; who owns what
     was read off the user's syntax before (`function.ownership`).
     """
@@ -59,6 +60,10 @@ class Stores(ast.NodeTransformer):
                 if isinstance(part, ast.Name) and part.id in self.owned.written and isinstance(value, ast.Call):
                     value.owned = True  # type: ignore[attr-defined]
         after: list[ast.stmt] = []
+        value = node.value.value if isinstance(node.value, ast.Attribute) else node.value
+        spread = any(isinstance(each, ast.Tuple | ast.List) for each in node.targets)
+        if spread and not isinstance(value, ast.Tuple) and not is_generated(value):
+            node.value = expression("_ab_spread(VALUE)", node.value, VALUE=node.value)
         node.targets = [self._replace(each, after) for each in node.targets]
         return [node, *after]
 
@@ -81,11 +86,11 @@ class Stores(ast.NodeTransformer):
         base, key = f"_ab_base_{self.count}", f"_ab_key_{self.count}"
         if isinstance(target, ast.Attribute):
             return statements(
-                "BASE = X\n_ab_setattr(_ab_update(OP, _ab_getattr(BASE, KEY), VALUE), BASE, KEY)",
+                "BASE = X\n_ab_setattr(_ab_update(OP, _ab_old_attr(BASE, KEY), VALUE), BASE, KEY)",
                 node, X=target.value, BASE=base, KEY=ast.Constant(target.attr), OP=symbol, VALUE=node.value,
             )  # fmt: skip
         return statements(
-            "BASE = X\nKEY = I\n_ab_setitem(_ab_update(OP, _ab_getitem(BASE, KEY), VALUE), BASE, KEY)",
+            "BASE = X\nKEY = I\n_ab_setitem(_ab_update(OP, _ab_old_item(BASE, KEY), VALUE), BASE, KEY)",
             node, X=_element(target.value), I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
         )  # fmt: skip
 

@@ -151,8 +151,7 @@ def test_an_outer_list_is_appended_to_once_per_example():
 
     xs = ragged(3, 1, 2)
     log = []
-    with pytest.warns(match="append"):
-        batch(f)(batch_of(xs), log)
+    batch(f, strict=True)(batch_of(xs), log)
     assert log == [float(x.sum()) for x in xs]
 
 

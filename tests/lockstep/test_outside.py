@@ -1,0 +1,244 @@
+"""Changes of what is outside a call, made in lock-step: example by example, in the order of the loop."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.api.batch import batch
+from autobatch.batches.results import examples
+from autobatch.errors import FallbackWarning
+from tests.lockstep.law import assert_same, batch_of, ragged
+from tests.lockstep.outside import Model, equals_loop, state
+
+XS = ragged(3, 1, 0, 4, width=2)
+
+
+def counts(x, model):
+    model.calls += 1
+    model.bump()
+    if len(x) > 2:
+        model.calls *= 2
+    return x.sum()
+
+
+def logs(x, model):
+    loss = np.tanh(x).sum()
+    model.log.append(loss)
+    model.queue.appendleft((len(x), loss))
+    for row in x:
+        model.log += [row.sum()]
+    model.log.extend([0.5, loss])
+    return loss
+
+
+def sums(x, model):
+    model.total += x.sum()
+    model.total = 0.0 if len(x) == 1 else x.sum()
+    model.sums += 1
+    model.sums[len(x)] += 2
+    model.sums[0] = len(x)
+    model.sums[1:3] -= 0.5
+    return x
+
+
+def keeps_its_state(x, model):
+    model.h = np.zeros(2)
+    for row in x:
+        model.h = np.tanh(row @ model.w + model.h)
+    return model.h.sum()
+
+
+def writes_into_its_state(x, model):
+    model.h = np.zeros(3)
+    for row in x:
+        model.h[0] = model.h[0] + row.sum()
+        model.h[1] = row.max()
+    return model.h * 2
+
+
+def keeps_containers(x, model):
+    model.h = {"items": [], "n": len(x)}
+    for row in x:
+        if row[0] > 0:
+            model.h["items"].append(row)
+    return len(model.h["items"])
+
+
+def calls_layers(x, model):
+    for layer in model.layers:
+        x = layer(x)
+    return x
+
+
+def remembers(x, model):
+    n = len(x)
+    if n not in model.cache:
+        model.cache[n] = np.tanh(x).sum()
+    return model.cache[n] + model.cache["known"]
+
+
+def counts_keys(x, model):
+    for row in x:
+        model.counts[len(x)] += 1
+        model.counts["all"] += row[0] > 0
+        model.words.add(len(x))
+    return model.cache.get(len(x), 0.25)
+
+
+def by_branches(x, model):
+    if len(x) > 2:
+        model.h = x.sum()
+    elif len(x) == 1:
+        model.h = "one"
+        model.calls += 1
+    while len(x) > 1:
+        x = x[1:]
+        model.log.append(len(x))
+    return x
+
+
+def by_name(x, model):
+    log, table = model.log, model.cache
+    log.append(len(x))
+    table["last"] = len(x)
+    sums = model.sums
+    sums += x.sum()
+    for name in ("calls", "h"):
+        setattr(model, name, len(x) + len(name))
+    return getattr(model, name) + model.w
+
+
+def in_a_try(x, model):
+    try:
+        model.calls += 1
+        model.log.append(len(x))
+        model.h = len(x)
+        if len(x) == 1:
+            raise ValueError("one")
+        model.log.append("after")
+    except ValueError:
+        model.log.append("caught")
+    return x
+
+
+def of_the_class(x, model):
+    Model.instances += 1
+    model.log.append(1)
+    return x
+
+
+ALONE = [
+    counts, logs, sums, keeps_its_state, writes_into_its_state, keeps_containers, calls_layers, remembers, counts_keys,
+    by_branches, by_name, in_a_try, of_the_class,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", ALONE, ids=[f.__name__ for f in ALONE])
+def test_changes_that_no_other_example_reads_are_made_in_lock_step(f):
+    equals_loop(f, XS)
+    equals_loop(f, XS[:1])
+
+
+def quiet(f):
+    """A function that takes batches and may loop."""
+
+    def call(*args):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            return batch(f)(*args)
+
+    return call
+
+
+def test_a_change_that_raises_is_made_by_no_example_too_many():
+    def f(x, model):
+        model.log.append(len(x))
+        model.sums[len(x)] += 1
+        return x
+
+    xs = ragged(2, 1, 9, 1, width=2)
+    looped, batched = Model(), Model()
+    with pytest.raises(IndexError, match="out of bounds"):
+        [f(x, looped) for x in xs]
+    f = quiet(f)
+    with pytest.raises(IndexError, match="out of bounds") as caught:
+        f(batch_of(xs), batched)
+    assert caught.value.__notes__ == ["raised for example 2"]
+    assert_same(state(batched), state(looped))
+
+
+def test_an_example_that_raises_leaves_what_those_before_it_changed():
+    def f(x, model):
+        model.calls += 1
+        model.log.append(1 / len(x))
+        return x
+
+    model, f = Model(), quiet(f)
+    with pytest.raises(ZeroDivisionError, match="division by zero"):
+        f(batch_of(XS), model)
+    assert (model.calls, model.log) == (3, [1 / 3, 1.0])
+
+
+def test_what_is_kept_is_each_examples_own():
+    def f(x, model):
+        model.log.append(x)
+        model.h = x
+        model.log.append(np.arange(3))
+        model.cache["w"] = model.w
+        return x
+
+    model = Model()
+    out = batch(f, strict=True)(batch_of(XS), model)
+    out.data[:] = 7
+    assert_same(model.log[::2], XS)
+    assert_same(model.h, XS[-1])
+    assert model.log[1] is not model.log[3]
+    assert model.cache["w"] is model.w
+
+
+def test_no_examples_change_nothing():
+    model = Model()
+    for f in ALONE:
+        assert examples(batch(f)(ab.MaskedBatch(np.zeros((0, 3, 2)), lengths=np.zeros(0, int)), model)) == []
+    assert_same(state(model), state(Model()))
+
+
+def test_gradients_pass_through_what_is_kept():
+    def f(x, w, model):
+        model.calls += 1
+        model.h = np.zeros(2)
+        for row in x:
+            model.h = np.tanh(row @ w + model.h)
+        return (model.h**2).sum()
+
+    def losses(call):
+        return ab.value_and_grad(lambda w: sum(call(w)))(Model().w)
+
+    value, grad = losses(lambda w: [f(x, w, Model()) for x in XS])
+    batched = batch(f, strict=True)
+    model = Model()
+    got = ab.value_and_grad(lambda w: batched(batch_of(XS), w, model).data.sum())(model.w)
+    np.testing.assert_allclose(got[0], value)
+    np.testing.assert_allclose(got[1], grad)
+    assert model.calls == len(XS)
+
+
+def test_a_copy_of_what_is_changed_is_made_by_the_loop():
+    def f(x, model):
+        other = copy.copy(model)
+        other.calls = 5
+        model.log.append(len(x))
+        return x
+
+    equals_loop(f, XS, falls_back=True)
+
+
+def test_a_second_call_sees_what_the_first_changed():
+    model = Model()
+    f = batch(lambda x, model: (setattr(model, "total", x.sum()), model.w.sum())[1], strict=True)
+    for xs in (XS, XS[:2]):
+        f(batch_of(xs), model)
+        assert_same(model.total, xs[-1].sum())
