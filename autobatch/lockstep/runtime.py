@@ -155,6 +155,13 @@ def first_of(function: Any, iterator: Any, *default: Any) -> Any:
     return call(function, iterator, *default)
 
 
+def changing_list(items: Any) -> Any:
+    """A list that a loop over it changes."""
+    if isinstance(items, LaneList | list):
+        return items
+    raise NeedsLoop(f"a loop over a {type(items).__name__} that changes it")
+
+
 def spread(iterable: Any) -> Any:
     """What Python itself unpacks, to targets or as arguments."""
     return iterable
@@ -190,6 +197,7 @@ NAMES: dict[str, Any] = {
     "_ab_call": call,
     "_ab_cell": Cell,
     "_ab_chain": branches.chain,
+    "_ab_changing": changing_list,
     "_ab_check": branches.check,
     "_ab_choose": branches.choose,
     "_ab_comprehension": comprehension,

@@ -30,12 +30,14 @@ from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import PARSING, NoSourceError, find, inner_codes
 from autobatch.rewrite.stores import Stores
+from autobatch.rewrite.worklists import Worklists
 
 __all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "source"]
 
 PASSES: list[Any] = [
     Generators,
     Patterns,
+    Worklists,
     Exits,
     Sharing,
     Control,
