@@ -14,9 +14,12 @@ import numpy as np
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.branches import RaisedError
+from autobatch.lockstep.foreign import is_library
 from autobatch.lockstep.joins import Piece, meet
 from autobatch.lockstep.journal import Journal
 from autobatch.lockstep.regions import Subset, lanes_within
+from autobatch.lockstep.rows import Held
+from autobatch.lockstep.unwrapping import is_batched_tree
 
 __all__ = ["Aside", "Attempts", "Errors"]
 
@@ -89,7 +92,8 @@ class Attempts:
             self._part(here, error)
             self.again = True
             raise _ApartError
-        if not (hasattr(error, "_ab_raised") or isinstance(error, _TRUSTED)) or isinstance(error, RaisedError):
+        trusted = hasattr(error, "_ab_raised") or isinstance(error, _TRUSTED) or _is_pythons(error)
+        if not trusted or isinstance(error, RaisedError):
             raise NeedsLoop(f"an exception is caught ({type(error).__name__})")
         while journal.root.journal is not journal.outer:
             journal.root.journal.close()
@@ -115,14 +119,10 @@ class Attempts:
         Raises:
             NeedsLoop: it was raised by an operation on batches, and may say it in other words.
         """
-        if self.base is None or hasattr(error, "_ab_raised"):
+        if self.base is None or hasattr(error, "_ab_raised") or _is_pythons(error):
             return error
-        trace = error.__traceback__
-        while trace is not None and trace.tb_next is not None:
-            trace = trace.tb_next
-        filename = "" if trace is None else trace.tb_frame.f_code.co_filename.replace("\\", "/")
-        package = __file__.replace("\\", "/")[: -len("lockstep/attempts.py")]
-        if filename.startswith(package) and filename[len(package) :] not in _EXACT:
+        module = _module_of(_innermost(error))
+        if module is not None and module not in _EXACT:
             raise NeedsLoop("a handler reads an exception that an operation on arrays raised")
         return error
 
@@ -133,6 +133,32 @@ class Attempts:
     def join(self) -> tuple[Any, ...]:
         """The values after the statement, for the lanes that came to its end: those are the region now."""
         return meet(self.pieces, self.base)[1]
+
+
+def _innermost(error: BaseException | None) -> Any:
+    """The frame that raised an exception; None if it has no traceback."""
+    trace = None if error is None else error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return None if trace is None else trace.tb_frame
+
+
+def _module_of(frame: Any) -> str | None:
+    """The file of a frame inside of this package; None for another one's."""
+    filename = "" if frame is None else frame.f_code.co_filename.replace("\\", "/")
+    package = __file__.replace("\\", "/")[: -len("lockstep/attempts.py")]
+    return filename[len(package) :] if filename.startswith(package) else None
+
+
+def _is_pythons(error: BaseException | None) -> bool:
+    """Whether Python raises the very same for the example alone: of a name that is not bound, or of plain values."""
+    frame = _innermost(error)
+    module = _module_of(frame)
+    if type(error) is NameError:
+        return module is None and frame is not None and not is_library(frame.f_code.co_filename)
+    if type(error) not in (AttributeError, TypeError) or module not in (*_EXACT, "lockstep/classes.py"):
+        return False
+    return not any(is_batched_tree(value) or isinstance(value, Held) for value in frame.f_locals.values())
 
 
 class Errors:

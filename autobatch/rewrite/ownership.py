@@ -45,7 +45,9 @@ class Ownership:
         self.own = (self.written & bound) - known
         self.carried = self.written & (parameters(function) | bound)
         writes_elsewhere = _writes_elsewhere(nodes, self.views | given)
-        for call in _kept_elsewhere(nodes, _aliased(nodes) if writes_elsewhere else set(), writes_elsewhere):
+        for call in _kept_elsewhere(
+            nodes, _aliased(nodes) | _viewed(nodes) if writes_elsewhere else set(), writes_elsewhere
+        ):
             call.owned = True  # type: ignore[attr-defined]
 
 
@@ -86,6 +88,13 @@ def _writes_elsewhere(nodes: list[ast.AST], unclear: set[str]) -> bool:
         if not isinstance(base, ast.Name) or base.id in unclear:
             return True
     return False
+
+
+def _viewed(nodes: list[ast.AST]) -> set[str]:
+    """Names of which parts have names of their own."""
+    values = [node.value for node in nodes if isinstance(node, ast.Assign)]
+    parts = [value.value for value in values if isinstance(value, ast.Subscript | ast.Attribute)]
+    return {part.id for part in parts if isinstance(part, ast.Name)}
 
 
 def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:

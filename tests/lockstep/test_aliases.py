@@ -304,3 +304,30 @@ def writes_into_what_may_be_no_copy(x):
 
 def test_the_packed_argument_itself_is_not():
     equals_loop(writes_into_what_may_be_no_copy, [x.copy() for x in XS], packed=True, falls_back=True)
+
+
+def writes_into_its_rows(x):
+    table = np.zeros((3, 2))
+    for i in range(3):
+        row = table[i]
+        if len(x) > i:
+            row[1] = x.sum()
+            row += i
+    part = table.T[0]
+    part[len(x) % 3] -= 1
+    return table
+
+
+def writes_into_a_part(x):
+    out = np.zeros(4)
+    head = out[:2]
+    if len(x) > 1:
+        head[0] = x[0]
+    head[1] += 1
+    return out, head
+
+
+@pytest.mark.parametrize("f", [writes_into_its_rows, writes_into_a_part])
+def test_a_part_of_a_fresh_array_is_written_by_its_own_name(f):
+    equals_loop(f, XS)
+    equals_loop(f, XS[:1])

@@ -95,6 +95,7 @@ def writes_into_an_array_of_a_list(x):
     return kept
 
 
+<<<<<<< HEAD
 def a_list_that_grows_while_it_is_read(xs):
     kept, steps = [1.0, 2.0], 0
     for v in kept:
@@ -110,6 +111,11 @@ def a_ragged_list_that_grows_while_it_is_read(xs):
         if v > 3:
             kept.append(v - 3)
     return kept
+=======
+def one_iterator_zipped_with_itself(xs):
+    items = iter([x for x in xs])
+    return list(zip(items, items))
+>>>>>>> 840cc61 (Handlers catch what Python raises of plain values; parts of fresh arrays are written by their own names)
 
 
 def objects_in_a_heap(xs):
@@ -129,8 +135,12 @@ def objects_in_a_heap(xs):
 NEEDS_THE_LOOP = [
     (whether_two_arrays_are_one, SCALARS),
     (writes_into_an_array_of_a_list, SCALARS),
+<<<<<<< HEAD
     (a_list_that_grows_while_it_is_read, FLOATS),
     (a_ragged_list_that_grows_while_it_is_read, FLOATS),
+=======
+    (one_iterator_zipped_with_itself, FLOATS),
+>>>>>>> 840cc61 (Handlers catch what Python raises of plain values; parts of fresh arrays are written by their own names)
     (objects_in_a_heap, FLOATS),
 ]
 

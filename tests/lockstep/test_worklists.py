@@ -11,7 +11,7 @@ from autobatch.batches.results import examples
 from autobatch.errors import FallbackWarning
 from tests.lockstep.law import batch_of, equals_loop, ragged
 
-XS = ragged(3, 1, 0, 4)
+XS = [2 * x for x in ragged(3, 1, 0, 4)]
 
 
 def counts_up(x):
@@ -83,7 +83,27 @@ def two_at_once(x):
     return pairs
 
 
-LOOPS = [counts_up, halves, visits, shrinks, of_arrays, two_at_once]
+def a_list_that_grows_while_it_is_read(xs):
+    kept, steps = [1.0, 2.0], 0
+    for v in kept:
+        steps += 1
+        if len(xs) > 2 and steps < 3:
+            kept.append(v)
+    return kept, steps
+
+
+def a_ragged_list_that_grows_while_it_is_read(xs):
+    kept = [x for x in xs]
+    for v in kept:
+        if v > 3:
+            kept.append(v - 3)
+    return kept
+
+
+LOOPS = [
+    a_list_that_grows_while_it_is_read, a_ragged_list_that_grows_while_it_is_read, counts_up, halves, visits, shrinks,
+    of_arrays, two_at_once,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("f", LOOPS, ids=[f.__name__ for f in LOOPS])
