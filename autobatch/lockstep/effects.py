@@ -134,22 +134,19 @@ def commit(outside: Outside) -> None:
 
 def _in_order(outside: Outside) -> list[tuple[int, int, int]]:
     """(lane, effect, place of the lane in the effect's region), without what is overwritten before anyone sees it."""
-    places = [{lane: at for at, lane in enumerate(each.region.lanes().tolist())} for each in outside.effects]
-    out = []
-    covered: set[int] = set()
-    for lane in reversed(range(outside.size)):
-        for number in reversed(range(len(places))):
-            if lane not in places[number]:
-                continue
-            effect = outside.effects[number]
-            covered.difference_update(map(id, effect.updates))
-            if effect.sets is not None:
-                if id(effect.sets) in covered:
-                    continue
-                if _is_there(effect.sets):
-                    covered.add(id(effect.sets))
-            out.append((lane, number, places[number][lane]))
-    return out[::-1]
+    effects = outside.effects
+    updated = {id(place) for each in effects for place in each.updates}
+    out: list[tuple[int, int, int]] = []
+    last: dict[int, tuple[int, int, int]] = {}
+    for number, effect in enumerate(effects):
+        lanes = effect.region.lanes()
+        if effect.sets is None or id(effect.sets) in updated or not _is_there(effect.sets):
+            out += [(lane, number, at) for at, lane in enumerate(lanes.tolist())]
+        elif len(lanes):
+            at = int(lanes.argmax())
+            entry = int(lanes[at]), number, at
+            last[id(effect.sets)] = max(entry, last.get(id(effect.sets), entry))
+    return sorted([*out, *last.values()])
 
 
 def _is_there(place: Place) -> bool:

@@ -111,9 +111,8 @@ class Outside:
             before: gives what it was before the call; MISSING if it was not there.
         """
         region: Any = current_region()
-        piece = place.piece
-        if piece and (piece[0] is region or lanes_within(region, piece[0]) is not None):
-            return piece[1]
+        if place.pieces and lanes_within(region, place.pieces[-1][0]) is not None:
+            return place.pieces[-1][1]
         lanes = region.lanes().tolist()
         place.spill()
         if place.lanes.keys().isdisjoint(lanes):
@@ -123,8 +122,7 @@ class Outside:
 
     def read_lane(self, place: Place, lane: int, before: Callable[[], Any]) -> Any:
         """The value of a place for one lane, as a container of that lane keeps it."""
-        if place.piece:
-            place.spill()
+        place.spill()
         if lane in place.lanes:
             return place.lanes[lane]
         self.read_before(place, [lane])
@@ -151,9 +149,7 @@ class Outside:
         region: Any = current_region()
         lanes = region.lanes()
         self.changes(place, lanes)
-        if place.piece and lanes_within(place.piece[0], region) is None:
-            place.spill()
-        place.piece = (region, value)
+        place.set(region, value)
         if place.updated:
             place.updated.difference_update(lanes.tolist())
         self.will(act, (value,), place)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.core.lanes import current_region, set_region
+from autobatch.lockstep.regions import lanes_within
 from autobatch.lockstep.rows import scattered
 
 __all__ = ["MISSING", "NOBODY", "Effect", "Place", "Several", "Whole"]
@@ -22,33 +23,41 @@ class Place:
     """One attribute or item of an outside object.
 
     Attributes:
-        piece: the region whose lanes have set it last, and the value; it goes before `lanes`.
+        pieces: regions whose lanes have set it, each with the value; the later ones hold. They go before `lanes`.
         lanes: what other lanes have set it to, as a container of one lane keeps it.
         updated: lanes that have changed it by what it will be when it is their turn (`n += 1`).
         reader: the last lane that has read what it was before the call.
         writer: the first lane that has changed it.
     """
 
-    __slots__ = ("key", "lanes", "piece", "reader", "target", "updated", "version", "writer")
+    __slots__ = ("key", "lanes", "pieces", "reader", "target", "updated", "version", "writer")
 
     def __init__(self, target: Any, key: Any, lanes: int) -> None:
         self.target = target
         self.key = key
-        self.piece: tuple[Any, ...] = ()
+        self.pieces: list[tuple[Any, Any]] = []
         self.lanes: dict[int, Any] = {}
         self.updated: set[int] = set()
         self.reader = NOBODY
         self.writer = lanes
         self.version = 0
 
+    def set(self, region: Any, value: Any) -> None:
+        """The lanes of a region have set it."""
+        while self.pieces and lanes_within(self.pieces[-1][0], region) is not None:
+            self.pieces.pop()
+        self.pieces.append((region, value))
+
     def spill(self) -> None:
-        """Part the value of the last region among its lanes."""
-        if self.piece:
-            (at, value), self.piece = self.piece, ()
-            here = current_region()
-            set_region(at)
-            self.lanes.update(zip(at.lanes().tolist(), scattered(value), strict=True))
-            set_region(here)
+        """Part the values of regions among their lanes."""
+        if not self.pieces:
+            return
+        pieces, self.pieces = self.pieces, []
+        here = current_region()
+        for region, value in pieces:
+            set_region(region)
+            self.lanes.update(zip(region.lanes().tolist(), scattered(value), strict=True))
+        set_region(here)
 
 
 class Whole:

@@ -93,7 +93,7 @@ def a_list_that_grows_while_it_is_read(xs):
 
 
 def a_ragged_list_that_grows_while_it_is_read(xs):
-    kept = [x for x in xs]
+    kept = [x + 0 for x in xs]
     for v in kept:
         if v > 3:
             kept.append(v - 3)
