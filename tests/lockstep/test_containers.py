@@ -95,29 +95,6 @@ def writes_into_an_array_of_a_list(x):
     return kept
 
 
-<<<<<<< HEAD
-def a_list_that_grows_while_it_is_read(xs):
-    kept, steps = [1.0, 2.0], 0
-    for v in kept:
-        steps += 1
-        if len(xs) > 2 and steps < 3:
-            kept.append(v)
-    return kept, steps
-
-
-def a_ragged_list_that_grows_while_it_is_read(xs):
-    kept = [x for x in xs]
-    for v in kept:
-        if v > 3:
-            kept.append(v - 3)
-    return kept
-=======
-def one_iterator_zipped_with_itself(xs):
-    items = iter([x for x in xs])
-    return list(zip(items, items))
->>>>>>> 840cc61 (Handlers catch what Python raises of plain values; parts of fresh arrays are written by their own names)
-
-
 def objects_in_a_heap(xs):
     class Item:
         def __init__(self, x):
@@ -135,12 +112,6 @@ def objects_in_a_heap(xs):
 NEEDS_THE_LOOP = [
     (whether_two_arrays_are_one, SCALARS),
     (writes_into_an_array_of_a_list, SCALARS),
-<<<<<<< HEAD
-    (a_list_that_grows_while_it_is_read, FLOATS),
-    (a_ragged_list_that_grows_while_it_is_read, FLOATS),
-=======
-    (one_iterator_zipped_with_itself, FLOATS),
->>>>>>> 840cc61 (Handlers catch what Python raises of plain values; parts of fresh arrays are written by their own names)
     (objects_in_a_heap, FLOATS),
 ]
 

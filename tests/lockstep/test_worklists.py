@@ -124,5 +124,8 @@ def test_what_is_no_list_is_the_loops():
             queue.append(1)
         return x
 
-    with pytest.raises(RuntimeError, match="deque mutated during iteration"), pytest.warns(FallbackWarning):
+    with (
+        pytest.raises(RuntimeError, match="deque mutated during iteration"),
+        pytest.warns(FallbackWarning, match="a loop over"),
+    ):
         batch(f)(batch_of(XS))
