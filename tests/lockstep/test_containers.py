@@ -1,7 +1,5 @@
 """Containers and objects under divergence: what tries to be silently wrong, and what is known to need the loop."""
 
-# ruff: noqa: C416 (the programs are what people write)
-
 import copy
 import dataclasses
 import heapq
