@@ -158,7 +158,7 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     holder = f.__self__
     if type(holder) is LaneList:
         return _list_method(holder, f.__name__, args, kwargs)
-    if isinstance(holder, Batch) or is_boxed(holder):
+    if (isinstance(holder, Batch) or is_boxed(holder)) and not convertible(f.__func__):
         if f.__name__ in _CHANGES[np.ndarray] and isinstance(holder, Batch):
             require_whole(holder)
         return f(*plain_arguments(args), **kwargs)

@@ -180,6 +180,8 @@ def _is_own(f: Any) -> bool:
     """Whether a call runs converted code, which says itself what it reads."""
     if isinstance(f, MethodType):
         return convertible(f.__func__)
+    if isinstance(f, ObjectBatch):
+        return all(map(_is_own, f.values))
     if isinstance(f, functools.partial):
         return _is_own(f.func)
     if isinstance(f, type):

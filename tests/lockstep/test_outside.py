@@ -242,3 +242,37 @@ def test_a_second_call_sees_what_the_first_changed():
     for xs in (XS, XS[:2]):
         f(batch_of(xs), model)
         assert_same(model.total, xs[-1].sum())
+
+
+class Expert:
+    def __init__(self, scale):
+        self.scale = scale
+
+    def __call__(self, x, model):
+        model.log.append(len(x))
+        return x.sum() * self.scale if self.scale > 1 else x.sum()
+
+    def counted(self, x, model):
+        model.calls += 1
+        return self(x, model)
+
+
+EXPERTS = [Expert(1.0), Expert(2.0), Expert(3.0)]
+
+
+def test_methods_of_objects_that_differ_by_example_change_things_once_for_each():
+    def by_call(x, model):
+        return EXPERTS[len(x) % 3](x, model)
+
+    def by_method(x, model):
+        return EXPERTS[len(x) % 3].counted(x, model)
+
+    equals_loop(by_call, XS)
+    equals_loop(by_method, XS)
+
+
+def test_what_they_change_in_themselves_is_changed_by_the_loop():
+    def f(x, model):
+        return model.layers[len(x) % 2](x)
+
+    equals_loop(f, XS, falls_back=True)
