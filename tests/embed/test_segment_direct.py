@@ -110,3 +110,17 @@ def test_what_is_read_and_written_is_left_alone_around_it():
     bounds = np.full(6, 99)
     bounds[1:5] = [0, 5, 5, 12]
     assert ab.segment_sum(rows, offsets=bounds[1:5])[:, 0].tolist() == [5, 0, 7]
+
+
+@pytest.mark.parametrize("width", [4, 300])
+def test_threads_change_nothing(width):
+    """Rows enough for two threads, which go the long way, against one thread, which goes the short one."""
+    lengths = np.array([0, 70, 1, 5, 0, 9000] * 200)[: 24_000_000 // (4 * width) // 1_500]
+    rows = RANDOM.random((lengths.sum(), width), np.float32)
+    assert rows.nbytes > 1 << 24
+    found = []
+    for threads in (1, 2):
+        with ab.options(threads=threads):
+            assert (direct("mean", rows, "lengths", lengths, None) is None) == (threads == 2)
+            found.append(ab.segment_mean(rows, lengths=lengths))
+    np.testing.assert_array_equal(*found)
