@@ -183,7 +183,8 @@ def force_float(x):
 
 
 def force_array(x):
-    return x.sum() * np.asarray(x)[0]
+    convert = np.asarray  # which under its own name hands the gradient on
+    return x.sum() * convert(x)[0]
 
 
 def force_list(x):

@@ -99,7 +99,7 @@ def copies_and_results(x):
     g[1] = h[0]
     k = g * 2.0
     k[2] = x[2]
-    return (k * h * g).sum() + np.full(3, x[0]).sum()
+    return (k * h * g).sum() + np.full(3, x[0]).sum() * np.asarray(x)[1]
 
 
 def one_array_of_two_names(x):
