@@ -69,7 +69,7 @@ def test_launches_on_the_fly_and_backward_are_counted():
     assert account.count(lambda: None)["launches"] == 0
 
 
-def test_counting_leaves_the_ops_as_they_were():
+def test_counting_leaves_the_opss_they_were():
     op = ab.extend.elementwise(lambda x: x + 1, lambda ct, out, x: ct, name="planted")
     before = (op.rule, op.vjp)
     with pytest.raises(ZeroDivisionError, match="division by zero"):

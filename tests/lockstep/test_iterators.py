@@ -85,7 +85,7 @@ def pairs_of_one_iterator(xs, n):
     return list(zip(items, items)), list(items), list(zip(same, same))
 
 
-def drops_and_accumulates(xs, n):
+def dropsnd_accumulates(xs, n):
     running = list(itertools.accumulate(xs)), list(itertools.accumulate(range(n), lambda a, b: a * 2 + b, initial=n))
     dropped = list(itertools.dropwhile(lambda x: x > 0, xs)), list(itertools.filterfalse(lambda k: k % 2, range(n)))
     return running, dropped, list(itertools.pairwise(xs)), list(itertools.starmap(max, zip(xs, range(n))))
@@ -99,7 +99,7 @@ def looks_for_an_item(xs, n):
 PROGRAMS = [
     a_mapped_function_sees_what_the_loop_changes, maps_several, takes_of_what_never_ends, any_of_what_never_ends,
     leaves_a_chain_that_never_ends, counts_and_cycles, reads_on_after_a_slice, draws_in_its_own_loop,
-    draws_in_a_loop_that_it_leaves, pairs_of_one_iterator, drops_and_accumulates, looks_for_an_item,
+    draws_in_a_loop_that_it_leaves, pairs_of_one_iterator, dropsnd_accumulates, looks_for_an_item,
 ]  # fmt: skip
 
 

@@ -180,7 +180,7 @@ def test_batch_length_and_width_alike():
     equals_loop(rnn, ragged(3, 3, 3, width=3), w=np.eye(3, 4))
 
 
-def test_zip_of_different_lengths_stops_at_the_shorter_of_each_example():
+def test_zip_of_different_lengths_stopst_the_shorter_of_each_example():
     def f(xs, ys):
         total, n = 0.0, 0
         for n, (x, y) in enumerate(zip(xs, ys)):

@@ -8,7 +8,7 @@ from autobatch.core.config import options
 from autobatch.errors import ShapeError
 from autobatch.ops import creation
 from tests.numpy_functions.cases import BOTH, COLUMNS, CUBES, ROWS, SQUARES, STATIC, VECTORS, VECTORS2, normals
-from tests.ops_a.law import Shared, check, check_grads
+from tests.ops.law import Shared, check, check_grads
 
 N = [3, 0, 2]
 M = [1, 4, 2]

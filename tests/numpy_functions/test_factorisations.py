@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.ops_a.law import check
-from tests.ops_a.test_nested_gradients import check_second
+from tests.ops.law import check
+from tests.ops.test_nested_gradients import check_second
 
 rng = np.random.default_rng(0)
 SQUARE, TALL, STACK = rng.normal(size=(4, 4)), rng.normal(size=(5, 3)), rng.normal(size=(2, 4, 4))

@@ -9,7 +9,7 @@ from autobatch.errors import FallbackWarning, NeedsLoop
 from autobatch.ops.indexing import getitem
 from autobatch.ops.indexing_rows import RowScatter
 from tests.numpy_functions.cases import BOTH, CUBES, ROWS, STATIC, VECTORS, normals
-from tests.ops_a.law import Shared, check, check_grads
+from tests.ops.law import Shared, check, check_grads
 
 TABLE = Shared(np.random.default_rng(0).normal(size=(6, 4)))
 CUBE = Shared(np.random.default_rng(1).normal(size=(5, 3, 4)))

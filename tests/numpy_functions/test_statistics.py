@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from tests.numpy_functions.cases import ROWS, VECTORS, rng
-from tests.ops_a.law import check, check_grads
+from tests.ops.law import check, check_grads
 
 HOLES = [np.where(rng.random(x.shape) < 0.3, np.nan, x) for x in ROWS]
 for _x in HOLES:

@@ -7,7 +7,7 @@ from autobatch.autodiff.tape import Tape
 from autobatch.batches.masked import MaskedBatch
 from autobatch.ops import creation
 from tests.numpy_functions.cases import BOTH, ROWS, STATIC, VECTORS, VECTORS2, normals
-from tests.ops_a.law import Shared, check, check_grads
+from tests.ops.law import Shared, check, check_grads
 
 
 def write(place):

@@ -40,7 +40,7 @@ def linear_search(xs, wanted):
 
 
 @program(COUNTS)
-def nested_loops_and_jumps(n):
+def nested_loopsnd_jumps(n):
     total = 0
     for i in range(n):
         if i == 1:

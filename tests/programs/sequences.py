@@ -143,7 +143,7 @@ def optional_initial_state(xs, h0, params):
 
 
 @program(vectors(3, 1, 4, width=2, seed=15), vectors(4, 2, 1, width=2, seed=16), grad=True)
-def zip_stops_at_the_shorter(xs, ys):
+def zip_stopst_the_shorter(xs, ys):
     total = np.float32(0.0)
     for x, y in zip(xs, ys):
         total = total + (x * y).sum()

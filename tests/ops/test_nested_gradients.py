@@ -5,10 +5,10 @@ import pytest
 
 from autobatch.autodiff.tape import Tape
 from autobatch.ops import nn
-from tests.ops_a.law import dense
-from tests.ops_a.samples import operands
-from tests.ops_a.test_contractions import SUBSCRIPTS
-from tests.ops_a.test_elementwise import OPS, SMOOTH, arity
+from tests.ops.law import dense
+from tests.ops.samples import operands
+from tests.ops.test_contractions import SUBSCRIPTS
+from tests.ops.test_elementwise import OPS, SMOOTH, arity
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(3, 4))

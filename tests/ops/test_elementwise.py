@@ -9,8 +9,8 @@ from autobatch.core.op import Op
 from autobatch.errors import ShapeError
 from autobatch.ops import elementwise, nn_activations
 from autobatch.ops.table import UFUNCS, UNSUPPORTED
-from tests.ops_a.law import Shared, as_operands, check, check_grads
-from tests.ops_a.samples import operands
+from tests.ops.law import Shared, as_operands, check, check_grads
+from tests.ops.samples import operands
 
 OPS = {
     op.name: op

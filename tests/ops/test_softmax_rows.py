@@ -7,8 +7,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.ops import nn, nn_softmax_rows
-from tests.ops_a.law import check
-from tests.ops_a.test_nn import SHAPES, lanes
+from tests.ops.law import check
+from tests.ops.test_nn import SHAPES, lanes
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from autobatch.core.lanes import Example, example
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 from autobatch.ops import nn
 from autobatch.ops.normal import erf, erfc, normal_cdf
-from tests.ops_a.law import Shared, as_operands, check, check_grads
+from tests.ops.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)
 S = (2, 4, 3, 1)

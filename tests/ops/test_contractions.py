@@ -7,7 +7,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.core.op import Op
 from autobatch.errors import ShapeError
 from autobatch.ops import contractions, nn
-from tests.ops_a.law import Shared, as_operands, check, check_grads
+from tests.ops.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)
 S = (2, 4, 3, 0)

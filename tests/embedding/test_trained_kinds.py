@@ -6,7 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import UnsupportedError
 from tests import naive
-from tests.embed.test_table_kinds import KINDS, SENTENCES, TRAINED, weights
+from tests.embedding.test_table_kinds import KINDS, SENTENCES, TRAINED, weights
 
 OPTIMISERS = [
     ab.optim.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
