@@ -37,7 +37,7 @@ from autobatch.lockstep.rows import Choice
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
 
-__all__ = ["has_batch", "run"]
+__all__ = ["call_on_each", "has_batch", "run"]
 
 
 def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -91,11 +91,11 @@ def run(
     if not size:
         return ObjectBatch([])
     if loop_first:
-        out = _call_on_each(alone(function), args, kwargs, size)
+        out = call_on_each(alone(function), args, kwargs, size)
         fell_back(reason, where)
         return out
     fell_back(reason, where)
-    return _call_on_each(alone(function), args, kwargs, size)
+    return call_on_each(alone(function), args, kwargs, size)
 
 
 def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -235,7 +235,7 @@ def _show(prints: list[Any], size: int) -> None:
                 print(*(lane(value, place[i]) for value in values), **named)
 
 
-def _call_on_each(function: Any, args: Any, kwargs: Any, size: int) -> Any:
+def call_on_each(function: Any, args: Any, kwargs: Any, size: int) -> Any:
     """One call per example, in order, each as the example that it is; the results stacked.
 
     Raises:

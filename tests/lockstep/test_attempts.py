@@ -12,7 +12,7 @@ from autobatch.errors import FallbackWarning
 from autobatch.lockstep.attempts import Aside, Attempts
 from autobatch.lockstep.branches import RaisedError
 from autobatch.lockstep.regions import Root, Subset
-from autobatch.lockstep.run import loop_over_examples
+from autobatch.lockstep.run import call_on_each
 from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
@@ -193,7 +193,7 @@ def draws_and_counts(n):
 def test_what_a_failed_attempt_changed_is_taken_back(f, chosen):
     numbers = NUMBERS[chosen]
     if f is draws_and_counts:
-        want = examples(loop_over_examples(f, (batch_of(numbers),), {}, len(numbers)))
+        want = examples(call_on_each(f, (batch_of(numbers),), {}, len(numbers)))
         got = examples(batch(f, strict=True)(batch_of(numbers)))
         return assert_same(got, want)
     equals_loop(f, numbers)
