@@ -71,7 +71,7 @@ ALONE = [
 
 @pytest.mark.parametrize(("f", "columns", "shared"), ALONE, ids=[f.__name__ for f, _, _ in ALONE])
 def test_only_the_call_runs_as_a_loop(f, columns, shared, monkeypatch):
-    monkeypatch.setattr("autobatch.lockstep.run.loop_over_examples", None)  # what the whole call would run as
+    monkeypatch.setattr("autobatch.lockstep.run.call_on_each", None)  # what the whole call would run as
     want = [f(*row, **shared) for row in zip(*columns, strict=True)]
     with noted_fallbacks() as found:
         got = examples(batch(f)(*map(batch_of, columns), **shared))
