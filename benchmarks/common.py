@@ -9,9 +9,10 @@ import numpy as np
 import autobatch as ab
 from benchmarks.declare import Case, Runner
 
-__all__ = ["BATCH", "Data", "Model", "sizes", "training", "weights"]
+__all__ = ["BATCH", "Data", "Model", "on_a_line", "sizes", "training", "weights"]
 
 BATCH = 64
+_LINE = 64  # bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +105,16 @@ def training(out: tuple[Any, dict[str, Any]]) -> dict[str, Any]:
     loss, gradients = out
     dense = {name: g.to_dense() if isinstance(g, ab.SparseRows) else g for name, g in gradients.items()}
     return {"loss": np.asarray(loss), "gradients": dense}
+
+
+def on_a_line(rows: int, dim: int) -> np.ndarray:
+    """Room for a float32 table (rows, dim) that starts where a line of the cache does.
+
+    Where an array starts is chance, and another in each process; a row that lies across lines costs every way more.
+    """
+    room = np.empty(rows * dim + _LINE, np.float32)
+    first = -(room.ctypes.data // 4) % (_LINE // 4)
+    return room[first : first + rows * dim].reshape(rows, dim)
 
 
 def weights(rng: np.random.Generator, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
+from benchmarks import common
 from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
 
 __all__ = ["WORKLOAD", "Bags", "coalesced", "draw"]
@@ -29,7 +30,9 @@ class Bags:
         dim, bags = case["dim"], case["batch"]
         rows = max(16, _TABLE_BYTES[case["table"]] // (4 * dim)) if bags > 8 else 20
         self.mode: str = case["mode"].removeprefix("weighted ")
-        self.table = rng.random((rows, dim), np.float32) - np.float32(0.5)
+        self.table = common.on_a_line(rows, dim)
+        rng.random(out=self.table, dtype=np.float32)
+        self.table -= np.float32(0.5)
         lengths = rng.integers(0, 41, bags)
         lengths[::20] = 0
         self.offsets = np.cumsum(lengths) - lengths

@@ -6,24 +6,21 @@ import numpy as np
 
 from autobatch.embedding.access import ahead_of, lanes_of
 from autobatch.kernels.pooling import SUM, checked_sum, pool_sum
+from benchmarks import common
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 
 __all__ = ["WORKLOAD"]
 
-_LINE = 64
-
 
 class Kernel:
-    """Sums of bags, with all that the kernels take; rows start where lines of the cache do, in every process."""
+    """Sums of bags, with all that the kernels take."""
 
     def __init__(self, case: Case) -> None:
         rng = np.random.default_rng(6)
         dim, bags, length = case["dim"], case["batch"], 20
         rows = case["table"] // (4 * dim)
-        room = np.zeros(rows * dim + _LINE, np.float32)
-        first = -(room.ctypes.data // 4) % (_LINE // 4)
-        self.weights = room[first : first + rows * dim].reshape(rows, dim)
-        self.weights[:] = rng.random(self.weights.shape, np.float32)
+        self.weights = common.on_a_line(rows, dim)
+        rng.random(out=self.weights, dtype=np.float32)
         self.ids = rng.integers(0, rows, bags * length).astype(case["ids"])
         self.offsets = (np.arange(bags) * length).astype(case["ids"])
         self.out = np.empty((bags, dim), np.float32)
