@@ -21,7 +21,7 @@ README = Path(__file__).resolve().parent.parent / "README.md"
 MEASURED = Path(__file__).resolve().parent / "measured.json"
 MARKERS = ("<!-- figures: python -m benchmarks.summary --write -->\n", "<!-- end of figures -->\n")
 
-_SIZE = re.compile(r"(?: of | )?(?:H=)?\d+(?![\d.])")
+_SIZE = re.compile(r"(?: of | )?(?:H=|10\^)?\d+(?![\d.^])")
 _PEERS = {
     "loop": ("loop",),
     "NumPy": ("NumPy", "reduceat", "SciPy", "trusted"),
@@ -34,8 +34,8 @@ _PEERS = {
 def kind(case: str) -> tuple[str, str]:
     """A case's name without the size in it, and the size.
 
-    >>> kind("H=64 forward"), kind("sum of 16, runs of 5"), kind("8, int64")
-    (('forward', 'H=64'), ('sum, runs of 5', '16'), ('int64', '8'))
+    >>> kind("H=64 forward"), kind("sum of 16, runs of 5"), kind("10^3 nodes")
+    (('forward', 'H=64'), ('sum, runs of 5', '16'), ('nodes', '10^3'))
     """
     found = _SIZE.search(case)
     if found is None:
@@ -110,9 +110,11 @@ def _ends(times: Sequence[str]) -> str:
 
 def _seconds(seconds: float) -> str:
     """
-    >>> _seconds(0.0123), _seconds(2.5e-5)
-    ('12.3 ms', '25 µs')
+    >>> _seconds(2.63), _seconds(0.0123), _seconds(2.5e-5)
+    ('2.63 s', '12.3 ms', '25 µs')
     """
+    if seconds >= 1:
+        return f"{seconds:.3g} s"
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
