@@ -10,6 +10,7 @@ from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.fibers import LaunchError, active_trace, run_examples
+from autobatch.lazy.shared_state import SharedState
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.values import finish, settled, wrap_example, wrap_shared
@@ -34,6 +35,7 @@ def map_with_stats(
         return _map_inside(form, columns, count, shared), outer.stats
     if count == 0:
         return [], Stats()
+    before = SharedState([shared, function])
     trace = Trace()
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
 
@@ -61,13 +63,18 @@ def map_with_stats(
     except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
     else:
-        if error is None:
+        changed = (error is not None or bool(trace.stats.forced)) and before.changed()
+        if error is None and not changed:
             return results, trace.stats
-        if trace.failed is None and not trace.inputs.written:
-            plain(failed)  # raises, unless only the lazy run could not do it
-        cause = trace.failed or error
+        if error is None:
+            cause = NeedsLoop("an example changes what the examples share, and one waits for a value")
+        else:
+            if trace.failed is None and not trace.inputs.written and not changed:
+                plain(failed)  # raises, unless only the lazy run could not do it
+            cause = trace.failed or error
     finally:
         trace.inputs.clear()
+    before.restore()
     results = [plain(index) for index in range(count)]
     reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
     trace.stats.fallbacks[reason] += 1
