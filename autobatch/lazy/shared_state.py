@@ -16,12 +16,12 @@ __all__ = ["SharedState"]
 
 _MOST = 20_000  # entries that are kept, so that a large structure costs no more than this
 _LARGE = 1 << 20  # bytes of an array that is not kept
-_ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), type, ModuleType})
+_ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
 
 
 class SharedState:
-    """The entries of containers, attributes of objects, small arrays, generators, cells and globals that are reached.
+    """Entries of containers, attributes of objects and classes, small arrays, generators, cells and globals.
 
     Reached are the values of the shared arguments, and what the function, and the functions it names, close over or
     name. Arrays among the shared arguments themselves are not: the trace sees writes into those.
@@ -55,10 +55,13 @@ class SharedState:
 
     def _visit(self, value: Any, held: bool) -> None:
         kind = type(value)
-        if kind in _ATOMS or self._room <= 0 or id(value) in self._seen or isinstance(value, type):
+        if kind in _ATOMS or self._room <= 0 or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if isinstance(value, dict):
+        if isinstance(value, type):
+            if _is_users(value):
+                self._keep(lambda: _attributes(value), functools.partial(_set_attributes, value))
+        elif isinstance(value, dict):
             self._keep(lambda: list(value.items()), lambda was: _refill(value, was))
             self._visit_all(value.values(), held)
         elif isinstance(value, list | collections.deque):
@@ -78,7 +81,10 @@ class SharedState:
             self._visit_function(value)
         elif kind is MethodType:
             self._visit_all((value.__self__, value.__func__), held=True)
-        elif kind.__module__.partition(".")[0] not in ("autobatch", "numpy", "builtins"):
+        elif hasattr(kind, "_ab_batch"):
+            self._visit(value.__wrapped__, held)
+        elif _is_users(kind):
+            self._visit(kind, held)
             attributes = getattr(value, "__dict__", None)
             if type(attributes) is dict:
                 self._keep(lambda: list(attributes.items()), lambda was: _refill(attributes, was))
@@ -90,7 +96,7 @@ class SharedState:
                 self._visit(value, held)
 
     def _visit_function(self, function: FunctionType) -> None:
-        if function.__module__ and function.__module__.partition(".")[0] in ("autobatch", "numpy"):
+        if not _is_users(function):
             return
         for cell in function.__closure__ or ():
             self._keep(functools.partial(_in_list, _contents, cell), functools.partial(_set_contents, cell))
@@ -98,7 +104,7 @@ class SharedState:
         names = function.__globals__
         for name in _names(function.__code__):
             value = names.get(name, _MISSING)
-            if not isinstance(value, ModuleType | type):
+            if not isinstance(value, ModuleType):
                 self._keep(
                     functools.partial(_in_list, names.get, name, _MISSING), functools.partial(_set_global, names, name)
                 )
@@ -128,6 +134,23 @@ def _is(now: Any, was: Any) -> bool:
 
 def _all_are(now: Any, was: Any) -> bool:
     return len(now) == len(was) and all(a is b for a, b in zip(now, was, strict=True))
+
+
+def _is_users(made: Any) -> bool:
+    """Whether a class or a function is not one of the libraries that examples compute with."""
+    return (made.__module__ or "").partition(".")[0] not in ("autobatch", "numpy", "numba", "builtins")
+
+
+def _attributes(kind: type) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(kind).items() if not name.startswith("__")]
+
+
+def _set_attributes(kind: type, was: list[tuple[str, Any]]) -> None:
+    for name in dict(_attributes(kind)).keys() - dict(was).keys():
+        delattr(kind, name)
+    for name, value in was:
+        if vars(kind).get(name, _MISSING) is not value:
+            setattr(kind, name, value)
 
 
 def _refill(container: Any, was: list[Any]) -> None:

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.api.mapping import map as batched
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning
@@ -15,6 +16,8 @@ TOTAL = 0.0
 
 
 class Model:
+    made = 0.0
+
     def __init__(self):
         self.total = 0.0
         self.weights = np.ones(3)
@@ -60,6 +63,22 @@ def a_generator(x, model):
     return x + model.rng.normal()
 
 
+def an_attribute_of_the_class(x, model):
+    Model.made += float((x * 2).sum())
+    return x * Model.made
+
+
+@ab.batch
+def counting(x):
+    global TOTAL
+    TOTAL += float((x * 2).sum())
+    return x * TOTAL
+
+
+def a_helper_with_the_decorator(x, model):
+    return counting(x)
+
+
 def an_error_after_changes(x, model):
     model.total += 1.0
     if (x * 2).sum() > 20:
@@ -75,10 +94,22 @@ def outcome(call):
 
 
 @pytest.mark.parametrize(
-    "f", [an_attribute, an_array_of_an_object, a_container, what_was_seen, a_generator, an_error_after_changes]
+    "f",
+    [
+        an_attribute,
+        an_array_of_an_object,
+        a_container,
+        what_was_seen,
+        a_generator,
+        an_attribute_of_the_class,
+        a_helper_with_the_decorator,
+        an_error_after_changes,
+    ],
 )
 def test_changes_are_those_of_the_loop(f):
+    global TOTAL
     looped, mapped = Model(), Model()
+    Model.made = TOTAL = 0.0
 
     def loop():
         for index, x in enumerate(XS):
@@ -89,12 +120,15 @@ def test_changes_are_those_of_the_loop(f):
                 raise
 
     want = outcome(loop)
+    outside = Model.made, TOTAL
+    Model.made = TOTAL = 0.0
     forget_warnings()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         got = outcome(lambda: batched(f, XS, model=mapped))
     assert got == want
     assert mapped.state() == looped.state()
+    assert (Model.made, TOTAL) == outside
 
 
 def test_globals_and_cells_too():
