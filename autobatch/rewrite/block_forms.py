@@ -22,7 +22,7 @@ from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.block_tests import set_tests_apart
 from autobatch.rewrite.blocks import Blocks
 from autobatch.rewrite.callees import FORM, ID, KNOWN
-from autobatch.rewrite.convert import Mangle, as_function, compiled
+from autobatch.rewrite.convert import as_function, compiled, own_tree
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
 from autobatch.rewrite.quote import located, statements
@@ -173,10 +173,7 @@ def _make(function: FunctionType) -> _Made:
     if code.co_flags & _PLAIN_CODE or LOOKS_AT_NAMES & set(code.co_names):
         return made
     try:
-        node, owner = find(function)
-        tree = as_function(node, code.co_name)
-        if owner is not None:
-            Mangle(owner).visit(tree)
+        tree = own_tree(function)
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, _helper)
         mark(tree)

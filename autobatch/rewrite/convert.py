@@ -32,7 +32,7 @@ from autobatch.rewrite.source import PARSING, NoSourceError, find, inner_codes
 from autobatch.rewrite.stores import Stores
 from autobatch.rewrite.worklists import Worklists
 
-__all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "source"]
+__all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "own_tree", "source"]
 
 PASSES: list[Any] = [
     Generators,
@@ -160,6 +160,19 @@ def _convert(function: FunctionType) -> _Converted:
     out = _Converted(code, made, tree, "")
     out.sites = [{key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, noting)]
     return out
+
+
+def own_tree(function: FunctionType) -> ast.FunctionDef:
+    """A copy of the syntax tree of a function, with the private names of its class as Python mangles them.
+
+    Raises:
+        NoSourceError: there is none.
+    """
+    node, owner = find(function)
+    tree = as_function(node, function.__code__.co_name)
+    if owner is not None:
+        Mangle(owner).visit(tree)
+    return tree
 
 
 def as_function(node: Any, name: str) -> ast.FunctionDef:

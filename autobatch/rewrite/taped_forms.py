@@ -14,12 +14,12 @@ from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form
-from autobatch.rewrite.convert import Mangle, as_function, compiled
+from autobatch.rewrite.convert import compiled, own_tree
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
 from autobatch.rewrite.quote import expression
 from autobatch.rewrite.scopes import bound_names, parameters
-from autobatch.rewrite.source import NoSourceError, find, inner_codes, remember
+from autobatch.rewrite.source import NoSourceError, inner_codes, remember
 
 __all__ = ["alone", "taped_form"]
 
@@ -86,10 +86,7 @@ def _make(function: FunctionType) -> CodeType | None:
     if code.co_flags & _ASYNCHRONOUS or LOOKS_AT_NAMES & set(code.co_names):
         return None
     try:
-        node, owner = find(function)
-        tree = as_function(node, code.co_name)
-        if owner is not None:
-            Mangle(owner).visit(tree)
+        tree = own_tree(function)
         mark(tree)
         _Calls(tree, function).visit(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
