@@ -51,14 +51,15 @@ def table(measured: dict[str, Any]) -> str:
         if row["cores"] == 1:
             groups.setdefault((row["workload"], kind(row["case"])[0]), []).append(row)
     twos = {(row["workload"], row["case"]): row for row in measured["rows"] if row["cores"] > 1}
-    head = ["work", "sizes", "autobatch", *_PEERS, "two cores"]
+    head = ["work", "sizes", "autobatch", *_PEERS, "two cores", "two cores: best"]
     lines = [_machine(measured["machine"]), "", _line(head), _line(["---"] * 3 + ["---:"] * (len(head) - 3))]
     for (workload, name), rows in groups.items():
         own = [_seconds(row["timings"][OURS]["median"]) for row in rows if row["timings"][OURS]["median"]]
-        both = [_gain(row, twos.get((workload, row["case"]))) for row in rows]
+        pairs = [(row, twos.get((workload, row["case"]))) for row in rows]
+        both = [_several([_gain(*pair) for pair in pairs]), _several([_best(two) for _, two in pairs])]
         sizes = ", ".join(dict.fromkeys(kind(row["case"])[1] for row in rows))
         peers = [_several([_fastest(row, ways) for row in rows]) for ways in _PEERS.values()]
-        lines.append(_line([f"{workload}: {name}", sizes, _ends(own), *peers, _several(both)]))
+        lines.append(_line([f"{workload}: {name}", sizes, _ends(own), *peers, *both]))
     return "\n".join([*lines, "", _bars(measured), ""])
 
 
@@ -75,6 +76,13 @@ def _fastest(row: dict[str, Any], prefixes: tuple[str, ...]) -> float | None:
     """How many times our time the fastest of some ways took."""
     found = [timing["ratio"] for way, timing in row["timings"].items() if way.startswith(prefixes)]
     return min((ratio for ratio in found if ratio is not None), default=None)
+
+
+def _best(row: dict[str, Any] | None) -> float | None:
+    """How many times our time the fastest way of all other libraries took."""
+    return (
+        None if row is None else _fastest(row, tuple(way for name in _PEERS if name != "loop" for way in _PEERS[name]))
+    )
 
 
 def _gain(one: dict[str, Any], two: dict[str, Any] | None) -> float | None:

@@ -39,8 +39,9 @@ def test_a_ratio_is_that_of_the_fastest_peer_and_a_missed_bar_is_named(measured)
         },
         "verdicts": [{"over": "DyNet", "wanted": 2.0, "got": 1.5, "reached": False, "share": False}],
     }
-    twice = {**row, "cores": 2, "timings": {OURS: {"median": 1e-3}}, "verdicts": []}
+    on_two = {name: {"median": 1e-3, "ratio": ratio} for name, ratio in [(OURS, 1.0), ("loop", 1.1), ("JAX", 4.5)]}
+    twice = {**row, "cores": 2, "timings": {**on_two, "torch padded": {"median": 7e-3, "ratio": 7.0}}, "verdicts": []}
     text = summary.table({"machine": measured["machine"], "rows": [row, twice], "means": {}, "startup": None})
-    assert "| planted: forward | H=8 | 2 ms | 50 |  | 2.00 | 1.50 |  | 2.00 |" in text
+    assert "| planted: forward | H=8 | 2 ms | 50 |  | 2.00 | 1.50 |  | 2.00 | 4.50 |" in text
     assert "1 bars; 0 are reached. Not reached: planted H=8 forward 1.50 (DyNet ≥ 2)." in text
     assert measured["machine"]["processor"] in text
