@@ -12,7 +12,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "config", "options"]
+__all__ = ["Config", "config", "current", "options"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Config:
         blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
         kernels: blocks, and softmax over many rows, may use compiled kernels.
         memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
+        replay: what `ab.map` records for an example may be kept, and used again where an equal example comes.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`).
         strict: a fallback to the loop is an error instead of a warning.
@@ -33,6 +34,7 @@ class Config:
     blocks: bool = True
     kernels: bool = True
     memory_budget: int = 1 << 30
+    replay: bool = True
     scheduler: str = "auto"
     seed: int = 0
     strict: bool = False
@@ -69,6 +71,11 @@ class _ConfigView:
 
 
 config = _ConfigView()
+
+
+def current() -> Config:
+    """The options in force, which do not change any more."""
+    return _current.get()
 
 
 @contextlib.contextmanager

@@ -77,6 +77,15 @@ class Guard:
         self.root = root
         self.value = value
 
+    def holds(self) -> bool:
+        """Whether it does: `ab` may be another module now, with the same `nn`."""
+        value = self.scope.get(self.name, _MISSING)
+        if value is _MISSING:
+            value = _builtin(self.scope, self.name)
+        for name in self.attributes:
+            value = getattr(value, name, _MISSING) if type(value) in _KNOWN else _MISSING
+        return value is self.value
+
 
 class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
     """An input cannot be read without running code of the user's."""
@@ -190,14 +199,8 @@ class Block:
         return self._by_types.get(tuple(map(type, arguments)), self.record)(*arguments)
 
     def _read(self, arguments: Sequence[Any]) -> list[Any]:
-        for guard in self.guards:
-            value = guard.scope.get(guard.name, _MISSING)
-            if value is _MISSING:
-                value = _builtin(guard.scope, guard.name)
-            for name in guard.attributes:
-                value = getattr(value, name, _MISSING) if type(value) in _KNOWN else _MISSING
-            if value is not guard.value:  # `ab` may be another module now, with the same `nn`: harmless
-                raise _CannotRead
+        if not all(guard.holds() for guard in self.guards):
+            raise _CannotRead
         return [self._value(slot, arguments) for slot in self.slots]
 
     def _value(self, slot: Slot, arguments: Sequence[Any]) -> Any:

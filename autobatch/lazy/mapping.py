@@ -10,6 +10,7 @@ from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.fibers import LaunchError, active_trace, run_examples
+from autobatch.lazy.replay import Memory
 from autobatch.lazy.shared_state import SharedState
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
@@ -19,12 +20,17 @@ __all__ = ["examples_in", "map_with_stats"]
 
 
 def map_with_stats(
-    function: Callable[..., Any], form: Callable[..., Any], example_sequences: Sequence[Any], shared: dict[str, Any]
+    function: Callable[..., Any],
+    form: Callable[..., Any],
+    example_sequences: Sequence[Any],
+    shared: dict[str, Any],
+    memory: Memory | None = None,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
     Args:
         form: what is called while examples are recorded: `function`, or its block form.
+        memory: where recordings of it are kept, if they may be.
     """
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
@@ -39,9 +45,15 @@ def map_with_stats(
     trace = Trace()
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
 
-    def call(index: int) -> Any:
-        values = wrap_example(trace, [column[index] for column in columns])
+    replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
+
+    def record(given: list[Any]) -> Any:
+        values = wrap_example(trace, given)
         return settled(trace, (form if trace.inputs.in_order else function)(*values, **arguments))
+
+    def call(index: int) -> Any:
+        given = [column[index] for column in columns]
+        return record(given) if replay is None else replay.run(given, record)
 
     def plain(index: int) -> Any:
         with example(Example(index)):

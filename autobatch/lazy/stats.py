@@ -17,15 +17,27 @@ class Stats:
         forced: {(file, line): times} a value was needed at once.
         fallbacks: {reason: times} what ran call by call, or as a loop.
         group_sizes: how many calls each launch covered, in order.
+        replayed: examples whose Python did not run, since what an equal one recorded was kept.
     """
 
-    __slots__ = ("bound", "by_signature", "calls", "fallbacks", "forced", "group_sizes", "launches", "rounds")
+    __slots__ = (
+        "bound",
+        "by_signature",
+        "calls",
+        "fallbacks",
+        "forced",
+        "group_sizes",
+        "launches",
+        "replayed",
+        "rounds",
+    )
 
     def __init__(self) -> None:
         self.launches = 0
         self.bound = 0
         self.calls = 0
         self.rounds = 0
+        self.replayed = 0
         self.by_signature: dict[tuple[str, str], list[Any]] = {}
         self.forced: Counter[tuple[str, int]] = Counter()
         self.fallbacks: Counter[str] = Counter()

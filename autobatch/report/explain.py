@@ -55,6 +55,7 @@ class Report:
         bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: one `Launch` per signature, the most expensive first.
         forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
+        replayed: examples whose Python did not run, since what an equal one recorded was kept.
     """
 
     examples: int
@@ -63,6 +64,7 @@ class Report:
     forced: tuple[Forced, ...]
     fallbacks: dict[str, int]
     bound: int = 0
+    replayed: int = 0
 
     @property
     def launches(self) -> int:
@@ -77,13 +79,17 @@ class Report:
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         rows.sort(key=lambda row: -row.seconds)
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
-        return cls(examples, stats.rounds, tuple(rows), tuple(forced), dict(stats.fallbacks), stats.bound)
+        return cls(
+            examples, stats.rounds, tuple(rows), tuple(forced), dict(stats.fallbacks), stats.bound, stats.replayed
+        )
 
     def __str__(self) -> str:
         least = f" (at least {self.bound})" if self.bound else ""
         rows = _folded(self.rows)
+        of = f" (of which {self.replayed} came before)" if self.replayed else ""
         lines = [
-            f"{_many(self.examples, 'example')}: {_many(self.calls, 'call')} in {_many(self.launches, 'launch')}{least}"
+            f"{_many(self.examples, 'example')}{of}: {_many(self.calls, 'call')} in"
+            f" {_many(self.launches, 'launch')}{least}"
             f" and {_many(self.rounds, 'round')}",
             "",
             *_table(

@@ -17,10 +17,10 @@ from autobatch.rewrite.block_scope import NUMBERS, Scope, is_pure
 from autobatch.rewrite.paths import binds, is_dotted, is_slicing, path_of
 from autobatch.rewrite.scopes import target_names
 
-__all__ = ["BlockForm", "Refused"]
+__all__ = ["METHODS", "BlockForm", "Refused"]
 
 _OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_METHODS = frozenset((
+METHODS = frozenset((
     "all", "any", "argmax", "argmin", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten",
     "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take",
     "trace", "transpose", "var",
@@ -295,7 +295,7 @@ class BlockForm:
             self.guards = guards
             return self._opaque(node, static, False)
         method = node.func
-        if isinstance(method, ast.Attribute) and method.attr in _METHODS:
+        if isinstance(method, ast.Attribute) and method.attr in METHODS:
             if method.attr in _BAGS and _is_look_up(method.value):
                 return self._opaque(node, static, False)
             base = self.build(method.value, False, True)

@@ -1,0 +1,361 @@
+"""Recordings that are kept: an example that equals an earlier one is recorded again without running its Python.
+
+Training sees the same trees epoch after epoch, and recording them takes longer than computing. Of a function that is
+proved to see the structure of its arguments only (`rewrite.structural`), what it records for one example is a matter of
+
+- the example, made of plain containers, numbers, text and objects that hold such: known by its bytes (`lazy.content`);
+- the structure, shapes and dtypes of the shared arguments, and the plain numbers in them: the key of a `Shelf`;
+- what its global names mean: the guards of its `Memory`.
+
+A recording is kept when an example is seen for the second time, and only if nothing looked at the value of an array.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.config import config, current
+from autobatch.core.pytree import attributes
+from autobatch.core.silence import users_filters
+from autobatch.embedding.table import EmbeddingTable
+from autobatch.lazy.array import LazyArray
+from autobatch.lazy.aval import WEAK, Aval
+from autobatch.lazy.blocks import Guard
+from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer
+from autobatch.lazy.execute import Signature
+from autobatch.lazy.recordings import Place, Recording, Shelf, Template
+from autobatch.lazy.trace import Trace
+from autobatch.lazy.writing import Inputs
+
+__all__ = ["Memory", "Replay"]
+
+_SHELVES = 8  # structures of shared arguments, of one function
+_LARGEST = 1 << 16  # bytes of an example
+_KEYS = (int, bool, str, type(None))
+_TABLES = (np.ndarray, EmbeddingTable)
+_NEW = object()
+
+
+class Memory:
+    """The recordings of one function.
+
+    Args:
+        guards: what it relies on; attributes: names of attributes that it reads.
+    """
+
+    def __init__(self, guards: Sequence[Guard], attributes: Iterable[str]) -> None:
+        self.guards = tuple(guards)
+        self.classes = Classes(attributes)
+        self._shelves: dict[Any, Shelf] = {}
+
+    def holds(self) -> bool:
+        """Whether all that the function relies on still means what it meant."""
+        return all(guard.holds() for guard in self.guards) and self.classes.hold()
+
+    def opened(self, trace: Trace, columns: Sequence[Sequence[Any]], shared: dict[str, Any]) -> "Replay | None":
+        """What serves one map; None where nothing may be kept.
+
+        Args:
+            columns: the arguments of the examples; shared: those of all examples, as these see them.
+        """
+        filters = users_filters()
+        if not config.replay or any(map(_shows_all, filters)):
+            return None
+        arrays: list[LazyArray] = []
+        try:
+            kind = _described(shared, self.classes, arrays, {})
+        except (Unsuited, RecursionError):
+            return None
+        where = (kind, current(), tuple(np.geterr().values()), tuple(filters))
+        shelf = self._shelves.get(where)
+        if shelf is None:
+            if len(self._shelves) >= _SHELVES:
+                del self._shelves[next(iter(self._shelves))]
+            shelf = self._shelves[where] = Shelf()
+        write = self.classes.writer([column[0] for column in columns]) if shelf.patience else None
+        return None if write is None else Replay(trace, shelf, self.classes, write, shared, arrays)
+
+
+class Replay:
+    """The recordings that one map finds and makes.
+
+    Args:
+        write: writes the arguments of an example as bytes.
+        shared: what all examples share; arrays: the handles in it, in the order of their description.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        shelf: Shelf,
+        classes: Classes,
+        write: Writer,
+        shared: dict[str, Any],
+        arrays: Sequence[LazyArray],
+    ) -> None:
+        self.trace = trace
+        self.shelf = shelf
+        self.classes = classes
+        self.write = write
+        self.shared = shared
+        self.arrays = arrays
+        self._bound = np.full(1, -1, np.int64)  # the number of each template's signature; the last one stays -1
+        self._places = {id(handle.source): number for number, handle in enumerate(arrays)}
+        self._memory = [np.asarray(handle.source) for handle in arrays if type(handle.source) in _TABLES]
+        self._avals = {id(handle.aval): Place.of(number) for number, handle in enumerate(arrays)}
+
+    def run(self, given: list[Any], record: Callable[[list[Any]], Any]) -> Any:
+        """The result of one example, recorded by its Python or from memory.
+
+        Args:
+            given: the arguments that are its own; record: runs it.
+        """
+        shelf = self.shelf
+        try:
+            key, inputs = self.write(given)
+        except Exception:  # whatever cannot be written
+            return record(given)
+        if any(id(each) in self._places for each in inputs):
+            return record(given)
+        found = shelf.found.get(key, _NEW)
+        if type(found) is Recording:
+            return self._again(found, inputs)
+        if found is _NEW:
+            if len(key) <= _LARGEST and shelf.spend(len(key) + 128):
+                shelf.found[key] = None
+            return record(given)
+        trace = self.trace
+        before = _State(trace)
+        result = record(given)
+        if shelf.patience:
+            try:
+                shelf.found[key] = self._kept(given, inputs, result, before)
+            except Unsuited:
+                shelf.patience -= not shelf.templates
+        return result
+
+    def _again(self, found: Recording, inputs: Sequence[np.ndarray]) -> Any:
+        trace, wave = self.trace, self.trace.wave
+        bound = self._bound
+        if len(bound) <= len(self.shelf.templates):
+            bound = np.full(len(self.shelf.templates) + 1, -1, np.int64)
+            bound[: len(self._bound) - 1] = self._bound[:-1]
+            self._bound = bound
+        for number in found.uses:
+            if bound[number] < 0:
+                bound[number] = self.shelf.templates[number].bound(trace, self.arrays).index
+        base, outside = len(wave.sigs), len(wave.rows)
+        wave.sigs += bound[found.sigs].tolist()
+        wave.refs += np.where(found.refs >= 0, found.refs + base, found.refs - outside).tolist()
+        wave.sources += found.sources
+        for place, number in found.shared:
+            wave.sources[outside + place] = self.arrays[number].source
+        for place, number, part in found.inputs:
+            own = inputs[number]
+            wave.sources[outside + place] = own if part is None else np.ndarray(part[0], own.dtype, own, *part[1:])
+        for each in inputs:
+            trace.inputs.add(each, trace.example)
+        wave.rows += [-1] * len(found.sources)
+        made: dict[int, LazyArray] = {}
+
+        def handle(ref: int, aval: Aval) -> LazyArray:
+            if ref not in made:
+                made[ref] = LazyArray(trace, aval, wave, base + ref)
+            return made[ref]
+
+        result = found.result(handle)
+        trace.stats.replayed += 1
+        trace.spend(found.nbytes)
+        return result
+
+    def _kept(self, given: list[Any], inputs: Sequence[np.ndarray], result: Any, before: "_State") -> Recording:
+        """What an example has just recorded.
+
+        Raises:
+            Unsuited: it cannot be kept.
+        """
+        trace, wave = self.trace, self.trace.wave
+        if not before.is_still(trace) or not all(map(trace.inputs.has, inputs)):  # which Python then sees as they are
+            raise Unsuited
+        held = self.classes.containers_in(given) | _containers(self.shared)
+        sigs = wave.sigs[before.nodes :]
+        numbers = {each: -1 if each < 0 else self._template(trace.table[each]) for each in set(sigs)}
+        sources: list[Any] = []
+        shared: list[tuple[int, int]] = []
+        own: list[tuple[int, int, Any]] = []
+        outside: dict[int, int] = {}
+        refs = []
+        for ref in wave.refs[before.refs :]:
+            if ref >= 0:
+                if ref < before.nodes:
+                    raise Unsuited
+                refs.append(ref - before.nodes)
+                continue
+            if ref not in outside:
+                outside[ref] = -1 - len(sources)
+                self._outside(ref, inputs, sources, shared, own)
+            refs.append(outside[ref])
+        found = Recording(
+            np.array([numbers[each] for each in sigs], np.int64),
+            np.array(refs, np.int64),
+            sources,
+            shared,
+            own,
+            _result_of(result, trace, before.nodes, held),
+        )
+        found.nbytes = sum(trace.table[each].nbytes for each in sigs if each >= 0)
+        if not self.shelf.spend(found.sigs.nbytes + found.refs.nbytes + 64 * len(sources) + 1024):
+            raise Unsuited
+        return found
+
+    def _template(self, sig: Signature) -> int:
+        """The number of a signature's template."""
+        if sig.base is not None or sig.shared:
+            raise Unsuited
+        key = next((key for key, value in self.trace.interned.items() if value is sig), None)
+        if key is None:
+            raise Unsuited
+        template = Template(sig, key, self._number_of)
+        shelf = self.shelf
+        if template.key not in shelf.numbers:
+            shelf.numbers[template.key] = len(shelf.templates)
+            shelf.templates.append(template)
+        return shelf.numbers[template.key]
+
+    def _number_of(self, part: Any) -> Any:
+        if type(part) is Aval and part.shared:
+            part = self._avals.get(id(part))
+            if part is None:
+                raise Unsuited
+        return part
+
+    def _outside(
+        self, ref: int, inputs: Sequence[np.ndarray], sources: list[Any], shared: list[Any], own: list[Any]
+    ) -> None:
+        """Note a value from outside of the wave."""
+        wave = self.trace.wave
+        source, row = wave.sources[-1 - ref], wave.rows[-1 - ref]
+        if row != -1:
+            raise Unsuited
+        place = len(sources)
+        sources.append(None)
+        if id(source) in self._places:
+            shared.append((place, self._places[id(source)]))
+        elif (found := _part_of(source, inputs)) is not None:
+            own.append((place, *found))
+        elif ref in wave.large or _part_of(source, self._memory) is not None:
+            raise Unsuited
+        elif type(source) in WEAK or type(source) is np.ndarray or isinstance(source, np.generic):
+            sources[-1] = source
+        else:
+            raise Unsuited
+
+
+def _part_of(source: Any, arrays: Sequence[np.ndarray]) -> tuple[int, Any] | None:
+    """The number of the array that a value is a view of, and which: (shape, offset, strides), None for all of it."""
+    if type(source) is np.ndarray:
+        for number, array in enumerate(arrays):
+            if source is array:
+                return number, None
+            if np.may_share_memory(source, array):
+                if source.dtype != array.dtype:
+                    raise Unsuited
+                start = source.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+                return number, (source.shape, start, source.strides)
+    return None
+
+
+def _containers(value: Any) -> set[int]:
+    """The containers in what all examples share, by id."""
+    kind = type(value)
+    parts = value.values() if kind is dict else value if kind in CONTAINERS else ()
+    return {id(value)}.union(*map(_containers, parts))
+
+
+def _shows_all(each: Any) -> bool:
+    """Whether a filter of warnings shows each warning of each example: not only those about the code."""
+    return each[0] in ("always", "all") and issubclass(RuntimeWarning, each[2])
+
+
+class _State:
+    """How far a trace was before an example."""
+
+    __slots__ = ("_counts", "nodes", "refs", "wave")
+
+    def __init__(self, trace: Trace) -> None:
+        self.wave = trace.wave
+        self.nodes = len(trace.wave.sigs)
+        self.refs = len(trace.wave.refs)
+        self._counts = _counts(trace)
+
+    def is_still(self, trace: Trace) -> bool:
+        """Whether the example has only recorded."""
+        return trace.wave is self.wave and trace.failed is None and _counts(trace) == self._counts
+
+
+def _counts(trace: Trace) -> tuple[int, int, int]:
+    inputs: Inputs = trace.inputs
+    return trace.reads, trace.stats.fallbacks.total(), len(inputs.written)
+
+
+def _result_of(
+    value: Any, trace: Trace, base: int, held: set[int]
+) -> Callable[[Callable[[int, Aval], LazyArray]], Any]:
+    """What builds a result like this one, given what makes the handles of its nodes.
+
+    Args:
+        held: containers that may not be in it.
+    """
+    kind = type(value)
+    if kind in CONTAINERS:
+        if id(value) in held:
+            raise Unsuited
+        held.add(id(value))
+    if kind is LazyArray:
+        if value.trace is not trace or value.wave is not trace.wave or value.ref < base or value.source is not None:
+            raise Unsuited
+        ref, aval = value.ref - base, value.aval
+        return lambda handle: handle(ref, aval)
+    if kind in NUMBERS:
+        return lambda _: value
+    if kind is tuple or kind is list:
+        parts = [_result_of(part, trace, base, held) for part in value]
+        return lambda handle: kind([part(handle) for part in parts])
+    if kind is dict and all(type(key) in _KEYS for key in value):
+        items = {key: _result_of(part, trace, base, held) for key, part in value.items()}
+        return lambda handle: {key: part(handle) for key, part in items.items()}
+    raise Unsuited
+
+
+def _described(value: Any, classes: Classes, arrays: list[LazyArray], places: dict[int, int]) -> Any:
+    """The structure of a shared argument, in which its arrays are numbered in the order in which they occur.
+
+    Raises:
+        Unsuited: there is more to it than structure, arrays and numbers.
+    """
+    kind = type(value)
+    if kind is LazyArray:
+        number = places.setdefault(id(value), len(arrays))
+        if number == len(arrays):
+            arrays.append(value)
+        source, kinds = value.source, []
+        while hasattr(source, "_ab_rank") and hasattr(source, "value"):  # on a tape
+            kinds.append(type(source))
+            source = source.value
+        if type(source) is not float and type(source) not in _TABLES:
+            raise Unsuited
+        return number, value.aval.key, value.aval.scalar, getattr(source, "strides", None), type(source), *kinds
+    if kind in NUMBERS:
+        return kind, repr(value) if kind in (float, complex) else value
+    if isinstance(value, np.generic):
+        return kind, value.dtype, value.tobytes()
+    if kind is tuple or kind is list:
+        return kind, *[_described(part, classes, arrays, places) for part in value]
+    if kind is dict and all(type(key) in _KEYS for key in value):
+        return kind, *[(type(key), key, _described(part, classes, arrays, places)) for key, part in value.items()]
+    if dataclasses.is_dataclass(kind) and classes.admit(kind):
+        names = attributes(value)
+        return kind, *[(name, _described(getattr(value, name), classes, arrays, places)) for name in names]
+    raise Unsuited

@@ -1,0 +1,317 @@
+"""Functions whose Python sees nothing but the structure of its arguments: containers, objects, numbers, text.
+
+What such a function records for one example is what it records for every equal one, as long as the shared arguments
+have the same structure, shapes and dtypes, and every global name means what it meant. So it may be recorded once
+(`lazy.replay`). The proof is by a list of what is allowed; whatever else stands in a function, or in one that it calls,
+leaves it as it is. That no value of an array was looked at is seen when the example is recorded.
+"""
+
+import ast
+import builtins
+import dis
+import itertools
+import types
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import NeedsLoop
+from autobatch.lazy.blocks import Guard
+from autobatch.lazy.replay import Memory
+from autobatch.lockstep.calls import is_library
+from autobatch.rewrite.block_expressions import METHODS
+from autobatch.rewrite.block_scope import is_pure
+from autobatch.rewrite.convert import own_tree
+from autobatch.rewrite.paths import is_dotted, path_of
+from autobatch.rewrite.source import NoSourceError, inner_codes
+
+__all__ = ["forget_memories", "memory_of"]
+
+_PLAIN = (
+    ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While,
+    ast.If, ast.Pass, ast.Break, ast.Continue, ast.Expr, ast.Raise, ast.Assert, ast.Match, ast.match_case,
+    ast.MatchValue, ast.MatchSingleton, ast.MatchSequence, ast.MatchMapping, ast.MatchClass, ast.MatchAs,
+    ast.MatchStar, ast.MatchOr, ast.BoolOp, ast.NamedExpr, ast.BinOp, ast.UnaryOp, ast.Lambda, ast.IfExp, ast.Dict,
+    ast.List, ast.Tuple, ast.ListComp, ast.DictComp, ast.GeneratorExp, ast.comprehension, ast.Compare, ast.Call,
+    ast.keyword, ast.JoinedStr, ast.FormattedValue, ast.Constant, ast.Attribute, ast.Subscript, ast.Starred, ast.Name,
+    ast.Slice, ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop,
+)  # fmt: skip
+_BUILTINS = frozenset((
+    isinstance, len, range, zip, enumerate, reversed, int, float, bool, str, complex, min, max, sum, abs, tuple, list,
+    dict, sorted, any, all, map, filter, round, divmod, slice, repr, ord, chr,
+))  # fmt: skip
+_READERS = METHODS | frozenset((
+    "get", "items", "keys", "values", "index", "count", "lower", "upper", "split", "strip", "startswith", "endswith",
+    "join", "replace", "isdigit", "isalpha", "isupper", "islower",
+))  # fmt: skip
+_WRITERS = frozenset(("append", "extend", "pop", "insert", "reverse", "sort", "setdefault", "update", "clear"))
+_OF_ARRAYS = frozenset(("shape", "ndim", "size", "dtype", "T"))
+_KINDS = (np.ndarray, list, dict, tuple, str, int, float, complex)
+_DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
+_COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Constant, *_DISPLAYS)
+_CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
+_MISSING = object()
+
+_memories: dict[tuple[int, int], tuple[CodeType, dict[str, Any], Memory | None]] = {}
+_LIMIT = 1 << 10
+
+
+def memory_of(function: Any) -> Memory | None:
+    """Where recordings of a function are kept; None for a function that is not proved to see structure only."""
+    if type(function) is not FunctionType or not _has_plain_defaults(function):
+        return None
+    key = id(function.__code__), id(function.__globals__)
+    found = _memories.get(key)
+    if found is None or (found[2] is not None and not found[2].holds()):
+        if len(_memories) >= _LIMIT:
+            _memories.clear()
+        proof = _Proof()
+        guards = proof.of(function)
+        memory = None if guards is None else Memory(guards, proof.attributes)
+        found = _memories[key] = function.__code__, function.__globals__, memory
+    return found[2]
+
+
+def forget_memories() -> None:
+    """Let go of all recordings."""
+    _memories.clear()
+
+
+def _has_plain_defaults(function: FunctionType) -> bool:
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return all(_is_constant(value) for value in given)
+
+
+def _is_constant(value: Any) -> bool:
+    return type(value) in _CONSTANTS or (type(value) is tuple and all(map(_is_constant, value)))
+
+
+class _Refused(Exception):  # noqa: N818  (a signal inside of this file)
+    """Something that is not on the list."""
+
+
+class _Proof:
+    """The proof of one function and all that it calls.
+
+    Attributes:
+        guards: what it relies on; attributes: names of attributes that it reads, of objects of the user's.
+    """
+
+    def __init__(self) -> None:
+        self.attributes: set[str] = set()
+        self.guards: dict[tuple[Any, ...], Guard] = {}
+        self.seen: set[int] = set()
+
+    def of(self, function: FunctionType) -> list[Guard] | None:
+        """What must still mean what it means now; None without a proof."""
+        try:
+            self._function(function)
+        except (_Refused, NoSourceError, NeedsLoop, RecursionError):
+            return None
+        return list(self.guards.values())
+
+    def _function(self, function: FunctionType) -> None:
+        code = function.__code__
+        if id(code) in self.seen:
+            return
+        self.seen.add(id(code))
+        if code.co_freevars or is_library(code.co_filename):
+            raise _Refused
+        codes = inner_codes(code)
+        own = {name for each in codes for name in (*each.co_varnames, *each.co_cellvars)}
+        read = {name for each in codes for name in _global_names(each)}
+        if own & read:  # one name, two meanings
+            raise _Refused
+        _Body(self, function.__globals__, read, own_tree(function)).check()
+
+    def meaning(self, scope: dict[str, Any], root: str, attributes: list[str]) -> Any:
+        """What a dotted global name means; the proof then relies on that."""
+        value = base = scope.get(root, vars(builtins).get(root, _MISSING))
+        for name in attributes:
+            value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
+        if value is _MISSING:
+            raise _Refused
+        self.guards[id(scope), root, *attributes] = Guard(scope, root, attributes, base, value)
+        return value
+
+    def call(self, scope: dict[str, Any], root: str, attributes: list[str]) -> bool:
+        """Allow the call of a global; True if it computes something new."""
+        value = self.meaning(scope, root, attributes)
+        if is_pure(value):
+            return True
+        function = value.__wrapped__ if hasattr(type(value), "_ab_batch") else value
+        if type(function) is FunctionType:
+            if not _has_plain_defaults(function):
+                raise _Refused
+            for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                guard = Guard({"function": function}, "function", [part], function, getattr(function, part))
+                self.guards[id(function), part] = guard
+            self._function(function)
+        elif not any(value is each for each in _BUILTINS):
+            raise _Refused
+        return False
+
+
+class _Body:
+    """The statements of one function, those of functions in it included."""
+
+    def __init__(self, proof: _Proof, scope: dict[str, Any], read: set[str], tree: ast.FunctionDef) -> None:
+        self.proof = proof
+        self.scope = scope
+        self.read = read
+        self.tree = tree
+        self.defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} - {tree.name}
+        self.values: dict[str, list[ast.expr | None]] = {}  # what each name is bound to; None: something else
+        for name, value in _bindings(tree):
+            self.values.setdefault(name, []).append(value)
+        self.called: set[int] = set()
+
+    def check(self) -> None:
+        """Raise unless everything is on the list."""
+        for name in self.defined:
+            if len(self.values[name]) > 1:
+                raise _Refused
+        nodes = list(ast.walk(self.tree))
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                self._call(node)
+        for node in nodes:
+            if not isinstance(node, _PLAIN):
+                raise _Refused
+            match node:
+                case ast.Attribute() if id(node) not in self.called:
+                    self._attribute(node)
+                case ast.Name(id=name, ctx=ast.Load()) if name in self.read and id(node) not in self.called:
+                    self._constant(name, [])
+                case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()) if self._is_fresh(name, _DISPLAYS):
+                    pass
+                case ast.Subscript(ctx=ast.Store() | ast.Del()):
+                    raise _Refused
+                case ast.AugAssign():
+                    self._augmented(node)
+                case ast.Compare(ops=ops) if any(isinstance(op, ast.Is | ast.IsNot) for op in ops):
+                    if not all(map(_is_single, node.comparators)):
+                        raise _Refused
+                case ast.MatchClass(kwd_attrs=names):
+                    for name in names:
+                        self._read_of_objects(name)
+                case ast.FunctionDef(decorator_list=[_, *_]):
+                    raise _Refused
+
+    def _call(self, node: ast.Call) -> None:
+        if any(keyword.arg == "out" for keyword in node.keywords):
+            raise _Refused
+        path = path_of(node.func)
+        if path is not None and path[0] in self.read and is_dotted(path[1]):
+            self.called.update(map(id, ast.walk(node.func)))
+            self.proof.call(self.scope, path[0], [name for _, name in path[1]])
+            return
+        match node.func:
+            case ast.Name(id=name) if name in self.defined:
+                return
+            case ast.Attribute(value=ast.Name(id=name), attr=attr) if attr in _WRITERS:
+                if not self._is_fresh(name, _DISPLAYS):
+                    raise _Refused
+            case ast.Attribute(attr=attr) if attr in _READERS:
+                pass
+            case _:
+                raise _Refused
+        self.called.add(id(node.func))
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        if not isinstance(node.ctx, ast.Load):
+            raise _Refused
+        path = path_of(node)
+        if path is not None and path[0] in self.read and is_dotted(path[1]):
+            self.called.update(map(id, ast.walk(node)))
+            self._constant(path[0], [name for _, name in path[1]])
+        elif node.attr not in _OF_ARRAYS:
+            self._read_of_objects(node.attr)
+
+    def _read_of_objects(self, name: str) -> None:
+        if name.startswith("__") or any(hasattr(kind, name) for kind in _KINDS):
+            raise _Refused
+        self.proof.attributes.add(name)
+
+    def _constant(self, root: str, attributes: list[str]) -> None:
+        """Allow a global name that stands for a constant or a class."""
+        value = self.proof.meaning(self.scope, root, attributes)
+        if not _is_constant(value) and type(value) is not type and not any(value is each for each in _BUILTINS):
+            raise _Refused
+
+    def _augmented(self, node: ast.AugAssign) -> None:
+        """`x += y` may write into what x is, so that must be of this call's own making."""
+        target = node.target
+        if isinstance(target, ast.Subscript):
+            return  # which is a store
+        if not isinstance(target, ast.Name) or not self._is_fresh(target.id, (*_COMPUTED, ast.Call)):
+            raise _Refused
+
+    def _is_fresh(self, name: str, kinds: tuple[type, ...]) -> bool:
+        """Whether a name is only ever bound to something made there."""
+        found = self.values.get(name, [None])
+        return all(isinstance(value, kinds) and self._is_made(value) for value in found)
+
+    def _is_made(self, value: ast.expr | None) -> bool:
+        """Whether it is no call, or one of a function that computes something new."""
+        if not isinstance(value, ast.Call):
+            return True
+        path = path_of(value.func)
+        if path is not None and path[0] in self.read and is_dotted(path[1]):
+            return self.proof.call(self.scope, path[0], [name for _, name in path[1]])
+        return isinstance(value.func, ast.Attribute) and value.func.attr in METHODS
+
+
+def _is_single(node: ast.expr) -> bool:
+    """Whether it is a constant of which there is one object."""
+    return isinstance(node, ast.Constant) and (node.value is ... or type(node.value) in (bool, type(None)))
+
+
+def _global_names(code: CodeType) -> Iterator[str]:
+    """The global names that code reads.
+
+    Raises:
+        _Refused: it binds one, or is no plain function's.
+    """
+    for each in dis.get_instructions(code):
+        if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_NAME", "LOAD_NAME"):
+            raise _Refused
+        if each.opname == "LOAD_GLOBAL":
+            yield each.argval
+
+
+def _bindings(tree: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:
+    """Each binding of a name, with the expression whose value it gets; None where that is part of something."""
+    simple: set[int] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=targets):
+                for target, value in itertools.chain.from_iterable(_pairs(each, node.value) for each in targets):
+                    simple.add(id(target))
+                    yield target.id, value
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.NamedExpr(target=ast.Name(id=name)):
+                simple.add(id(node.target))
+                yield name, node.value
+            case ast.AugAssign(target=ast.Name() as target):
+                simple.add(id(target))
+            case ast.arg(arg=name):
+                yield name, None
+            case ast.FunctionDef(name=name) if node is not tree:
+                yield name, None
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
+                yield name, None
+            case ast.Name(id=name, ctx=ast.Store()) if id(node) not in simple:
+                yield name, None
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.Name, ast.expr]]:
+    """Each name that an assignment binds to an expression that stands in it."""
+    match target, value:
+        case ast.Name(), _:
+            yield target, value
+        case ast.Tuple(elts=names), ast.Tuple(elts=values) if len(names) == len(values):
+            if not any(isinstance(each, ast.Starred) for each in (*names, *values)):
+                for name, each in zip(names, values, strict=True):
+                    yield from _pairs(name, each)
