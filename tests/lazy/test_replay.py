@@ -386,6 +386,11 @@ def writes_an_item(words, params):
     return params["emb"][words[0]]
 
 
+def writes_by_out(words, params):
+    np.add(words, 1, out=words)
+    return params["emb"][words[0]]
+
+
 def test_what_an_example_changes_is_changed_each_time(capsys):
     for _ in range(4):
         ab.map(appends_to_what_is_outside, TREES, params=params())
@@ -405,6 +410,15 @@ def test_what_an_example_changes_is_changed_each_time(capsys):
             expected = [[1, 2], [1, 2]]
             same(got, [f(each, params()) for each in expected])
             assert words == expected
+    for start in range(4):
+        ids = np.array([start])
+        np.testing.assert_array_equal(ab.map(writes_by_out, [ids], params=params())[0], params()["emb"][start + 1])
+        assert ids[0] == start + 1
+    ids = np.array([0])
+    for _ in range(4):
+        again = ids.copy()
+        ab.map(writes_by_out, [again], params=params())
+        assert again[0] == 1
 
 
 def test_parts_of_the_arguments_in_a_result_are_those_parts():
@@ -452,7 +466,8 @@ def test_of_arrays_of_floats_only_shape_and_dtype_count():
         check(pair, xs, [x + 1 for x in xs], params=params())
     assert check(pair, xs, xs, params=params()) == 0  # one array twice is another structure
     shared = params()
-    assert check(pair, [shared["w"]], [shared["u"]], params=shared) == 0
+    never(pair, [shared["w"]], [shared["u"]], params=shared)  # what is shared as well is no array of its own
+    always(pair, [shared["w"] + 1], [shared["u"] + 1], params=shared)
 
 
 def test_numbers_out_of_an_array_are_values():
