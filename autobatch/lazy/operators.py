@@ -253,7 +253,7 @@ class FastOperators(ArrayFace):
         """`self[index]` of a value that is there: nothing to record."""
         part = self.source[index]
         if type(part) is not np.ndarray:
-            self.trace.reads += 1
+            self.trace.stats.reads += 1
             return part
         out = self.trace.known(part)
         if type(index) is int:

@@ -297,7 +297,7 @@ class _State:
 
 def _counts(trace: Trace) -> tuple[int, int, int]:
     inputs: Inputs = trace.inputs
-    return trace.reads, trace.stats.fallbacks.total(), len(inputs.written)
+    return trace.stats.reads, trace.stats.fallbacks.total(), len(inputs.written)
 
 
 def _result_of(

@@ -17,7 +17,7 @@ __all__ = ["run_block", "run_op"]
 
 def run_op(trace: Any, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
     """The result of an op."""
-    trace.reads += 1
+    trace.stats.reads += 1
     weak = tuple(repr(arg) for arg in args if type(arg) in WEAK)
     found = trace.memo.get((key, weak))
     if found is None:
@@ -28,7 +28,7 @@ def run_op(trace: Any, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]
 
 def run_block(trace: Any, sig: Signature) -> Any:
     """The outputs of a block: one, or a tuple."""
-    trace.reads += 1
+    trace.stats.reads += 1
     key = (sig, *np.geterr().values())
     found, call = trace.memo.get(key), sig.block
     assert call is not None

@@ -17,6 +17,7 @@ class Stats:
         forced: {(file, line): times} a value was needed at once.
         fallbacks: {reason: times} what ran call by call, or as a loop.
         group_sizes: how many calls each launch covered, in order.
+        reads: how often an example saw the value of an array, or what was computed from shared ones.
         replayed: examples whose Python did not run, since what an equal one recorded was kept.
     """
 
@@ -28,6 +29,7 @@ class Stats:
         "forced",
         "group_sizes",
         "launches",
+        "reads",
         "replayed",
         "rounds",
     )
@@ -37,6 +39,7 @@ class Stats:
         self.bound = 0
         self.calls = 0
         self.rounds = 0
+        self.reads = 0
         self.replayed = 0
         self.by_signature: dict[tuple[str, str], list[Any]] = {}
         self.forced: Counter[tuple[str, int]] = Counter()

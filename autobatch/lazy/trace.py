@@ -41,7 +41,6 @@ class Trace:
         forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
         example: the index of the running example, -1 outside `ab.map`.
-        reads: how often a value was looked at, or computed from shared ones, while the examples ran.
         park: called where a value is needed (False) or the budget is spent (True); None: launch at once.
         failed: why the whole run must be repeated as a loop, if it must.
         stats: what happened so far.
@@ -66,7 +65,6 @@ class Trace:
         "level",
         "memo",
         "park",
-        "reads",
         "stats",
         "table",
         "views",
@@ -76,7 +74,6 @@ class Trace:
     def __init__(self) -> None:
         self.level = next_level()
         self.example = -1
-        self.reads = 0
         self.park: Callable[[bool], None] | None = None
         self.failed: BaseException | None = None
         self.stats = Stats()
@@ -336,13 +333,11 @@ class Trace:
 
     def value(self, handle: LazyArray) -> Any:
         """The value behind a handle: waits until it has been launched."""
-        self.reads += 1
+        self.stats.reads += 1
         if handle.source is None:
             self.place(handle)
-        row = handle.row
-        if row < 0:
-            return handle.source
-        return handle.source[row] if type(handle.source) is np.ndarray else row_p(handle.source, row=row)
+        source, row = handle.source, handle.row
+        return source if row < 0 else source[row] if type(source) is np.ndarray else row_p(source, row=row)
 
     def wait(self) -> None:
         """Come back when everything recorded has been launched."""

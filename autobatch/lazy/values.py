@@ -129,7 +129,7 @@ def _with_children(tree: Any, kind: type, keys: Any, new: list[Any], is_dataclas
 
 def wrap_example(trace: Trace, value: Any) -> Any:
     """One example's argument as its function sees it: float arrays as lazy arrays, ids and objects as they are."""
-    example, add = trace.example, trace.inputs.add
+    found: list[Any] = []
 
     def leaf(x: Any) -> Any:
         if type(x) is np.ndarray:
@@ -143,14 +143,18 @@ def wrap_example(trace: Trace, value: Any) -> Any:
             )
         if not lazy:
             return x
-        add(x, example)
+        found.append(x)
         if (
             type(getattr(x, "value", None)) is float
         ):  # a Python number on a tape, whose place in a signature is its kind
             return trace.shared(x)
         return trace.known(x)
 
-    return rebuild(value, leaf, plain_parts)
+    out = rebuild(value, leaf, plain_parts)
+    if out is not value:  # else its arrays, if it has any, stay as they are
+        for each in found:
+            trace.inputs.add(each, trace.example)
+    return out
 
 
 def wrap_shared(trace: Trace, value: Any) -> Any:
