@@ -1,7 +1,7 @@
 """Fibers: every example runs in a greenlet of its own; one that needs a value parks while the others run on."""
 
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import greenlet
@@ -24,12 +24,17 @@ class LaunchError(Exception):
 
 
 def run_examples(
-    trace: Trace, call: Callable[[int], Any], count: int, settle: Callable[[Any], Any]
+    trace: Trace,
+    call: Callable[[int], Any],
+    count: int,
+    settle: Callable[[Any], Any],
+    known: Mapping[int, Any] | None = None,
 ) -> tuple[list[Any], int, BaseException | None]:
     """Run `call(i)` for each example, launching together what they record.
 
     Args:
         settle: turns the result of a finished example, all of whose values are there, into what is kept.
+        known: the results of examples that need not run, by their number.
 
     Returns:
         The results; and, if an example raised, its index and its error: those before it ran to their end, those
@@ -38,7 +43,7 @@ def run_examples(
     Raises:
         LaunchError: from the error of a batched call.
     """
-    hub = _Hub(trace, call, count, settle)
+    hub = _Hub(trace, call, count, settle, known or {})
     try:
         hub.run()
     finally:
@@ -57,22 +62,31 @@ class _Hub:
         "failed",
         "fibers",
         "finished",
+        "known",
         "me",
         "results",
         "settle",
         "trace",
     )
 
-    def __init__(self, trace: Trace, call: Callable[[int], Any], count: int, settle: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        trace: Trace,
+        call: Callable[[int], Any],
+        count: int,
+        settle: Callable[[Any], Any],
+        known: Mapping[int, Any],
+    ) -> None:
         self.trace = trace
         self.call = call
         self.count = count
         self.settle = settle
-        self.results: list[Any] = [None] * count
+        self.results: list[Any] = [known.get(index) for index in range(count)]
         self.failed = count
         self.error: BaseException | None = None
         self.fibers: dict[int, Any] = {}
-        self.finished: list[int] = []
+        self.finished: list[int] = list(known)
+        self.known = known
         self.me = greenlet.getcurrent()
         self.closing = False
 
@@ -80,6 +94,8 @@ class _Hub:
         trace = self.trace
         trace.park = self.park
         for index in range(self.count):
+            if index in self.known:
+                continue
             fiber = greenlet.greenlet(self._body)
             fiber.gr_context = contextvars.copy_context()
             self.fibers[index] = fiber

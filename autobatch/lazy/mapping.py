@@ -47,13 +47,14 @@ def map_with_stats(
 
     replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
 
-    def record(given: list[Any]) -> Any:
-        values = wrap_example(trace, given)
-        return settled(trace, (form if trace.inputs.in_order else function)(*values, **arguments))
-
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        return record(given) if replay is None else replay.run(given, record)
+        before = None if replay is None else replay.before(index)
+        values = wrap_example(trace, given)
+        result = settled(trace, (form if trace.inputs.in_order else function)(*values, **arguments))
+        if replay is not None and before is not None:
+            replay.after(index, given, result, before)
+        return result
 
     def plain(index: int) -> Any:
         with example(Example(index)):
@@ -65,7 +66,8 @@ def map_with_stats(
     try:
         with collector_paused():
             try:
-                results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result))
+                known = {} if replay is None else replay.play(columns)
+                results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result), known)
                 if error is None and not trace.inputs.give_back(leaves(shared)):
                     raise LaunchError from NeedsLoop(
                         "an example writes into memory that it shares with other arguments"

@@ -96,14 +96,15 @@ class Recording:
     """What one example adds to a wave.
 
     Attributes:
-        sigs: for each node the number of its template, -1 for a further output; uses: those numbers.
+        sigs: for each node the number of its template, -1 for a further output.
         refs: the operands: a node of the example (>= 0), or ~i for its i-th value from outside.
         sources: those values; shared: (i, number of a shared array) for those that are one;
+            constants: the places i of arrays;
             inputs: (i, number of an array of the example, which part of it) for those that are one.
         result: a function of the new handles' maker; nbytes: of the recorded results.
     """
 
-    __slots__ = ("inputs", "nbytes", "refs", "result", "shared", "sigs", "sources", "uses")
+    __slots__ = ("constants", "inputs", "nbytes", "refs", "result", "shared", "sigs", "sources")
 
     def __init__(
         self,
@@ -120,5 +121,5 @@ class Recording:
         self.shared = shared
         self.inputs = inputs
         self.result = result
-        self.uses = [int(number) for number in np.unique(sigs) if number >= 0]
+        self.constants = [place for place, source in enumerate(sources) if type(source) is np.ndarray]
         self.nbytes = 0

@@ -35,7 +35,6 @@ _SHELVES = 8  # structures of shared arguments, of one function
 _LARGEST = 1 << 16  # bytes of an example
 _KEYS = (int, bool, str, type(None))
 _TABLES = (np.ndarray, EmbeddingTable)
-_NEW = object()
 
 
 class Memory:
@@ -101,74 +100,86 @@ class Replay:
         self.write = write
         self.shared = shared
         self.arrays = arrays
-        self._bound = np.full(1, -1, np.int64)  # the number of each template's signature; the last one stays -1
+        self._keys: list[tuple[bytes, Sequence[np.ndarray]]] = []  # of each example; no bytes: it is not to be kept
         self._places = {id(handle.source): number for number, handle in enumerate(arrays)}
         self._memory = [np.asarray(handle.source) for handle in arrays if type(handle.source) in _TABLES]
         self._avals = {id(handle.aval): Place.of(number) for number, handle in enumerate(arrays)}
 
-    def run(self, given: list[Any], record: Callable[[list[Any]], Any]) -> Any:
-        """The result of one example, recorded by its Python or from memory.
+    def play(self, columns: Sequence[Sequence[Any]]) -> dict[int, Any]:
+        """Put into the trace, which is empty, what is known of the examples, as far as the memory budget goes.
 
         Args:
-            given: the arguments that are its own; record: runs it.
+            columns: the arguments of the examples.
+
+        Returns:
+            The results of these examples, by their number: they need not run.
         """
-        shelf = self.shelf
-        try:
-            key, inputs = self.write(given)
-        except Exception:  # whatever cannot be written
-            return record(given)
-        if any(id(each) in self._places for each in inputs):
-            return record(given)
-        found = shelf.found.get(key, _NEW)
-        if type(found) is Recording:
-            return self._again(found, inputs)
-        if found is _NEW:
-            if len(key) <= _LARGEST and shelf.spend(len(key) + 128):
-                shelf.found[key] = None
-            return record(given)
-        trace = self.trace
-        before = _State(trace)
-        result = record(given)
-        if shelf.patience:
+        trace, places = self.trace, self._places
+        found: list[tuple[int, Recording, Sequence[np.ndarray]]] = []
+        for index, given in enumerate(zip(*columns, strict=True)):
             try:
-                shelf.found[key] = self._kept(given, inputs, result, before)
-            except Unsuited:
-                shelf.patience -= not shelf.templates
-        return result
+                key, inputs = self.write(given)
+            except Exception:  # whatever cannot be written
+                key, inputs = b"", []
+            if len(key) > _LARGEST or any(id(each) in places for each in inputs):
+                key = b""
+            self._keys.append((key, inputs))
+            recording = self.shelf.found.get(key)
+            if recording is not None and recording.nbytes <= trace._room:
+                trace._room -= recording.nbytes
+                found.append((index, recording, inputs))
+        return self._entered(found) if found else {}
 
-    def _again(self, found: Recording, inputs: Sequence[np.ndarray]) -> Any:
+    def _entered(self, found: Sequence[tuple[int, Recording, Sequence[np.ndarray]]]) -> dict[int, Any]:
         trace, wave = self.trace, self.trace.wave
-        bound = self._bound
-        if len(bound) <= len(self.shelf.templates):
-            bound = np.full(len(self.shelf.templates) + 1, -1, np.int64)
-            bound[: len(self._bound) - 1] = self._bound[:-1]
-            self._bound = bound
-        for number in found.uses:
-            if bound[number] < 0:
-                bound[number] = self.shelf.templates[number].bound(trace, self.arrays).index
-        base, outside = len(wave.sigs), len(wave.rows)
-        wave.sigs += bound[found.sigs].tolist()
-        wave.refs += np.where(found.refs >= 0, found.refs + base, found.refs - outside).tolist()
-        wave.sources += found.sources
-        for place, number in found.shared:
-            wave.sources[outside + place] = self.arrays[number].source
-        for place, number, part in found.inputs:
-            own = inputs[number]
-            wave.sources[outside + place] = own if part is None else np.ndarray(part[0], own.dtype, own, *part[1:])
-        for each in inputs:
-            trace.inputs.add(each, trace.example)
-        wave.rows += [-1] * len(found.sources)
-        made: dict[int, LazyArray] = {}
+        for index, recording, inputs in found:
+            outside = len(wave.sources)
+            wave.sources += recording.sources
+            for place in recording.constants:
+                wave.sources[outside + place] = recording.sources[place].copy()  # of which a result may be a view
+            for place, number in recording.shared:
+                wave.sources[outside + place] = self.arrays[number].source
+            for place, number, part in recording.inputs:
+                own = inputs[number]
+                wave.sources[outside + place] = own if part is None else np.ndarray(part[0], own.dtype, own, *part[1:])
+            for each in inputs:
+                trace.inputs.add(each, index)
+        recordings = [recording for _, recording, _ in found]
+        wave.rows = [-1] * len(wave.sources)
+        sigs = np.concatenate([each.sigs for each in recordings])
+        refs = np.concatenate([each.refs for each in recordings])
+        nodes = _starts([len(each.sigs) for each in recordings])
+        sources = _starts([len(each.sources) for each in recordings])
+        counts = [len(each.refs) for each in recordings]
+        bound = np.full(len(self.shelf.templates) + 1, -1, np.int64)  # the last one is for further outputs
+        for number in np.flatnonzero(np.bincount(sigs + 1)[1:]).tolist():
+            bound[number] = self.shelf.templates[number].bound(trace, self.arrays).index
+        wave.sigs = bound[sigs]
+        wave.refs = refs + np.where(refs >= 0, np.repeat(nodes, counts), np.repeat(-sources, counts))
+        if len(found) < len(self._keys):  # others are recorded behind them
+            wave.sigs, wave.refs = wave.sigs.tolist(), wave.refs.tolist()
+        trace.stats.replayed += len(found)
+        return {
+            index: recording.result(_Handles(trace, base))
+            for (index, recording, _), base in zip(found, nodes.tolist(), strict=True)
+        }
 
-        def handle(ref: int, aval: Aval) -> LazyArray:
-            if ref not in made:
-                made[ref] = LazyArray(trace, aval, wave, base + ref)
-            return made[ref]
+    def before(self, index: int) -> "_State | None":
+        """Where the trace is as an example begins to run; None if what it records is not to be kept."""
+        key, shelf = self._keys[index][0], self.shelf
+        if key in shelf.found:
+            return _State(self.trace) if shelf.patience and shelf.found[key] is None else None
+        if key and shelf.spend(len(key) + 128):
+            shelf.found[key] = None  # most that comes once never comes again
+        return None
 
-        result = found.result(handle)
-        trace.stats.replayed += 1
-        trace.spend(found.nbytes)
-        return result
+    def after(self, index: int, given: list[Any], result: Any, before: "_State") -> None:
+        """Keep what an example has recorded, if it follows from the example alone."""
+        key, inputs = self._keys[index]
+        try:
+            self.shelf.found[key] = self._kept(given, inputs, result, before)
+        except Unsuited:
+            self.shelf.patience -= not self.shelf.templates
 
     def _kept(self, given: list[Any], inputs: Sequence[np.ndarray], result: Any, before: "_State") -> Recording:
         """What an example has just recorded.
@@ -277,6 +288,28 @@ def _containers(value: Any) -> set[int]:
 def _shows_all(each: Any) -> bool:
     """Whether a filter of warnings shows each warning of each example: not only those about the code."""
     return each[0] in ("always", "all") and issubclass(RuntimeWarning, each[2])
+
+
+class _Handles:
+    """The handles of the nodes of an example: one for each node."""
+
+    __slots__ = ("_base", "_made", "_trace")
+
+    def __init__(self, trace: Trace, base: int) -> None:
+        self._trace = trace
+        self._base = base
+        self._made: dict[int, LazyArray] = {}
+
+    def __call__(self, ref: int, aval: Aval) -> LazyArray:
+        found = self._made.get(ref)
+        if found is None:
+            found = self._made[ref] = LazyArray(self._trace, aval, self._trace.wave, self._base + ref)
+        return found
+
+
+def _starts(counts: Sequence[int]) -> np.ndarray:
+    """Where each of several parts begins."""
+    return np.cumsum([0, *counts[:-1]])
 
 
 class _State:

@@ -19,6 +19,9 @@ from autobatch.lazy.frontier import LIMIT, by_frontier, levels_of
 __all__ = ["Schedule", "refine", "schedule"]
 
 _SMALL = 64  # nodes
+_SAMPLE = 64  # references and signatures that a graph is looked up by
+_GRAPHS, _LARGE = 32, 1 << 16  # how many schedules are kept, and of how many nodes and references the largest
+_kept: dict[tuple[Any, ...], tuple[tuple[np.ndarray, ...], "Schedule"]] = {}
 
 
 class Schedule:
@@ -38,7 +41,7 @@ class Schedule:
 
 
 def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
-    """The launches of a graph.
+    """The launches of a graph; those of one that was met before are kept.
 
     Args:
         policy: "depth", "agenda", "frontier", or "auto": of these the one that needs the fewest launches.
@@ -48,6 +51,22 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     >>> found.order.tolist(), found.starts.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
+    if len(sigs) + len(refs) > _LARGE:
+        return _schedule(sigs, offsets, refs, num_sigs, policy)
+    graph = sigs, offsets, np.maximum(refs, -1)  # what is outside does not matter
+    sample = [each[:: len(each) // _SAMPLE + 1].tobytes() for each in graph]
+    key = policy, num_sigs, len(sigs), len(refs), *sample
+    known = _kept.get(key)
+    if known is not None and all(map(np.array_equal, graph, known[0])):
+        return known[1]
+    found = _schedule(*graph, num_sigs, policy)
+    if len(_kept) >= _GRAPHS:
+        _kept.pop(next(iter(_kept)), None)
+    _kept[key] = graph, found
+    return found
+
+
+def _schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
     kernels: tuple[Any, ...] = (node_depths, uses_of, by_depth, by_agenda, levels_of, by_frontier)
     if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # not worth compiling for
         kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
