@@ -91,6 +91,12 @@ class Shelf:
         self.room -= nbytes
         return True
 
+    def give_way(self) -> None:
+        """Forget what does not come any more, if that leaves no room for what comes."""
+        if self.room < _ROOM // 16:
+            self.found.clear()
+            self.room = _ROOM
+
 
 class Recording:
     """What one example adds to a wave.

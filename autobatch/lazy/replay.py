@@ -128,7 +128,10 @@ class Replay:
             if recording is not None and recording.nbytes <= trace._room:
                 trace._room -= recording.nbytes
                 found.append((index, recording, inputs))
-        return self._entered(found) if found else {}
+        if not found:
+            self.shelf.give_way()
+            return {}
+        return self._entered(found)
 
     def _entered(self, found: Sequence[tuple[int, Recording, Sequence[np.ndarray]]]) -> dict[int, Any]:
         trace, wave = self.trace, self.trace.wave

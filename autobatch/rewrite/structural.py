@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.foresee import freeze
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.blocks import Guard
 from autobatch.lazy.replay import Memory
@@ -54,7 +55,7 @@ _COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Constant, *_DISPLAYS)
 _CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
 _MISSING = object()
 
-_memories: dict[tuple[int, int], tuple[CodeType, dict[str, Any], Memory | None]] = {}
+_memories: dict[tuple[int, int], tuple[FunctionType, CodeType, Memory | None]] = {}
 _LIMIT = 1 << 10
 
 
@@ -64,13 +65,13 @@ def memory_of(function: Any) -> Memory | None:
         return None
     key = id(function.__code__), id(function.__globals__)
     found = _memories.get(key)
-    if found is None or (found[2] is not None and not found[2].holds()):
+    if found is None or (found[2] is not None and not (_has_same_defaults(function, found[0]) and found[2].holds())):
         if len(_memories) >= _LIMIT:
             _memories.clear()
         proof = _Proof()
         guards = proof.of(function)
         memory = None if guards is None else Memory(guards, proof.attributes)
-        found = _memories[key] = function.__code__, function.__globals__, memory
+        found = _memories[key] = function, function.__code__, memory
     return found[2]
 
 
@@ -82,6 +83,13 @@ def forget_memories() -> None:
 def _has_plain_defaults(function: FunctionType) -> bool:
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     return all(_is_constant(value) for value in given)
+
+
+def _has_same_defaults(function: FunctionType, other: FunctionType) -> bool:
+    """Whether two functions of the same code do the same."""
+    if function is other:
+        return True
+    return freeze(function.__defaults__) == freeze(other.__defaults__) and not function.__kwdefaults__
 
 
 def _is_constant(value: Any) -> bool:
@@ -114,9 +122,14 @@ class _Proof:
 
     def _function(self, function: FunctionType) -> None:
         code = function.__code__
-        if id(code) in self.seen:
+        if id(function) in self.seen:
             return
-        self.seen.add(id(code))
+        self.seen.add(id(function))
+        for part in ("__code__", "__defaults__", "__kwdefaults__"):
+            value = getattr(function, part)
+            self.guards[id(function), part] = Guard({"function": function}, "function", [part], function, value)
+        for name, value in (function.__kwdefaults__ or {}).items():
+            self.guards[id(function), name] = Guard(function.__kwdefaults__ or {}, name, [], value, value)
         if code.co_freevars or is_library(code.co_filename):
             raise _Refused
         codes = inner_codes(code)
@@ -145,9 +158,6 @@ class _Proof:
         if type(function) is FunctionType:
             if not _has_plain_defaults(function):
                 raise _Refused
-            for part in ("__code__", "__defaults__", "__kwdefaults__"):
-                guard = Guard({"function": function}, "function", [part], function, getattr(function, part))
-                self.guards[id(function), part] = guard
             self._function(function)
         elif not any(value is each for each in _BUILTINS):
             raise _Refused

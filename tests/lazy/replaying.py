@@ -1,0 +1,71 @@
+"""What the tests of kept recordings share."""
+
+import numpy as np
+
+import autobatch as ab
+from autobatch.api.mapping import map_with_stats
+from tests.lazy.helpers import assert_same, loop, normal
+
+TREES = [((1, 2), 3), 4, ((5, (6, 7)), 8), (0, 0)]
+
+
+def params(seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(size=(9, 4) if name == "emb" else (4, 4)).astype(dtype) for name in ("emb", "w", "u")}
+
+
+def same(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        a, b = list(a.values()), list(b.values())
+    if isinstance(a, list | tuple):
+        assert len(a) == len(b)
+        for left, right in zip(a, b, strict=True):
+            same(left, right)
+    elif isinstance(a, np.ndarray | np.generic):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(a, b, rtol=1e-12 if a.dtype == np.float64 else 1e-5)
+    else:
+        assert repr(a) == repr(b)
+
+
+def check(f, *columns, **shared):
+    """One map beside the loop; how many of its examples were replayed."""
+    plain = getattr(f, "__wrapped__", f)
+    expected = [plain(*given, **shared) for given in zip(*columns, strict=True)]
+    results, stats = map_with_stats(f, *columns, **shared)
+    same(results, expected)
+    assert not stats.fallbacks
+    return stats.replayed
+
+
+def always(f, *columns, times=4, **shared):
+    """Every example is replayed from the third map on."""
+    counts = [check(f, *columns, **shared) for _ in range(times)]
+    assert counts[0] == 0
+    assert counts[2:] == [len(columns[0])] * (times - 2)
+
+
+def never(f, *columns, times=4, **shared):
+    assert [check(f, *columns, **shared) for _ in range(times)] == [0] * times
+
+
+@ab.batch
+def encode(tree, params):
+    if isinstance(tree, int):
+        return params["emb"][tree]
+    left, right = (encode(part, params) for part in tree)
+    return np.tanh(left @ params["w"] + right @ params["u"])
+
+
+def tables(seed=0, size=4, rows=5, dtype=np.float32):
+    return {
+        "emb": ab.EmbeddingTable(normal(rows, size, seed=seed, dtype=dtype)),
+        "w": normal(2 * size, size, seed=seed + 1, dtype=dtype),
+        "out": normal(size, 3, seed=seed + 2, dtype=dtype),
+    }
+
+
+def same_as_loop(f, *columns, **shared):
+    assert_same(ab.map(f, *columns, **shared), loop(f, *columns, **shared))
