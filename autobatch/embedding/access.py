@@ -144,7 +144,8 @@ def lanes_for(
     Args:
         past: by how many bytes the first row starts past a line of the cache; step: the next one past where it does.
         widest: the most bytes that they may be.
-        far: whether rows may still be on their way when they are read; short ones are then read sooner by halves.
+        far: whether rows may still be on their way when they are read. A row of one line of the cache is then read
+            sooner by halves; one of two always is.
 
     >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
     (100, 64, 99)
@@ -152,8 +153,8 @@ def lanes_for(
     (100, 12)
     >>> lanes_for("f4", 8, False, 32, 32).across, lanes_for("f4", 8, False, 16, 32).across
     (False, True)
-    >>> lanes_for("f4", 32, False, far=True).register, lanes_for("f4", 64, False, far=True).register
-    (32, 64)
+    >>> [lanes_for("f4", dim, False).register for dim in (16, 32, 64)], lanes_for("f4", 16, False, far=True).register
+    ([64, 32, 64], 32)
     """
     size = computed_dtype(format).itemsize
     most = widest // size
@@ -178,7 +179,8 @@ def lanes_for(
     row, between = dim * size, math.gcd(step, _LINE)  # rows start at all multiples of it past some place in a line
     last = past % between + _LINE - between + row
     across = n == dim and row <= 2 * _LINE and format[1:] == str(size) and last > -(-row // _LINE) * _LINE
-    return Lanes(format, n, lead, across, REGISTER // 2 if far and row <= 2 * _LINE else REGISTER)
+    halves = row <= 2 * _LINE and (far or row > _LINE)
+    return Lanes(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
 
 
 def pool(

@@ -14,7 +14,7 @@ import math
 from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import add, greater, lesser, load, prefetch, put, scaled, store, width, zeros
+from autobatch.kernels.vectors import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
 
 __all__ = [
     "MEAN",
@@ -88,6 +88,7 @@ def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, di
     """
     total = uint64(ids.shape[0])
     known = uint64(offsets.shape[0] - 1)
+    table = (table[0], held(table[1]))
     asking = total - min(total, uint64(0 if ahead is None else ahead))
     stop = uint64(offsets[uint64(bags[0])])
     for b in range(uint64(bags[0]), uint64(bags[1])):

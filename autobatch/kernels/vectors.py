@@ -35,6 +35,7 @@ __all__ = [
     "either",
     "element",
     "greater",
+    "held",
     "lesser",
     "load",
     "pieces",
@@ -349,6 +350,17 @@ def put_past_cache(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
     return _put(typingctx, address, column, x, True)
 
 
+@either(lambda x: x)
+def held(typingctx: Any, x: Any) -> Any:
+    """An integer, which stays in a register: an argument's place in memory is not read again instead."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(args[0].type, [args[0].type])
+        return builder.asm(kind, "", "=r,0", [args[0]], False)
+
+    return x(x), codegen
+
+
 @either(lambda lanes, address, column: None)
 def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     """Ask for elements of a row that is to be read soon; the address need not be valid."""
@@ -357,7 +369,8 @@ def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
         integer = ir.IntType(64)
-        start = builder.add(address, builder.lshr(builder.mul(column, integer(bits)), integer(3)))
+        first = builder.lshr(column, integer(1)) if bits == 4 else builder.mul(column, integer(bits // 8))
+        start = builder.add(address, first)
         size = lanes.n * bits // 8
         for place in [*range(0, max(1, size), LINE), *([size - 1] if lanes.across else [])]:
             ask_for(builder, builder.add(start, integer(place)), to_write=False)
