@@ -39,6 +39,7 @@ _WIDEST = 512  # bytes that the registers hold well
 _WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched twice as fast whole as in halves
 _FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
 _LINE = 64  # bytes of the cache
+_NEAR = 4 << 20  # bytes of a table whose rows, once asked for, are there when they are read
 _NUMBERS = {format: Lanes(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
@@ -121,10 +122,10 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
     )
 
 
-def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int]) -> Lanes:
-    """The lanes for rows of `dim` at an address and stride."""
+def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> Lanes:
+    """The lanes for rows of `dim` at an address and stride, of a table of so many bytes."""
     address, stride = table
-    return lanes_for(format, dim, static, address % _LINE, stride % _LINE)
+    return lanes_for(format, dim, static, address % _LINE, stride % _LINE, far=total_bytes > _NEAR)
 
 
 def lanes_of_runs(format: str, dim: int) -> Lanes:
@@ -135,12 +136,16 @@ def lanes_of_runs(format: str, dim: int) -> Lanes:
 
 
 @functools.lru_cache(maxsize=4096)
-def lanes_for(format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST) -> Lanes:
+def lanes_for(
+    format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST, far: bool = False
+) -> Lanes:
     """The lanes that cover `dim` columns: the row itself if it is short and even, or static; else the widest of a few.
 
     Args:
         past: by how many bytes the first row starts past a line of the cache; step: the next one past where it does.
         widest: the most bytes that they may be.
+        far: whether rows may still be on their way when they are read. A row of one line of the cache is then read
+            sooner by halves; one of two always is.
 
     >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
     (100, 64, 99)
@@ -148,6 +153,8 @@ def lanes_for(format: str, dim: int, static: bool, past: int = 0, step: int = 0,
     (100, 12)
     >>> lanes_for("f4", 8, False, 32, 32).across, lanes_for("f4", 8, False, 16, 32).across
     (False, True)
+    >>> [lanes_for("f4", dim, False).register for dim in (16, 32, 64)], lanes_for("f4", 16, False, far=True).register
+    ([64, 32, 64], 32)
     """
     size = computed_dtype(format).itemsize
     most = widest // size
@@ -172,7 +179,8 @@ def lanes_for(format: str, dim: int, static: bool, past: int = 0, step: int = 0,
     row, between = dim * size, math.gcd(step, _LINE)  # rows start at all multiples of it past some place in a line
     last = past % between + _LINE - between + row
     across = n == dim and row <= 2 * _LINE and format[1:] == str(size) and last > -(-row // _LINE) * _LINE
-    return Lanes(format, n, lead, across)
+    halves = row <= 2 * _LINE and (far or row > _LINE)
+    return Lanes(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
 
 
 def pool(
@@ -197,7 +205,7 @@ def pool(
     if in_order:
         lanes = lanes_for(found.format, found.dim, found.static, widest=_WIDEST_RUN)
     else:
-        lanes = lanes_of(found.format, found.dim, found.static, found.table)
+        lanes = lanes_of(found.format, found.dim, found.static, found.table, found.total_bytes)
     offsets = integers(offsets)
     place = (found.dim, found.ahead, lanes)
 

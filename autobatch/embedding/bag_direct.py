@@ -52,6 +52,6 @@ def direct(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: 
         return None
     out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
     place = (table.__array_interface__["data"][0], stride)
-    lanes = lanes_of(format, dim, static, place)
+    lanes = lanes_of(format, dim, static, place, rows * row_bytes)
     ahead = ahead_of(rows * row_bytes, row_bytes)
     return out if checked_sum(place, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes) else None

@@ -4,9 +4,9 @@ Row i of a table is at the address `base + stride * i`, (base, stride) being `ta
 addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; `bags` are the first of its
 rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
 `dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
-ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, and
-counted with unsigned numbers: of others the compiler asks each time whether they count from the end. Where the
-greatest and the least get None for ids, row i is the i-th, and bags are runs of rows.
+ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, but
+by `checked_sum`, and counted with unsigned numbers: of others the compiler asks each time whether they count from the
+end. Where the greatest and the least get None for ids, row i is the i-th, and bags are runs of rows.
 """
 
 import math
@@ -14,7 +14,7 @@ import math
 from numpy import int64, uint64
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import add, greater, lesser, load, prefetch, put, scaled, store, width, zeros
+from autobatch.kernels.vectors import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
 
 __all__ = [
     "MEAN",
@@ -31,7 +31,7 @@ __all__ = [
 
 SUM, MEAN, SQRTN = range(3)
 _FEW = 16  # bags that take their passes together
-_BLOCK = 128  # ids that are checked at a time: they are in the cache when their rows are read
+_ANY = uint64(2**64 - 1)  # rows of a table whose ids are trusted: more than an id or an address can name
 
 
 @jit
@@ -47,12 +47,7 @@ def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
 
     Without a last offset the last bag takes all ids that are left.
     """
-    together = bags[1] - bags[0] if dim == width(lanes) else _FEW
-    for b in range(bags[0], bags[1], max(together, 1)):
-        part = (b, min(b + together, bags[1]))
-        for first in range(0, dim, width(lanes)):
-            column = min(first, dim - width(lanes))
-            _sum_columns(table, None, ids, offsets, weights, norm, out, part, uint64(0), column, dim, ahead, lanes)
+    _sum_bags(table, _ANY, ids, offsets, weights, norm, out, bags, dim, ahead, lanes)
 
 
 @jit
@@ -68,75 +63,67 @@ def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahea
         return bags == 0 and total == 0
     if offsets[0] != 0 or (closed and uint64(offsets[bags]) != total):
         return False
-    together = bags if dim == width(lanes) else _FEW
-    checked = uint64(0)
-    for b in range(0, bags, together):
-        part = (b, min(b + together, bags))
-        checked = _sum_columns(table, rows, ids, offsets, weights, norm, out, part, checked, 0, dim, ahead, lanes)
-        if checked > total:
-            return False
-        for first in range(width(lanes), dim, width(lanes)):
+    return _sum_bags(table, uint64(rows), ids, offsets, weights, norm, out, (0, bags), dim, ahead, lanes)
+
+
+@jit
+def _sum_bags(table, rows, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
+    """`pool_sum` of ids in [0, rows) and offsets that never fall; False, and not all is done, if they are not so."""
+    together = bags[1] - bags[0] if dim == width(lanes) else _FEW
+    for b in range(bags[0], bags[1], max(together, 1)):
+        part = (b, min(b + together, bags[1]))
+        for first in range(0, dim, width(lanes)):
             column = min(first, dim - width(lanes))
-            _sum_columns(table, None, ids, offsets, weights, norm, out, part, checked, column, dim, ahead, lanes)
+            if not _sum_columns(table, rows, ids, offsets, weights, norm, out, part, column, dim, ahead, lanes):
+                return False
     return True
 
 
 @jit
-def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, checked, column, dim, ahead, lanes):
-    """The columns of `pool_sum` from one column on that the lanes hold.
+def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
+    """The columns of `_sum_bags` from one column on that the lanes hold.
 
-    Where `rows` are given, offsets and ids are checked on the way, ids from number `checked` on. Returns how many ids
-    are checked by now; more than there are where something is wrong.
+    An addition takes longer than the look at an id beside it. With that way out the compiler leaves the loop as short
+    as it is, too, so that the end of a bag is guessed wrong once, not once for each loop that it would be made into.
     """
     total = uint64(ids.shape[0])
     known = uint64(offsets.shape[0] - 1)
+    table = (table[0], held(table[1]))
     asking = total - min(total, uint64(0 if ahead is None else ahead))
     stop = uint64(offsets[uint64(bags[0])])
     for b in range(uint64(bags[0]), uint64(bags[1])):
+        i = stop
         start = stop
         stop = uint64(offsets[b + uint64(1)]) if b < known else total
-        if rows is not None:
-            if stop < start or stop > total:
-                return total + uint64(1)
-            while checked < stop:
-                end = min(checked + uint64(_BLOCK), total)
-                if not _within(ids, checked, end, rows):
-                    return total + uint64(1)
-                checked = end
+        if stop < start or stop > total:
+            return False
         found = zeros(lanes)
-        middle = start
         if ahead is not None:
-            middle = max(start, min(stop, asking))
-            for i in range(start, middle):
+            middle = min(stop, asking)
+            while i < middle:
+                row = int64(ids[i])
+                if uint64(row) >= rows:
+                    return False
                 prefetch(lanes, table[0] + table[1] * int64(ids[i + uint64(ahead)]), column)
-                found = _with_row(found, table, ids, i, weights, column, dim, lanes)
-        for i in range(middle, stop):
-            found = _with_row(found, table, ids, i, weights, column, dim, lanes)
+                found = _with_row(found, table, row, i, weights, column, dim, lanes)
+                i += uint64(1)
+        while i < stop:
+            row = int64(ids[i])
+            if uint64(row) >= rows:
+                return False
+            found = _with_row(found, table, row, i, weights, column, dim, lanes)
+            i += uint64(1)
         if norm != SUM:
             count = float(max(stop - start, uint64(1)))
             found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
         store(out, int64(b), column, found)
-    return checked
-
-
-@jit
-def _with_row(found, table, ids, i, weights, column, dim, lanes):
-    x = load(lanes, table[0] + table[1] * int64(ids[i]), column, dim)
-    return add(found, x) if weights is None else add(found, scaled(x, weights[i]))
-
-
-@jit
-def _within(ids, first, end, rows):
-    """Whether ids[first:end], a block or less, are in [0, rows); negative ones are the greatest of the unsigned."""
-    if end - first == uint64(_BLOCK):  # without a way out and of a length it knows: the compiler takes many at a time
-        greatest = uint64(0)
-        for i in range(uint64(_BLOCK)):
-            greatest = max(greatest, uint64(int64(ids[first + i])))
-        return greatest < uint64(rows)
-    for i in range(first, end):  # noqa: SIM110 - a loop with a way out is small enough for the caller to take in
-        if uint64(int64(ids[i])) >= uint64(rows):
-            return False
     return True
+
+
+@jit
+def _with_row(found, table, row, i, weights, column, dim, lanes):
+    x = load(lanes, table[0] + table[1] * row, column, dim)
+    return add(found, x) if weights is None else add(found, scaled(x, weights[i]))
 
 
 @jit

@@ -35,6 +35,7 @@ __all__ = [
     "either",
     "element",
     "greater",
+    "held",
     "lesser",
     "load",
     "pieces",
@@ -58,17 +59,19 @@ class Lanes:
 
     With a `lead`, that many elements come before the first boundary of a machine vector in memory, in all rows: then no
     vector is read across two lines of the cache, which costs twice. Rows that lie `across` end in a line of the cache
-    beyond those that they would fill, which is then asked for as well.
+    beyond those that they would fill, which is then asked for as well. A machine vector has at most `register` bytes.
     """
 
-    __slots__ = ("_numba_type_", "across", "format", "lead", "n")
+    __slots__ = ("_numba_type_", "across", "format", "lead", "n", "register")
 
-    def __init__(self, format: str, n: int, lead: int = 0, across: bool = False) -> None:
+    def __init__(self, format: str, n: int, lead: int = 0, across: bool = False, register: int = REGISTER) -> None:
         self.format = format
         self.n = n
         self.lead = lead
         self.across = across
-        self._numba_type_ = _LanesType(format, n, lead, across)  # where the dispatcher looks before it calls any Python
+        self.register = register
+        # where the dispatcher looks before it calls any Python
+        self._numba_type_ = _LanesType(format, n, lead, across, register)
 
 
 def computed_dtype(format: str) -> np.dtype:
@@ -77,17 +80,17 @@ def computed_dtype(format: str) -> np.dtype:
 
 
 class _LanesType(types.Dummy):
-    def __init__(self, format: str, n: int, lead: int, across: bool) -> None:
-        self.format, self.n, self.lead, self.across = format, n, lead, across
-        super().__init__(f"Lanes({format},{n},{lead},{across})")
+    def __init__(self, format: str, n: int, lead: int, across: bool, register: int) -> None:
+        self.format, self.n, self.lead, self.across, self.register = format, n, lead, across, register
+        super().__init__(f"Lanes({format},{n},{lead},{across},{register})")
 
 
 class VectorType(types.Type):
     """The value of some lanes."""
 
-    def __init__(self, code: str, n: int, lead: int) -> None:
-        self.code, self.n, self.lead = code, n, lead
-        super().__init__(f"Vector({code},{n},{lead})")
+    def __init__(self, code: str, n: int, lead: int, register: int = REGISTER) -> None:
+        self.code, self.n, self.lead, self.register = code, n, lead, register
+        super().__init__(f"Vector({code},{n},{lead},{register})")
 
 
 register_model(_LanesType)(models.OpaqueModel)
@@ -108,7 +111,7 @@ def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
 
 def vector_of(lanes: _LanesType) -> VectorType:
     """The type of the value of some lanes."""
-    return VectorType(computed_dtype(lanes.format).str[1:], lanes.n, lanes.lead)
+    return VectorType(computed_dtype(lanes.format).str[1:], lanes.n, lanes.lead, lanes.register)
 
 
 def element(code: str) -> ir.Type:
@@ -124,7 +127,7 @@ def pieces(vector: VectorType) -> list[tuple[int, int]]:
     """(first element, number of elements) of each machine vector."""
     out, at = [], 0
     for end in (vector.lead, vector.n):
-        width = REGISTER // int(vector.code[1:])
+        width = vector.register // int(vector.code[1:])
         while at < end:
             while width > end - at:
                 width //= 2
@@ -347,6 +350,17 @@ def put_past_cache(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
     return _put(typingctx, address, column, x, True)
 
 
+@either(lambda x: x)
+def held(typingctx: Any, x: Any) -> Any:
+    """An integer, which stays in a register: an argument's place in memory is not read again instead."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(args[0].type, [args[0].type])
+        return builder.asm(kind, "", "=r,0", [args[0]], False)
+
+    return x(x), codegen
+
+
 @either(lambda lanes, address, column: None)
 def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     """Ask for elements of a row that is to be read soon; the address need not be valid."""
@@ -355,7 +369,8 @@ def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
         integer = ir.IntType(64)
-        start = builder.add(address, builder.lshr(builder.mul(column, integer(bits)), integer(3)))
+        first = builder.lshr(column, integer(1)) if bits == 4 else builder.mul(column, integer(bits // 8))
+        start = builder.add(address, first)
         size = lanes.n * bits // 8
         for place in [*range(0, max(1, size), LINE), *([size - 1] if lanes.across else [])]:
             ask_for(builder, builder.add(start, integer(place)), to_write=False)

@@ -25,7 +25,8 @@ class Kernel:
         self.offsets = (np.arange(bags) * length).astype(case["ids"])
         self.out = np.empty((bags, dim), np.float32)
         self.table = (self.weights.ctypes.data, self.weights.strides[0])
-        self.rest = (dim, ahead_of(self.weights.nbytes, 4 * dim), lanes_of("f4", dim, False, self.table))
+        size = self.weights.nbytes
+        self.rest = (dim, ahead_of(size, 4 * dim), lanes_of("f4", dim, False, self.table, size))
 
     def checked(self) -> np.ndarray:
         rows = len(self.weights)
