@@ -65,11 +65,12 @@ def map_with_stats(
     else:
         changed = (error is not None or bool(trace.stats.forced)) and before.changed()
         if error is None and not changed:
+            trace.inputs.end_loans(results)
             return results, trace.stats
         if error is None:
             cause = NeedsLoop("an example changes what the examples share, and one waits for a value")
         else:
-            if trace.failed is None and not trace.inputs.written and not changed:
+            if trace.failed is None and not trace.inputs.written and not trace.inputs.lent and not changed:
                 plain(failed)  # raises, unless only the lazy run could not do it
             cause = trace.failed or error
     finally:
