@@ -14,11 +14,13 @@ import numpy as np
 
 from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.keeping import Kept, ours
+from autobatch.core.layout import is_crooked
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.transposed import walking
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
+from autobatch.ops.inplace import stand_in
 from autobatch.ops.table import CONSTANT, name_of
 
 __all__ = ["Tape", "TapeArray", "active_tape", "set_active"]
@@ -246,10 +248,22 @@ class TapeArray(ArrayFace):
         self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
 
     @property
+    def _ab_crooked(self) -> bool:
+        return is_crooked(self.value)
+
+    @property
     def _ab_plain(self) -> Any:
         """An array of the same strides, if there is one."""
         value = self.value
         return value if type(value) is _ndarray else getattr(value, "_ab_plain", None)
+
+    @property
+    def flags(self) -> Any:
+        return (self.value if (plain := stand_in(self)) is None else plain).flags
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return (self.value if (plain := stand_in(self)) is None else plain).strides
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:

@@ -7,8 +7,9 @@ import numpy as np
 
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
+from autobatch.core.layout import is_crooked
 from autobatch.core.pytree import leaves
-from autobatch.ops.inplace import unclear_view
+from autobatch.ops.inplace import lay, unclear_view
 
 __all__ = ["loop_over_examples"]
 
@@ -20,14 +21,18 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     """
     fell_back(reason)
     viewed: list[Any] = []
+    bent: set[int] = set()
 
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
         viewed[:] = viewed or _viewed(out, (args, kwargs), (values, named))
+        bent.update(place for place, part in enumerate(leaves(out)) if is_crooked(part))
         return out
 
     out = stack_results(per_lane(call, args, kwargs))
-    for part in leaves(out):
+    for place, part in enumerate(leaves(out)):
+        if place in bent:
+            lay(part, True)
         for base in viewed:
             unclear_view(part, base)
     return out

@@ -17,10 +17,11 @@ from autobatch.batches.unpadded import unpadded
 from autobatch.core.aval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
+from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.errors import ShapeError, UnsupportedError
+from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.contractions import matmul_p
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.inplace import is_scalar, lay, zero_d
 from autobatch.ops.spans import rows_between
 
 __all__ = ["MaskedBatch"]
@@ -170,6 +171,8 @@ class MaskedBatch(Batched, ArrayBatch):
             out = object.__new__(MaskedBatch)
             out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
             out._view = out._views = None
+            if self._ab_crooked:
+                lay(out, True)
             return out if self.sizes or is_scalar(self) else zero_d(out)
         sizes: list[Size] = []
         corner = []
@@ -183,7 +186,9 @@ class MaskedBatch(Batched, ArrayBatch):
                 size, width = known[0], known[1]
             sizes.append(size)
             corner.append(width)
-        return MaskedBatch.of(Batched(take(self.data[(slice(None), *corner)]), sizes, self.scalar))
+        out = MaskedBatch.of(Batched(take(self.data[(slice(None), *corner)]), sizes, self.scalar))
+        out._ab_lay(self._ab_crooked)
+        return out
 
     @property
     def ndim(self) -> int:
@@ -206,8 +211,11 @@ class MaskedBatch(Batched, ArrayBatch):
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         region = current_region()
         size = -1
+        crooked = False
         for arg in args:
             if type(arg) is MaskedBatch:
+                if arg._view is not None and arg._view.crooked:
+                    crooked = True
                 if size < 0 and (region is None or arg.region is region):
                     size = arg.data.shape[0]
                     continue
@@ -216,6 +224,7 @@ class MaskedBatch(Batched, ArrayBatch):
                 return self._ab_apply_any(op, args, params)
             if isinstance(arg, Batch):
                 return self._ab_apply_any(op, args, params)
+            crooked = crooked or is_crooked(arg)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
@@ -224,6 +233,8 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
         self._view = self._views = None
+        if crooked or op.layout is not None:
+            self._ab_lay(bends(op, params, crooked, len(out.sizes)))
         return self
 
     @staticmethod
@@ -238,7 +249,9 @@ class MaskedBatch(Batched, ArrayBatch):
         for arg in args:
             if isinstance(arg, Packed):  # packed: it knows what runs on its values as they are
                 return arg._ab_apply(op, args, params)  # type: ignore[attr-defined]
-        return MaskedBatch.of(op.rule(op, args, params))
+        out = MaskedBatch.of(op.rule(op, args, params))
+        out._ab_lay(bends(op, params, any(map(is_crooked, args)), out.ndim))
+        return out
 
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new` (a batch, or an array that all lanes share): what a write into this batch gives.
@@ -261,6 +274,8 @@ class MaskedBatch(Batched, ArrayBatch):
         if name[0] == "_":
             raise AttributeError(name)
         if self.scalar is None:
+            if current_region() is not None and hasattr(np.ndarray, name):
+                raise NeedsLoop(f"ndarray.{name} of each example")
             raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
         attribute = getattr(self.scalar, name)  # raises as Python does
         if callable(attribute):

@@ -28,8 +28,10 @@ from autobatch.batches.stacking import as_arrays
 from autobatch.core.aval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
+from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.inplace import lay
 
 __all__ = ["PackedBatch"]
 
@@ -286,6 +288,10 @@ class PackedBatch(Packed, ArrayBatch):
         return (first, *self._kind.shape[1:])
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        out = self._applied(op, args, params)
+        return lay(out, True) if bends(op, params, any(map(is_crooked, args)), ndim_of(out)) else out
+
+    def _applied(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         args = [narrowed(arg) for arg in args]
         agreed_size(arg for arg in args if isinstance(arg, Batch))
         if any(isinstance(arg, ObjectBatch) for arg in args):

@@ -9,10 +9,11 @@ from autobatch.batches.forms import FORMS, Batch, agreed_size, is_batched, narro
 from autobatch.batches.stacking import KINDS, pad_stack
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region
+from autobatch.core.layout import is_crooked
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import UnsupportedError, note_example
-from autobatch.ops.inplace import zero_d
+from autobatch.ops.inplace import lay, zero_d
 
 __all__ = [
     "batch_size_of",
@@ -145,7 +146,8 @@ def broadcast(value: Any, batch_size: int) -> Any:
         except OverflowError:
             return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
-        return FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
+        out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
+        return lay(out, is_crooked(value))
     if is_node(value):
         return map_tree(lambda leaf: broadcast(leaf, batch_size), value)
     return FORMS["objects"]([value] * batch_size)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.layout import bends
 from autobatch.core.op import Op
 from autobatch.core.silence import silence
 
-__all__ = ["WEAK", "Aval", "Weak", "aval_of", "foresee", "freeze", "frozen"]
+__all__ = ["WEAK", "Aval", "Weak", "aval_of", "foresee", "freeze", "frozen", "laid"]
 
 _MARSHALLED = frozenset((int, float, complex, bool, str, type(None)))
 
@@ -22,18 +23,22 @@ class Aval:
         scalar: a 0-d value that NumPy gives as a scalar (`np.float64`), not as a 0-d array.
         shared: the value is one object for all examples; such an `Aval` is made for that object alone.
         ragged: the first length was left out (shape[0] is -1).
+        crooked: its axes may lie in other than C order (`core.layout`).
         key: what `foresee` may remember it by.
         nbytes: the size of one value.
     """
 
-    __slots__ = ("_text", "dtype", "key", "nbytes", "ndim", "scalar", "shape", "shared", "weak")
+    __slots__ = ("_text", "crooked", "dtype", "key", "nbytes", "ndim", "scalar", "shape", "shared", "weak")
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, scalar: bool, shared: bool = False) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype, scalar: bool, shared: bool = False, crooked: bool = False
+    ) -> None:
         self.shape = shape
         self.ndim = len(shape)
         self.dtype = dtype
         self.scalar = scalar
         self.shared = shared
+        self.crooked = crooked
         count = 1
         for n in shape:
             count *= n
@@ -71,6 +76,7 @@ class Weak:
     __slots__ = ("key", "kind")
     shared = True
     scalar = True
+    crooked = False
     nbytes = 0
 
     def __init__(self, kind: type) -> None:
@@ -91,17 +97,24 @@ _foreseen: dict[tuple[Any, ...], Any] = {}
 _lock = threading.Lock()
 
 
-def aval_of(shape: tuple[int, ...], dtype: np.dtype, scalar: bool = False) -> Aval:
+def aval_of(shape: tuple[int, ...], dtype: np.dtype, scalar: bool = False, crooked: bool = False) -> Aval:
     """The interned `Aval` of a shape and dtype."""
-    key = (shape, dtype, scalar)
+    key = (shape, dtype, scalar, crooked)
     found = _avals.get(key)
     if found is None:
         with _lock:
             if len(_avals) > _LIMIT:
                 _avals.clear()
                 _foreseen.clear()
-            found = _avals.setdefault(key, Aval(shape, dtype, scalar))
+            found = _avals.setdefault(key, Aval(shape, dtype, scalar, crooked=crooked))
     return found
+
+
+def laid(aval: Aval, crooked: bool) -> Aval:
+    """The `Aval` of an array of the same shape and dtype that is crooked, or is not."""
+    if aval.crooked is crooked or aval.shared:
+        return aval
+    return aval_of(aval.shape, aval.dtype, aval.scalar, crooked)
 
 
 def freeze(value: Any) -> Any:
@@ -137,6 +150,8 @@ def foresee(op: Op, params: dict[str, Any], token: Any, avals: Sequence[Any]) ->
         except Exception:  # whatever it is, the run on real values decides
             continue
         out = _aval_of_result(result)
+        if out is not None and bends(op, params, any(aval.crooked for aval in avals), sum(n != 1 for n in out.shape)):
+            out = laid(out, True)
         break
     if len(_foreseen) > _LIMIT:
         _foreseen.clear()

@@ -50,13 +50,15 @@ class Op:
             summands; the cotangent of an output that nothing depends on is None.
         ragged: positions of operands whose first length is left out of a lazy signature (bags).
         data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
+        layout: `layout(params, crooked, rank) -> bool`: whether the result, of this rank, may be crooked where operands
+            are or are not (`core.layout`). None: it is where an operand is.
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice
     (42, <op twice>)
     """
 
-    __slots__ = ("data_dependent", "impl", "joint", "kind", "name", "pad", "ragged", "rule", "vjp")
+    __slots__ = ("data_dependent", "impl", "joint", "kind", "layout", "name", "pad", "ragged", "rule", "vjp")
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class Op:
         joint: Callable[..., Any] | None = None,
         ragged: tuple[int, ...] = (),
         data_dependent: bool = False,
+        layout: Callable[[dict[str, Any], bool, int], bool] | None = None,
         kind: str = "op",
         pad: Any = None,
     ) -> None:
@@ -78,6 +81,7 @@ class Op:
         self.joint = joint
         self.ragged = ragged
         self.data_dependent = data_dependent
+        self.layout = layout
         self.kind = kind
         self.pad = pad
 

@@ -74,8 +74,8 @@ class Writer:
 
     def finish(self) -> str:
         """What comes after them; the whole source."""
-        results = ", ".join("None" if slot is None else f"v{slot}" for slot in self.code.outputs)
-        self.lines.append(f"return ({results},)")
+        results = "".join("None, " if slot is None else f"v{slot}, " for slot in self.code.outputs)
+        self.lines.append(f"return ({results})")
         head = f"def block({', '.join(f'v{slot}' for slot in self.code.inputs)}):"
         return "\n    ".join([head, *self.lines]) + "\n"
 

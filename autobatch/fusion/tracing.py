@@ -9,12 +9,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, frozen
+from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, frozen, laid
 from autobatch.core.lanes import Example, example
+from autobatch.core.layout import is_crooked
 from autobatch.core.op import Op, next_level
 from autobatch.core.silence import silence
 from autobatch.fusion.program import Program, Step
 from autobatch.ops.face import ArrayFace
+from autobatch.ops.inplace import is_unclear, record_of
 
 __all__ = ["NotABlock", "Traced", "Tracer", "trace"]
 
@@ -70,8 +72,9 @@ class Tracer:
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             if value.nbytes > _LARGE:
                 self.fail("a large array that is no operand")
+            crooked = is_crooked(value)
             value = np.array(value)[()] if isinstance(value, np.generic) else np.array(value, order="C")
-            known = aval_of(value.shape, value.dtype, isinstance(value, np.generic))
+            known = aval_of(value.shape, value.dtype, isinstance(value, np.generic), crooked)
             key = (known, value.tobytes())
         else:
             self.fail(f"an operand of type {kind.__name__}")
@@ -172,11 +175,21 @@ class Traced(ArrayFace):
         """Become `new`: what an in-place write leaves in its target."""
         if self.slot < self.tracer.inputs:
             self.tracer.fail("a write into an input")
+        crooked = self.aval.crooked
         if type(new) is Traced:
             self.slot, self.aval = new.slot, new.aval
         else:
             self.slot = self.tracer.constant(new)
             self.aval = self.tracer.avals[self.slot]
+        self._ab_lay(crooked)  # which a write leaves as it is
+
+    @property
+    def _ab_crooked(self) -> bool:
+        return self.aval.crooked
+
+    def _ab_lay(self, crooked: bool) -> None:
+        if type(self.aval) is Aval:
+            self.aval = laid(self.aval, crooked)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -275,6 +288,8 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     outputs = list(results) if type(results) in (tuple, list) else [results]
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
+    if any(out.aval.crooked and not tracer.avals[out.slot].crooked for out in outputs):
+        return None  # written anew, where it lies
     found = _views(outputs) if views else {}
     if not _apart([out for at, out in enumerate(outputs) if at not in found], tracer):
         return None
@@ -286,7 +301,7 @@ def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
     out: dict[int, tuple[Any, ...]] = {}
     places = {id(each): at for at, each in enumerate(outputs)}
     for at, each in enumerate(outputs):
-        record = getattr(each, "_view", None)
+        record = record_of(each)
         base = None if record is None else places.get(id(record.base))
         if (
             record is None
@@ -311,7 +326,7 @@ def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
     taken: dict[int, np.ndarray] = {}
     for out in outputs:
         root = _root(out)
-        if root.slot < tracer.inputs:
+        if root.slot < tracer.inputs or is_unclear(out):
             return False
         mine = np.zeros(root.size, bool)
         mine[_positions(out)] = True
@@ -324,7 +339,7 @@ def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
 
 def _positions(out: Any) -> np.ndarray:
     """Which elements of its root, in C order, an array is."""
-    record = getattr(out, "_view", None)
+    record = record_of(out)
     if record is None:
         return np.arange(out.size).reshape(out.shape)
     return np.asarray(record.derive(_positions(record.base), *record.args))
@@ -332,8 +347,8 @@ def _positions(out: Any) -> np.ndarray:
 
 def _root(out: Any) -> Any:
     """The array that this one is a view of in the end; itself if it is none."""
-    record = getattr(out, "_view", None)
+    record = record_of(out)
     while record is not None:
         out = record.base
-        record = getattr(out, "_view", None)
+        record = record_of(out)
     return out

@@ -8,8 +8,9 @@ import numpy as np
 
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
-from autobatch.lazy.aval import Aval
+from autobatch.lazy.aval import Aval, laid
 from autobatch.lazy.operators import FastOperators
+from autobatch.ops.inplace import stand_in
 
 __all__ = ["LazyArray"]
 
@@ -66,7 +67,10 @@ class LazyArray(FastOperators):
             self.strided = self._ab_plain  # what a write leaves as it is
         if type(new) is not LazyArray:
             new = self.trace.known(np.array(new))
+        crooked = self.aval.crooked
         self.aval, self.wave, self.ref, self.source = new.aval, new.wave, new.ref, new.source
+        if self.aval.crooked is not crooked:
+            self._ab_lay(crooked)  # which a write leaves as it is
         if new.source is not None:
             self.row = new.row
         elif new.wave is None:
@@ -89,6 +93,13 @@ class LazyArray(FastOperators):
         return None if source.flags.c_contiguous else source
 
     @property
+    def _ab_crooked(self) -> bool:
+        return self.aval.crooked
+
+    def _ab_lay(self, crooked: bool) -> None:
+        self.aval = laid(self.aval, crooked)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.aval.shape
 
@@ -108,11 +119,34 @@ class LazyArray(FastOperators):
 
     @property
     def flags(self) -> Any:
-        return self._value().flags
+        return self._in_memory().flags
 
     @property
     def strides(self) -> tuple[int, ...]:
-        return self._value().strides
+        plain = self._in_memory()
+        if 1 in plain.shape and getattr(self, "_view", None) is not None:
+            self._ab_refuse(NeedsLoop("the strides of axes of one"))  # which differ by how a view was made
+        return plain.strides
+
+    @property
+    def base(self) -> Any:
+        self._ab_refuse(NeedsLoop("the base of an array"))
+
+    ctypes = data = base
+
+    @property
+    def _ab_memory(self) -> Any:
+        """The array that holds this one and nothing else, if that is one of the caller's."""
+        return self.source if self.source is not None and self.row == -1 else self
+
+    def _in_memory(self) -> Any:
+        """An array that lies as NumPy's does."""
+        if self.aval.scalar or (self.source is not None and self.row == -1):
+            return self._value()
+        plain = stand_in(self)
+        if plain is None:
+            self._ab_refuse(NeedsLoop("the strides of an array that may lie in other than C order"))
+        return plain
 
     @property
     def _ab_lookup(self) -> Any:
@@ -193,10 +227,15 @@ class LazyArray(FastOperators):
         value = self._value()
         if hasattr(value, "_ab_rank"):
             return value.__array__(dtype)
+        if self.aval.crooked and self.row != -1:
+            self._ab_refuse(NeedsLoop("np.asarray of an array that may lie in other than C order"))
         if copy or not isinstance(value, np.ndarray):
             return np.array(value, dtype=dtype)
+        out = np.asarray(value, dtype)
+        if out is not value:
+            return out
         self.exposed = True
-        return np.asarray(value, dtype)
+        return out if self.trace.park is None else self.trace.inputs.lend(value)
 
     def item(self, *args: Any) -> Any:
         return self._value().item(*args)

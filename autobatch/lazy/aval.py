@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, freeze, frozen
+from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, freeze, frozen, laid
+from autobatch.core.layout import is_crooked
 
 __all__ = [
     "WEAK",
@@ -14,16 +15,24 @@ __all__ = [
     "foresee",
     "freeze",
     "frozen",
+    "known_aval",
+    "laid",
     "shared_aval",
     "with_length",
     "without_length",
 ]
 
 
+def known_aval(value: Any) -> Aval:
+    """The `Aval` of a value that is there."""
+    return aval_of(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic), is_crooked(value))
+
+
 def shared_aval(value: Any) -> Aval:
     """An `Aval` for one shared object: signatures that hold it are about this object."""
-    out = Aval(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic), shared=True)
-    out.key = aval_of(out.shape, out.dtype, out.scalar)
+    key = known_aval(value)
+    out = Aval(key.shape, key.dtype, key.scalar, shared=True, crooked=key.crooked)
+    out.key = key
     if type(getattr(value, "value", None)) is float:  # a Python float on a tape stays weak
         out.weak = float
         out.key = WEAK[float]

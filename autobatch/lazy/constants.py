@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.layout import is_crooked
 from autobatch.lazy.aval import Aval, aval_of
 
 __all__ = ["constant"]
@@ -33,7 +34,7 @@ def constant(trace: Any, arg: Any) -> tuple[Aval | None, int]:
     if hasattr(arg, "_ab_rank"):
         value = getattr(arg, "value", None)
         if type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
-            aval = aval_of(tuple(arg.shape), np.dtype(arg.dtype))
+            aval = aval_of(tuple(arg.shape), np.dtype(arg.dtype), crooked=is_crooked(arg))
             held = copy.copy(arg)  # another name for the value of now: a write gives `arg` another one
             ref = wave.external(held, -1)
             wave.large[ref] = [held, trace.example, False, aval, None]
@@ -52,7 +53,7 @@ def _array(trace: Any, arg: np.ndarray) -> tuple[Aval | None, int]:
     if arg.dtype.kind not in "biufc":
         return None, 0
     wave = trace.wave
-    aval = aval_of(arg.shape, arg.dtype)
+    aval = aval_of(arg.shape, arg.dtype, False, is_crooked(arg))
     if arg.nbytes < _SMALL:
         key = (aval, arg.tobytes())
         ref = trace.consts.get(key)

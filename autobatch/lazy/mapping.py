@@ -1,5 +1,6 @@
 """One function, many examples, grouped as they go."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from autobatch.core.lanes import Example, current_region, example
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.lazy.example_state import ExampleState
 from autobatch.lazy.fibers import LaunchError, active_trace, run_examples
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.shared_state import SharedState
@@ -42,6 +44,7 @@ def map_with_stats(
     if count == 0:
         return [], Stats()
     before = SharedState([shared, function])
+    own = ExampleState(columns, before)
     trace = Trace()
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
 
@@ -50,7 +53,7 @@ def map_with_stats(
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
         before = None if replay is None else replay.before(index)
-        values = wrap_example(trace, given)
+        values = wrap_example(trace, given, own.copies)
         result = settled(trace, (form if trace.inputs.in_order else function)(*values, **arguments))
         if replay is not None and before is not None:
             replay.after(index, given, result, before)
@@ -77,18 +80,26 @@ def map_with_stats(
     except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
     else:
-        changed = (error is not None or bool(trace.stats.forced)) and before.changed()
+        if error is not None:
+            changed = before.changed() or own.changed()
+        else:
+            waited = bool(trace.stats.forced)
+            changed = (waited and before.changed()) or own.changed_in_common(waited)
         if error is None and not changed:
+            own.finish(functools.partial(finish, trace))
+            before.finish(functools.partial(finish, trace))
+            trace.inputs.end_loans(results)
             return results, trace.stats
         if error is None:
             cause = NeedsLoop("an example changes what the examples share, and one waits for a value")
         else:
-            if trace.failed is None and not trace.inputs.written and not changed:
+            if trace.failed is None and not trace.inputs.written and not trace.inputs.lent and not changed:
                 plain(failed)  # raises, unless only the lazy run could not do it
             cause = trace.failed or error
     finally:
         trace.inputs.clear()
     before.restore()
+    own.restore()
     results = [plain(index) for index in range(count)]
     reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
     trace.stats.fallbacks[reason] += 1

@@ -5,6 +5,7 @@ would be out of order. A map that finds such a change puts everything back and r
 """
 
 import collections
+import copyreg
 import functools
 from collections.abc import Callable, Iterable
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -18,6 +19,7 @@ _MOST = 20_000  # entries that are kept, so that a large structure costs no more
 _LARGE = 1 << 20  # bytes of an array that is not kept
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
+_CODE = (FunctionType, MethodType)
 
 
 class SharedState:
@@ -25,6 +27,12 @@ class SharedState:
 
     Reached are the values of the shared arguments, and what the function, and the functions it names, close over or
     name. Arrays among the shared arguments themselves are not: the trace sees writes into those.
+
+    Args:
+        inside: the roots are parts of an example, and what is code or a class counts as shared.
+
+    Attributes:
+        places: the ids of what was reached; codes, classes: of the functions and the classes among it.
 
     >>> log = []
     >>> before = SharedState([{"log": log}])
@@ -36,47 +44,68 @@ class SharedState:
     []
     """
 
-    def __init__(self, roots: Iterable[Any]) -> None:
-        self._seen: dict[int, Any] = {}
+    def __init__(self, roots: Iterable[Any], inside: bool = False) -> None:
+        self.places: dict[int, Any] = {}
+        self.codes: list[CodeType] = []
+        self.classes: list[type] = []
+        self._inside = inside
         self._room = _MOST
-        self._kept: list[tuple[Callable[[], Any], Callable[[Any], None], Any]] = []  # read it, write it, as it was
+        # whose it is, read it, write it, as it was
+        self._kept: list[tuple[int, Callable[[], Any], Callable[[Any], None], Any]] = []
         for root in roots:
             self._visit(root, held=False)
 
-    def changed(self) -> bool:
-        """Whether anything is another object now, or an array or a generator has other contents."""
-        return any(not _same(read(), was) for read, _, was in self._kept)
+    def changed(self, places: Any = None) -> bool:
+        """Whether anything is another object now, or an array or a generator has other contents.
+
+        Args:
+            places: the ids of what to look at; all of it by default.
+        """
+        return any(not _same(read(), was) for place, read, _, was in self._kept if places is None or place in places)
 
     def restore(self) -> None:
         """Put everything back."""
-        for read, write, was in self._kept:
+        for _, read, write, was in self._kept:
             if not _same(read(), was):
                 write(was)
 
+    def finish(self, finished: Callable[[Any], Any]) -> None:
+        """Store `finished(value)` in the place of each value that is there."""
+        for _, read, write, was in self._kept:
+            now = read()
+            if type(now) is list and not _same(now, was):
+                done = [tuple(map(finished, each)) if type(each) is tuple else finished(each) for each in now]
+                if not all(map(_is, done, now)):
+                    write(done)
+
     def _visit(self, value: Any, held: bool) -> None:
         kind = type(value)
-        if kind in _ATOMS or self._room <= 0 or id(value) in self._seen:
+        if kind in _ATOMS or self._room <= 0 or id(value) in self.places:
             return
-        self._seen[id(value)] = value
+        self.places[id(value)] = value
+        if self._inside and (isinstance(value, type) or kind in _CODE or hasattr(kind, "_ab_batch")):
+            return
         if isinstance(value, type):
             if _is_users(value):
-                self._keep(lambda: _attributes(value), functools.partial(_set_attributes, value))
+                self.classes.append(value)
+                self._keep(value, lambda: _attributes(value), functools.partial(_set_attributes, value))
         elif isinstance(value, dict):
-            self._keep(lambda: list(value.items()), lambda was: _refill(value, was))
+            self._keep(value, lambda: list(value.items()), lambda was: _refill(value, was))
             self._visit_all(value.values(), held)
         elif isinstance(value, list | collections.deque):
-            self._keep(lambda: list(value), lambda was: _refill(value, was))
+            self._keep(value, lambda: list(value), lambda was: _refill(value, was))
             self._visit_all(value, held)
         elif isinstance(value, set):
-            self._keep(lambda: sorted(value, key=id), lambda was: _refill(value, was))
+            self._keep(value, lambda: sorted(value, key=id), lambda was: _refill(value, was))
         elif isinstance(value, tuple):
             self._visit_all(value, held)
         elif kind is np.ndarray:
-            if held and value.nbytes <= _LARGE and value.flags.writeable:
-                self._keep(value.copy, lambda was: np.copyto(value, was))
+            unseen = held or (self._inside and value.dtype.kind not in "fc")  # by the trace
+            if unseen and value.nbytes <= _LARGE and value.flags.writeable:
+                self._keep(value, value.copy, lambda was: np.copyto(value, was))
         elif kind is np.random.Generator:
             bits = value.bit_generator
-            self._keep(lambda: repr(bits.state), functools.partial(_set_state, bits, bits.state))
+            self._keep(value, lambda: repr(bits.state), functools.partial(_set_state, bits, bits.state))
         elif kind is FunctionType:
             self._visit_function(value)
         elif kind is MethodType:
@@ -87,8 +116,12 @@ class SharedState:
             self._visit(kind, held)
             attributes = getattr(value, "__dict__", None)
             if type(attributes) is dict:
-                self._keep(lambda: list(attributes.items()), lambda was: _refill(attributes, was))
+                self._keep(value, lambda: list(attributes.items()), lambda was: _refill(attributes, was))
                 self._visit_all(attributes.values(), held=True)
+            slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
+            if slots:
+                self._keep(value, lambda: _in_slots(value, slots), lambda was: _set_slots(value, slots, was))
+                self._visit_all(_in_slots(value, slots), held=True)
 
     def _visit_all(self, values: Iterable[Any], held: bool) -> None:
         for value in list(values) if self._room > 0 else ():
@@ -98,23 +131,26 @@ class SharedState:
     def _visit_function(self, function: FunctionType) -> None:
         if not _is_users(function):
             return
+        self.codes.append(function.__code__)
         for cell in function.__closure__ or ():
-            self._keep(functools.partial(_in_list, _contents, cell), functools.partial(_set_contents, cell))
+            self._keep(cell, functools.partial(_in_list, _contents, cell), functools.partial(_set_contents, cell))
             self._visit(_contents(cell), held=True)
         names = function.__globals__
         for name in _names(function.__code__):
             value = names.get(name, _MISSING)
             if not isinstance(value, ModuleType):
                 self._keep(
-                    functools.partial(_in_list, names.get, name, _MISSING), functools.partial(_set_global, names, name)
+                    names,
+                    functools.partial(_in_list, names.get, name, _MISSING),
+                    functools.partial(_set_global, names, name),
                 )
                 self._visit(value, held=True)
 
-    def _keep(self, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
+    def _keep(self, of: Any, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
         was = read()
         self._room -= 1 + (len(was) if isinstance(was, list) else 0)
         if self._room > 0:
-            self._kept.append((read, write, was))
+            self._kept.append((id(of), read, write, was))
 
 
 def _same(now: Any, was: Any) -> bool:
@@ -151,6 +187,18 @@ def _set_attributes(kind: type, was: list[tuple[str, Any]]) -> None:
     for name, value in was:
         if vars(kind).get(name, _MISSING) is not value:
             setattr(kind, name, value)
+
+
+def _in_slots(value: Any, slots: list[str]) -> list[Any]:
+    return [getattr(value, name, _MISSING) for name in slots]
+
+
+def _set_slots(value: Any, slots: list[str], was: list[Any]) -> None:
+    for name, each in zip(slots, was, strict=True):
+        if each is not _MISSING:
+            object.__setattr__(value, name, each)
+        elif hasattr(value, name):
+            object.__delattr__(value, name)
 
 
 def _refill(container: Any, was: list[Any]) -> None:

@@ -17,7 +17,7 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.silence import users_filters
 from autobatch.lazy import lookups, shared_calls
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import WEAK, aval_of, foresee, frozen, shared_aval, with_length, without_length
+from autobatch.lazy.aval import WEAK, foresee, frozen, known_aval, shared_aval, with_length, without_length
 from autobatch.lazy.constants import constant
 from autobatch.lazy.execute import BlockCall, Signature, Wave, launch_wave
 from autobatch.lazy.gather import row_p
@@ -299,8 +299,7 @@ class Trace:
 
     def known(self, value: Any) -> LazyArray:
         """The handle of one example's value that is already there."""
-        aval = aval_of(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic))
-        handle = LazyArray(self, aval, None, 0)
+        handle = LazyArray(self, known_aval(value), None, 0)
         handle.source, handle.row = value, -1
         return handle
 

@@ -25,13 +25,16 @@ _PLAIN = frozenset(
 plain_parts: dict[int, Any] = {}
 
 
-def rebuild(tree: Any, leaf: Callable[[Any], Any], parts_of: dict[int, Any] | None = None) -> Any:
+def rebuild(
+    tree: Any, leaf: Callable[[Any], Any], parts_of: dict[int, Any] | None = None, copies: list[Any] | None = None
+) -> Any:
     """A nested dict, list, tuple or dataclass with its leaves replaced; `tree` itself where no leaf changes.
 
     Objects that occur twice occur twice in the result. A structure that contains itself is left as it is.
 
     Args:
         parts_of: receives the parts of a structure of only numbers and strings, by their ids.
+        copies: receives (container, its copy, the keys or names, the old values, the new ones) of what was copied.
     """
     kind = type(tree)
     if kind is LazyArray or kind is np.ndarray:
@@ -39,7 +42,7 @@ def rebuild(tree: Any, leaf: Callable[[Any], Any], parts_of: dict[int, Any] | No
     if _is_plain(tree, parts_of):
         return tree
     try:
-        return _rebuild(tree, leaf, {})
+        return _rebuild(tree, leaf, {}, copies)
     except (_CycleError, RecursionError):
         return tree
 
@@ -79,7 +82,7 @@ class _CycleError(Exception):
 _BUSY = object()
 
 
-def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any]) -> Any:
+def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None) -> Any:
     kind = type(tree)
     if kind in _PLAIN:
         return tree
@@ -102,10 +105,12 @@ def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any]) -> Any
         keys, old = list(tree), list(tree.values())
     else:
         keys, old = None, list(tree)
-    new = [_rebuild(child, leaf, done) for child in old]
+    new = [_rebuild(child, leaf, done, copies) for child in old]
     out = tree
     if any(a is not b for a, b in zip(old, new, strict=True)):
         out = _with_children(tree, kind, keys, new, is_dataclass)
+        if copies is not None:
+            copies.append((tree, out, keys, old, new))
     done[id(tree)] = out
     return out
 
@@ -127,7 +132,7 @@ def _with_children(tree: Any, kind: type, keys: Any, new: list[Any], is_dataclas
     return kind(*new) if hasattr(kind, "_fields") else kind(new)
 
 
-def wrap_example(trace: Trace, value: Any) -> Any:
+def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> Any:
     """One example's argument as its function sees it: float arrays as lazy arrays, ids and objects as they are."""
     found: list[Any] = []
 
@@ -150,7 +155,7 @@ def wrap_example(trace: Trace, value: Any) -> Any:
             return trace.shared(x)
         return trace.known(x)
 
-    out = rebuild(value, leaf, plain_parts)
+    out = rebuild(value, leaf, plain_parts, copies)
     if out is not value:  # else its arrays, if it has any, stay as they are
         for each in found:
             trace.inputs.add(each, trace.example)

@@ -2,12 +2,18 @@
 
 While the examples run, a write only gives the handle a new value. When all have run, the values go into the caller's
 arrays; if one of these shares memory with another argument, the order of the writes counts and the loop decides.
+
+What `np.asarray` gives out of the trace cannot be written to while there is anything left to compute from it: the
+write is refused by NumPy, and the loop decides.
 """
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+
+from autobatch.core.pytree import leaves
 
 __all__ = ["Inputs"]
 
@@ -20,14 +26,16 @@ class Inputs:
     Attributes:
         in_order: whether all of them lie in C order, so that what is a view of one follows from its shape.
         written: (handle, array, example) of each argument that an example has written to.
+        lent: read-only views of values, which the examples have outside of the trace.
     """
 
-    __slots__ = ("_owners", "in_order", "written")
+    __slots__ = ("_owners", "in_order", "lent", "written")
 
     def __init__(self) -> None:
         self._owners: dict[int, list[Any]] = {}
         self.in_order = True
         self.written: list[tuple[Any, Any, int]] = []
+        self.lent: list[np.ndarray] = []
 
     def add(self, value: Any, example: int) -> None:
         """Note an argument of an example."""
@@ -48,9 +56,28 @@ class Inputs:
         if owner is not None and owner[0] is handle.source:
             self.written.append((handle, *owner))
 
+    def lend(self, value: np.ndarray) -> np.ndarray:
+        """An array's view to give out of the trace."""
+        if not value.flags.writeable:
+            return value
+        out = value.view()
+        out.flags.writeable = False
+        self.lent.append(out)
+        return out
+
+    def end_loans(self, results: Any) -> None:
+        """Let what was lent be written to, and what of the results is a view of it."""
+        if self.lent:
+            owners = {id(x.base) for x in self.lent}
+            views = [x for x in leaves(results) if type(x) is np.ndarray and id(x.base) in owners]
+            for x in (*self.lent, *views):
+                with contextlib.suppress(ValueError):  # of a view that was read-only before
+                    x.flags.writeable = True
+
     def clear(self) -> None:
         self._owners.clear()
         self.written.clear()
+        self.lent.clear()
 
     def give_back(self, shared: Iterable[Any]) -> bool:
         """Put the written values into the caller's arrays; False, and nothing is done, where they overlap others."""

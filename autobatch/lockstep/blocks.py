@@ -18,6 +18,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.foresee import WEAK, aval_of
 from autobatch.core.lanes import current_region
+from autobatch.core.layout import is_crooked
 from autobatch.fusion.launch import launch, launch_rows
 from autobatch.fusion.program import Program
 from autobatch.fusion.splitting import Split, split
@@ -89,7 +90,7 @@ class Site:
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
             out = self.body(*arguments)
-            if not all(is_contiguous(each) for each in out):  # whether a reshape of it is a view depends on its strides
+            if not all(map(_is_new, out)):
                 raise ValueError
             return out
 
@@ -101,7 +102,7 @@ class Site:
 
 
 def _promotes(own: Any, known: Any) -> bool:
-    return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False))
+    return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False, own[3]))
 
 
 def _is_batched(program: Program, batched: Sequence[int]) -> bool:
@@ -113,6 +114,11 @@ def _is_batched(program: Program, batched: Sequence[int]) -> bool:
     return reached.issuperset(program.outputs)
 
 
+def _is_new(out: Any) -> bool:
+    """Whether an output lies as a new array does, so that whether a reshape of it is a view is known again."""
+    return is_contiguous(out) or (is_crooked(out) and getattr(out, "_view", None) is None)
+
+
 def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
     """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
     kind: Any = type(value)
@@ -122,7 +128,8 @@ def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
         if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
             return None
         scalar = is_scalar(value)
-        return ("b", value.sizes, data.dtype, scalar), aval_of(value.sizes, data.dtype, scalar)
+        crooked = is_crooked(value)
+        return ("b", value.sizes, data.dtype, scalar, crooked), aval_of(value.sizes, data.dtype, scalar, crooked)
     if kind in WEAK and not static:
         return ("w", kind), WEAK[kind]
     if isinstance(value, np.generic) and not static:
@@ -130,7 +137,8 @@ def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
     if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
         if value.dtype.kind not in _NUMERIC:
             return None
-        return ("s", value.shape, value.dtype), aval_of(value.shape, value.dtype)
+        crooked = is_crooked(value)
+        return ("s", value.shape, value.dtype, crooked), aval_of(value.shape, value.dtype, crooked=crooked)
     if kind is tuple and not all(type(part) is int for part in value):
         return None
     return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
@@ -173,11 +181,13 @@ class _Run:
             for i, each in self.items:
                 if values[i] is not each.last or each.step != rows.step:
                     return False
-        for i, sizes, dtype, scalar in self.batches:
+        for i, sizes, dtype, scalar, crooked in self.batches:
             value = values[i]
             if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
                 return False
             if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
+                return False
+            if (value._view is not None and value._view.crooked) is not crooked:
                 return False
         return True
 
@@ -206,11 +216,11 @@ class _Run:
         self.program = program
         self.rows = tuple([each[0] == "b" for each, kind in zip(key, kinds, strict=True) if kind[1] is not None])  # type: ignore[index]
         self.operands = [i for i, kind in enumerate(kinds) if kind[1] is not None]  # type: ignore[index]
-        self.batches = [(i, each[1], each[2], each[3]) for i, each in enumerate(key) if each[0] == "b"]
+        self.batches = [(i, *each[1:]) for i, each in enumerate(key) if each[0] == "b"]
         self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
         self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
         self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
-        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar) for aval in program.results]
+        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.crooked) for aval in program.results]
         self._look_ahead(values, key, root)
         return self(values, region)
 
@@ -221,7 +231,7 @@ class _Run:
         ahead.rows = self.split = None
         first: Any = None
         self.items: list[tuple[int, Any]] = []
-        for i, _, _, _ in self.batches:
+        for i, *_ in self.batches:
             rows = rows_of(values[i], root)
             if rows is not None and (first is None or _together(rows, first)):
                 self.items.append((i, rows))
@@ -277,8 +287,10 @@ class _Run:
             else:
                 results = [data[slot] for slot in parts.rest.outputs]
         out = []
-        for rows, (sizes, zero_dim) in zip(results, self.outputs, strict=True):
+        for rows, (sizes, zero_dim, crooked) in zip(results, self.outputs, strict=True):
             batch = MaskedBatch.of_data(rows, sizes, region)
+            if crooked:
+                batch._ab_lay(True)
             out.append(zero_d(batch) if zero_dim else batch)
         return tuple(out)
 

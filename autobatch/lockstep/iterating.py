@@ -9,6 +9,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import stack_results
@@ -31,6 +33,7 @@ from autobatch.lockstep.walks import until
 __all__ = ["HANDLERS"]
 
 _MISSING = object()
+_UNCHANGING = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 
 def _keys(items: LaneList, key: Any) -> LaneList:
@@ -272,6 +275,8 @@ def _own(container: Any) -> Any:
     for inner in container.values() if isinstance(container, dict) else container:
         if type(inner) in CONTAINERS:
             owned(_own(inner))
+        elif not isinstance(inner, _UNCHANGING):
+            raise NeedsLoop("copy.deepcopy of a container with arrays or objects in it")
     return container
 
 

@@ -139,7 +139,12 @@ def matmul_spec(x_rank: int, y_rank: int) -> str:
     return f"{left},{right}->{both}{'m' if x_rank > 1 else ''}{'n' if y_rank > 1 else ''}"
 
 
-matmul_p = Op("matmul", _matmul, rule=_rule, vjp=_vjp, kind="contraction")
+def _layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
+    """Matrices are written in C order; several leading dimensions in that of the operands."""
+    return crooked and rank > 3
+
+
+matmul_p = Op("matmul", _matmul, rule=_rule, vjp=_vjp, layout=_layout, kind="contraction")
 UFUNCS[np.matmul] = matmul_p
 
 

@@ -12,8 +12,9 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.inplace import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
 from autobatch.ops.shaping import broadcast_to_p
 from autobatch.ops.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
 from autobatch.ops.table import Declined, implements
@@ -44,31 +45,36 @@ def _constant(shape: Any, value: Any, dtype: Any) -> Any:
     return full_of_p(*operands, shape=template, value=value, dtype=np.dtype(dtype))
 
 
-def zeros(shape: Any, dtype: Any = float, order: str = "C", **_: Any) -> Any:
+def _ordered(out: Any, order: Any) -> Any:
+    """A new array in C order, as one in this order."""
+    return np.copy(out, order=order) if order in ("F", "A") else out
+
+
+def zeros(shape: Any, dtype: Any = float, order: Any = "C", **_: Any) -> Any:
     """np.zeros; a size may be a per-example integer."""
-    return _constant(shape, 0, dtype or float)
+    return _ordered(_constant(shape, 0, dtype or float), order)
 
 
-def ones(shape: Any, dtype: Any = None, order: str = "C", **_: Any) -> Any:
+def ones(shape: Any, dtype: Any = None, order: Any = "C", **_: Any) -> Any:
     """np.ones; a size may be a per-example integer."""
-    return _constant(shape, 1, dtype or float)
+    return _ordered(_constant(shape, 1, dtype or float), order)
 
 
-def empty(shape: Any, dtype: Any = float, order: str = "C", **_: Any) -> Any:
+def empty(shape: Any, dtype: Any = float, order: Any = "C", **_: Any) -> Any:
     """np.empty, with zeros; a size may be a per-example integer."""
-    return _constant(shape, 0, dtype or float)
+    return _ordered(_constant(shape, 0, dtype or float), order)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", **_: Any) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **_: Any) -> Any:
     """np.full; sizes and the value may differ between examples, and the gradient flows through the value."""
     if not is_boxed(fill_value):
         if ndim_of(fill_value) == 0:
-            return _constant(shape, np.asarray(fill_value).item(), dtype or dtype_of(fill_value))
+            return _ordered(_constant(shape, np.asarray(fill_value).item(), dtype or dtype_of(fill_value)), order)
         fill_value = np.asarray(fill_value)
     if dtype is not None and dtype_of(fill_value) != dtype:
         fill_value = fill_value.astype(dtype)
     template, operands = size_operands(shape)
-    return zero_d(np.copy(broadcast_to_p(fill_value, *operands, shape=template)))
+    return zero_d(np.copy(broadcast_to_p(fill_value, *operands, shape=template), order=order))
 
 
 def _like_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -87,31 +93,34 @@ like_p = Op(
 )
 
 
-def _like(a: Any, value: Any, dtype: Any, shape: Any) -> Any:
+def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if shape is None:
-        return zero_d(like_p(a, fill_value=value, dtype=dtype))
-    return _constant(shape_of(a) if shape is None else shape, value, dtype)
+        out = zero_d(like_p(a, fill_value=value, dtype=dtype))
+        return out if order == "K" else np.copy(out, order=order)
+    return _ordered(_constant(shape, value, dtype), order)
 
 
 @implements(np.zeros_like, np.empty_like)
-def zeros_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
-    return _like(a, 0, dtype, shape)
+def zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
+    return _like(a, 0, dtype, shape, order)
 
 
 @implements(np.ones_like)
-def ones_like(a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
-    return _like(a, 1, dtype, shape)
+def ones_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
+    return _like(a, 1, dtype, shape, order)
 
 
 @implements(np.full_like)
 def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, **_: Any
+    a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, **_: Any
 ) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
-        return _like(a, np.asarray(fill_value).item(), dtype, shape)
-    return full(shape_of(a) if shape is None else shape, fill_value, dtype)
+        return _like(a, np.asarray(fill_value).item(), dtype, shape, order)
+    if shape is None and order == "K" and is_crooked(a):
+        order = "A"
+    return full(shape_of(a) if shape is None else shape, fill_value, dtype, order)
 
 
 # ranges
@@ -180,7 +189,7 @@ def _known(bound: Any) -> Any:
     return operator.index(bound) if dtype_of(bound).kind in "iu" else float(bound)
 
 
-def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: str = "C", **_: Any) -> Any:  # noqa: N803
+def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C", **_: Any) -> Any:  # noqa: N803
     """np.eye; the sizes may differ between examples."""
     rows = arange(N)
     columns = rows if M is None else arange(M)
@@ -219,15 +228,17 @@ def linspace(
     return (out, step) if retstep else out
 
 
-def array(object: Any, dtype: Any = None, *, copy: Any = True, ndmin: int = 0, **_: Any) -> Any:
+def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **_: Any) -> Any:
     """np.array of nested lists that hold arrays of ours."""
     out = _stacked(object)
     if not is_boxed(out):
         return np.array(out, dtype=dtype, copy=copy, ndmin=ndmin)
     if dtype is not None and dtype_of(out) != np.dtype(dtype):
-        out = out.astype(dtype)
+        out = out.astype(dtype, order=order or "K")
     elif out is object and (copy or is_scalar(out)):
-        out = np.copy(out)
+        out = np.copy(out, order=order or "K")
+    elif order in ("C", "F", "A"):
+        out = _in_order(out, order)
     return zero_d(out) if ndim_of(out) >= ndmin else out[(None,) * (ndmin - ndim_of(out))]
 
 
@@ -240,9 +251,24 @@ def _stacked(item: Any) -> Any:
 
 def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **_: Any) -> Any:
     """np.asarray of an array of ours, or of nested lists that hold some."""
-    if is_boxed(a) and not copy and dtype is None and not is_scalar(a):
+    if is_boxed(a) and not copy and dtype is None and not is_scalar(a) and order in (None, "K"):
         return a
-    return array(a, dtype, copy=bool(copy))
+    return array(a, dtype, copy=bool(copy), order=order)
+
+
+def _in_order(x: Any, order: Any) -> Any:
+    """An array itself if it lies in this order, else a copy."""
+    if order != "F" and is_contiguous(x) and getattr(x, "_ab_plain", None) is None:
+        return x
+    plain = stand_in(x)
+    if plain is not None:
+        return x if np.asarray(plain, order=order) is plain else np.copy(x, order=order)
+    return unclear_view(np.copy(x, order=order), x)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None, **_: Any) -> Any:
+    """np.ascontiguousarray: a copy of what does not lie in C order."""
+    return array(a, dtype, copy=False, order="C", ndmin=1)
 
 
 _MADE: dict[Any, Callable[..., Any]] = {
@@ -257,7 +283,7 @@ _MADE: dict[Any, Callable[..., Any]] = {
     np.array: array,
     np.asarray: asarray,
     np.asanyarray: asarray,
-    np.ascontiguousarray: asarray,
+    np.ascontiguousarray: ascontiguousarray,
 }
 CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
     function: implements(function)(ours) for function, ours in _MADE.items()

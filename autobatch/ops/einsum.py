@@ -15,6 +15,7 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.broadcasting import align, broadcast_size, fill_p, has_lengths, quietly, select, unbroadcast
+from autobatch.ops.inplace import unclear_view
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["einsum_p"]
@@ -188,7 +189,13 @@ def _prepare(x: Any, letters: str, sizes: dict[str, Size], extents: dict[str, in
     return data if mask is None else fill_p(data, mask, value=0)
 
 
-einsum_p = Op("einsum", _einsum, rule=_rule, vjp=_vjp, kind="contraction")
+def _layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
+    """NumPy writes the result in C order where no operand has its letters in another order."""
+    inputs, result = _split(params["spec"])
+    return crooked or any([c for c in result if c in own] != [c for c in own if c in result] for own in inputs)
+
+
+einsum_p = Op("einsum", _einsum, rule=_rule, vjp=_vjp, layout=_layout, kind="contraction")
 
 
 def _explicit(subscripts: str, ranks: Sequence[int]) -> str:
@@ -226,4 +233,10 @@ def _np_einsum(*operands: Any, out: Any = None, optimize: Any = False, dtype: An
     arrays = [x if hasattr(x, "shape") else np.asarray(x) for x in operands[1:]]
     common = np.result_type(*(dtype_of(x) for x in arrays))
     arrays = [x if dtype_of(x) == common else x.astype(common) for x in arrays]
-    return einsum_p(*arrays, spec=_explicit(operands[0], [ndim_of(x) for x in arrays]))
+    spec = _explicit(operands[0], [ndim_of(x) for x in arrays])
+    own, result = spec.split("->")
+    if len(arrays) > 1 or set(own) != set(result):
+        return einsum_p(*arrays, spec=spec)
+    if len(own) == len(result):  # of a single operand, without a sum: a view
+        return np.transpose(arrays[0], [own.index(letter) for letter in result])
+    return unclear_view(einsum_p(*arrays, spec=spec), arrays[0])

@@ -8,6 +8,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of
 from autobatch.ops.indexing import getitem, setitem
 from autobatch.ops.inplace import write
+from autobatch.ops.shaping_reshape import flat_view
 from autobatch.ops.table import FUNCTIONS, refuse
 
 __all__ = ["ArrayMethods"]
@@ -134,7 +135,7 @@ class ArrayMethods:
 
     @property
     def flat(self) -> Any:
-        return _of(np.reshape)(self, (-1,))
+        return flat_view(self)
 
     # selection
 
@@ -166,15 +167,16 @@ class ArrayMethods:
     ) -> Any:
         dtype = np.dtype(dtype)
         if dtype == dtype_of(self) and not copy:
-            return self
+            return self if order == "K" else _of(np.asarray)(self, order=order)
         if not np.can_cast(dtype_of(self), dtype, casting):  # type: ignore[arg-type]
             raise TypeError(
                 f"Cannot cast array data from {dtype_of(self)!r} to {dtype!r} according to the rule '{casting}'"
             )
-        return _of(np.astype)(self, dtype)
+        out = _of(np.astype)(self, dtype)
+        return out if order == "K" else np.copy(out, order=order)
 
     def copy(self, order: Any = "C") -> Any:
-        return _of(np.copy)(self)
+        return _of(np.copy)(self, order)
 
     def round(self, decimals: int = 0, out: Any = None) -> Any:
         return _of(np.round)(self, decimals, **_given(out=out))

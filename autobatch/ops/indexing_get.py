@@ -46,10 +46,17 @@ def _scatter_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     return getitem_op(spec)(ct, *args[1:], spec=spec) if position == 0 else None
 
 
-getitem_p = Op("getitem", _getitem, rule=getitem_rule, vjp=_getitem_vjp, kind="index")
+def _getitem_layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
+    """Index arrays after whole axes, with none between them: NumPy writes what they pick first, and turns it round."""
+    spec = params["spec"]
+    return crooked or (any(entry[0] in "ab" for entry in spec) and spec[0][0] in "snd")
+
+
+getitem_p = Op("getitem", _getitem, rule=getitem_rule, vjp=_getitem_vjp, layout=_getitem_layout, kind="index")
 getitem_dynamic_p = Op(
-    "getitem_dynamic", _getitem, rule=getitem_rule, vjp=_getitem_vjp, data_dependent=True, kind="index"
-)
+    "getitem_dynamic", _getitem, rule=getitem_rule, vjp=_getitem_vjp, layout=_getitem_layout, data_dependent=True,
+    kind="index",
+)  # fmt: skip
 scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="index")
 
 

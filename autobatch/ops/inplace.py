@@ -7,26 +7,36 @@ back. Bases know their views by weak references only, so a view that nobody hold
 An array of no dimensions may be NumPy's 0-d array, which is written in place, or its scalar, which never changes:
 what makes the first says so by `zero_d`.
 
+Whether a reshape is a view or a copy follows from how NumPy's array lies in memory (`core.layout`). Where that is not
+known, writing into either while both live raises `NeedsLoop`, so that each example's own arrays decide.
+
 Slots that a subclass of `ArrayFace` needs for this (they may stay unset): `_view`, `_views`, `_zero_d`, `__weakref__`.
 """
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.lanes import current_region
+from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.table import top_box
 
 __all__ = [
+    "CROOKED",
     "cast_for_write",
     "has_views",
     "is_contiguous",
     "is_scalar",
+    "is_unclear",
+    "lay",
+    "may_overlap",
+    "record_of",
+    "refused",
     "stand_in",
     "unclear_view",
     "view",
@@ -40,7 +50,7 @@ _PRUNE = 32  # look for dead views each time their number has doubled from here
 class _View:
     """How a view follows from its base (`derive(base, *args)`) and goes back into it (`restore(base, new, *args)`)."""
 
-    __slots__ = ("args", "base", "contiguous", "derive", "restore")
+    __slots__ = ("args", "base", "contiguous", "crooked", "derive", "restore")
 
     def __init__(self, base: Any, derive: Any, restore: Any, args: tuple[Any, ...], contiguous: bool) -> None:
         self.base = base
@@ -48,6 +58,33 @@ class _View:
         self.restore = restore
         self.args = args
         self.contiguous = contiguous
+        self.crooked = False
+
+
+class _UnclearView(_View):
+    """Of an array that is no view itself, and may have no name but this one: then there is none to see a write."""
+
+    __slots__ = ("weak",)
+
+    def __init__(self, base: Any) -> None:
+        self.weak = weakref.ref(base)
+        self.derive = self.restore = _unclear
+        self.args = ()
+        self.contiguous = self.crooked = False
+
+    @property
+    def base(self) -> Any:
+        return self.weak()
+
+
+CROOKED = _View(None, None, None, (), False)  # what an array has that is no view, and may lie in other than C order
+CROOKED.crooked = True
+
+
+def record_of(box: Any) -> Any:
+    """How an array is a view; None if it is none."""
+    record = getattr(box, "_view", None)
+    return None if record is CROOKED or (type(record) is _UnclearView and record.base is None) else record
 
 
 def view(
@@ -70,7 +107,13 @@ def view(
     if is_scalar(base):
         return out
     zero_d(out)
-    out._view = _View(base, derive, restore, args, contiguous and is_contiguous(base))
+    _link(out, base, _View(base, derive, restore, args, contiguous and is_contiguous(base)))
+    return out
+
+
+def _link(out: Any, base: Any, record: _View) -> None:
+    record.crooked = is_crooked(out)
+    out._view = record
     if hasattr(base, "_ab_rebind"):
         views = getattr(base, "_views", None)
         if views is None:
@@ -79,7 +122,6 @@ def view(
             if len(views) >= _PRUNE and len(views) & (len(views) - 1) == 0:
                 views[:] = [ref for ref in views if ref() is not None]
             views.append(weakref.ref(out))
-    return out
 
 
 def zero_d(out: Any) -> Any:
@@ -95,36 +137,54 @@ def is_scalar(box: Any) -> bool:
 
 
 def unclear_view(out: Any, base: Any) -> Any:
-    """Declare that `out` may be a view of `base` or a copy, by strides that are not known here; return it.
+    """Declare that `out` may be a view of `base` or a copy, by strides that are not known here; return it."""
+    zero_d(out)
+    if rank_of(out) == BATCH_RANK and current_region() is None:
+        return out
+    if out is base or not hasattr(type(out), "_view") or is_scalar(base):
+        return out
+    if record_of(base) is None and hasattr(type(base), "__weakref__"):
+        _link(out, base, _UnclearView(base))
+    else:
+        _link(out, base, _View(base, _unclear, _unclear, (), False))
+    return out
 
-    In lock-step, writing into either while both live raises `NeedsLoop`, so that each example's own arrays decide;
-    elsewhere it is a copy.
-    """
-    if current_region() is None or rank_of(out) != BATCH_RANK:
-        return zero_d(out)
-    return view(out, base, _unclear, _unclear, ())
+
+def is_unclear(box: Any) -> bool:
+    """Whether it may be a view of another array or a copy."""
+    record = record_of(box)
+    return record is not None and (record.derive is _unclear or is_unclear(record.base))
 
 
-def _unclear(*_: Any) -> Any:
-    raise NeedsLoop("a write into an array that may be a view of another or a copy, by its strides")
+def _unclear(box: Any, *_: Any) -> NoReturn:
+    raise refused(box, NeedsLoop("a write into an array that may be a view of another or a copy, by its strides"))
+
+
+def lay(out: Any, crooked: bool) -> Any:
+    """Declare that a new array lies crooked, or that it does not, and return it."""
+    if hasattr(out, "_ab_lay"):
+        out._ab_lay(crooked)
+    return out
 
 
 def is_contiguous(box: Any) -> bool:
-    """Whether NumPy's array for this one would be C-contiguous: a fresh array, or a contiguous view of one."""
+    """Whether NumPy's array for this one is surely C-contiguous: a new array, or a contiguous view of one."""
     record = getattr(box, "_view", None)
-    return record is None or record.contiguous
+    return not getattr(box, "_ab_crooked", False) if record is None else record.contiguous
 
 
 def stand_in(box: Any) -> np.ndarray | None:
     """A plain array of the shape and strides that NumPy's array for this one has, a view of one for its base.
 
     None where they are not known: in lock-step, where shapes differ, and of what an index picks by a value that is not
-    there yet. A fresh array is in C order, unless its class knows better (`_ab_plain`).
+    there yet. A new array is in C order, unless its class knows better (`_ab_plain`) or it is crooked.
     """
-    record = getattr(box, "_view", None)
+    record = record_of(box)
     if record is None:
         plain = getattr(box, "_ab_plain", None)
-        return plain if isinstance(plain, np.ndarray) else np.empty(shape_of(box), dtype_of(box))
+        if isinstance(plain, np.ndarray):
+            return plain
+        return None if is_crooked(box) else np.empty(shape_of(box), dtype_of(box))
     base = stand_in(record.base) if rank_of(record.base) < BATCH_RANK else None
     if base is None or record.restore is _unclear or top_box(list(record.args)) is not None:
         return None
@@ -134,9 +194,22 @@ def stand_in(box: Any) -> np.ndarray | None:
 
 def has_views(box: Any) -> bool:
     """Whether a write into this array may be seen under another name: as a view of it, or because it is one."""
-    if getattr(box, "_view", None) is not None:
+    if record_of(box) is not None:
         return True
     return any(ref() is not None for ref in getattr(box, "_views", None) or ())
+
+
+def may_overlap(a: Any, b: Any) -> bool:
+    """Whether a write into one of these arrays may be seen in the other."""
+    ends = []
+    for box in (a, b):
+        while (record := record_of(box)) is not None and record.base is not None:
+            box = record.base
+        ends.append(getattr(box, "_ab_memory", box))
+    one, two = ends
+    if type(one) is np.ndarray and type(two) is np.ndarray:
+        return np.may_share_memory(one, two)
+    return one is two
 
 
 def write(box: Any, new: Any) -> None:
@@ -145,16 +218,14 @@ def write(box: Any, new: Any) -> None:
     Raises:
         NeedsLoop: `box` is a per-example view of an array that the examples share.
     """
-    record = getattr(box, "_view", None)
+    record = record_of(box)
     if record is not None:
         base = record.base
         if not hasattr(_root(box), "_ab_rebind"):
             kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
-            error = kind("a write into a view of a plain array that is shared; copy it first (.copy())")
-            refuse = getattr(box, "_ab_refuse", None)
-            if refuse is not None:
-                refuse(error)
-            raise error
+            raise refused(box, kind("a write into a view of a plain array that is shared; copy it first (.copy())"))
+        if record.restore is _unclear:
+            _unclear(box)
         write_through = record.restore(base, new, *record.args)
         box._ab_rebind(new)
         _refresh(box, None)
@@ -165,13 +236,21 @@ def write(box: Any, new: Any) -> None:
         _refresh(box, None)
 
 
+def refused(box: Any, error: Exception) -> Exception:
+    """An error to raise that makes the examples run as a loop, whatever the running one makes of it."""
+    refuse = getattr(box, "_ab_refuse", None)
+    if refuse is not None:
+        refuse(error)
+    return error
+
+
 def _root(box: Any) -> Any:
     """What a view of a view is a view of in the end.
 
     Raises:
         ValueError: one of them is read-only.
     """
-    while (record := getattr(box, "_view", None)) is not None:
+    while (record := record_of(box)) is not None:
         if record.restore is None and record.base is not None:
             raise ValueError("assignment destination is read-only")
         box = record.base
@@ -179,8 +258,10 @@ def _root(box: Any) -> Any:
 
 
 def _write_base(base: Any, new: Any, source: Any) -> None:
-    record = getattr(base, "_view", None)
+    record = record_of(base)
     if record is not None:
+        if record.restore is _unclear:
+            _unclear(base)
         above = record.restore(record.base, new, *record.args)
         base._ab_rebind(new)
         _refresh(base, source)
@@ -198,6 +279,8 @@ def _refresh(base: Any, source: Any) -> None:
             continue
         record = child._view
         if record.base is base:
+            if record.derive is _unclear:
+                _unclear(child)
             child._ab_rebind(record.derive(base, *record.args))
             _refresh(child, None)
 

@@ -1,5 +1,6 @@
 """Selecting elements: where, take, clip, nonzero and their relatives; casts and copies."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from autobatch.ops.indexing import getitem, setitem
 from autobatch.ops.indexing_rules import nonzero_lanes
 from autobatch.ops.inplace import cast_for_write, write
 from autobatch.ops.kinds import elementwise
+from autobatch.ops.shaping_reshape import flat_view
 from autobatch.ops.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
 
@@ -67,6 +69,12 @@ def _astype(x: Any, *, dtype: np.dtype) -> Any:
 
 astype_p = elementwise(_astype, lambda ct, out, x: ct, name="astype")
 copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
+_copies = {
+    order: elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy") for order in "CFA"
+}
+_copies["C"].layout = lambda params, crooked, rank: False
+_copies["F"].layout = lambda params, crooked, rank: True
+_copies["K"] = copy_p
 real_p = elementwise(lambda x: np.asarray(x).real, lambda ct, out, x: ct, name="real")
 imag_p = elementwise(lambda x: np.asarray(x).imag, lambda ct, out, x: -1j * ct, name="imag")
 
@@ -81,7 +89,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 @implements(np.copy)
 def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    return copy_p(a)
+    return _copies[order or "K"](a)
 
 
 @implements(np.real)
@@ -165,7 +173,7 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     if not is_boxed(arr):
         raise Declined("a plain array is written to")
     if axis is None:
-        arr, axis = np.reshape(arr, (-1,)), 0
+        arr, axis = flat_view(arr), 0
     axis = normalise_axis(axis, ndim_of(arr))
     setitem(arr, _along(shape_of(arr), indices, axis), values)
 
@@ -176,16 +184,15 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
         raise Declined("a plain array is written to")
     if mode != "raise" or (ndim_of(v) and shape_of(v) != shape_of(ind)):
         raise Declined("np.put with fewer values than positions, or with a mode")
-    flat = np.reshape(a, (-1,))
-    setitem(flat, ind, v)
-    if getattr(flat, "_view", None) is None:  # a copy, as of a transposed array
-        write(a, np.reshape(flat, shape_of(a)))
+    setitem(flat_view(a), ind, v)
 
 
 @implements(np.copyto)
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not is_boxed(dst):
         raise Declined("a plain array is written to")
+    if src is dst:
+        return
     if not np.can_cast(dtype_of(src), dtype_of(dst), casting) and type(src) not in (int, float, bool):  # type: ignore[arg-type]
         raise TypeError(f"Cannot cast array data from {dtype_of(src)!r} to {dtype_of(dst)!r} according to '{casting}'")
     if where is not True:
@@ -213,7 +220,7 @@ def _argwhere_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> B
     return Batched(np.stack([part.data for part in places], axis=2), (*places[0].sizes, len(places)))
 
 
-argwhere_p = Op("argwhere", _argwhere, rule=_argwhere_rule, data_dependent=True, kind="select")
+argwhere_p = Op("argwhere", _argwhere, rule=_argwhere_rule, data_dependent=True, layout=lambda *_: True, kind="select")
 
 
 @implements(np.argwhere)

@@ -71,7 +71,13 @@ def _transpose_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
     return Batched(op(x.data, axes=(0, *(axis + 1 for axis in order))), [x.sizes[axis] for axis in order])
 
 
-transpose_p = Op("transpose", _transpose, rule=_transpose_rule, vjp=_transpose_vjp, kind="shape")
+def _transpose_layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
+    return crooked or params["axes"] != tuple(range(len(params["axes"])))
+
+
+transpose_p = Op(
+    "transpose", _transpose, rule=_transpose_rule, vjp=_transpose_vjp, layout=_transpose_layout, kind="shape"
+)
 
 
 @implements(np.swapaxes)

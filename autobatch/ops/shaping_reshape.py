@@ -8,11 +8,12 @@ import numpy as np
 
 from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import ShapeError
+from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.inplace import is_contiguous, stand_in, unclear_view, view, zero_d
+from autobatch.ops.inplace import is_contiguous, lay, refused, stand_in, unclear_view, view, zero_d
 from autobatch.ops.shaping import transpose
 from autobatch.ops.sizes import (
     Template,
@@ -36,22 +37,29 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     if order == "F":
         template = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
         return transpose(reshape(transpose(a), template[::-1], copy=copy))
-    if order == "A" and rank_of(a) < BATCH_RANK:
-        plain = stand_in(a)
-        if plain is not None and plain.flags.fnc:
-            return reshape(a, shape, "F", copy=copy)
+    if order == "A" and _is_fortran(a):
+        return reshape(a, shape, "F", copy=copy)
     if order not in ("C", "A", "K"):
         raise Declined(f"reshape with order={order!r}")
     template, operands = size_operands(shape)
     out = reshape_p(a, *operands, shape=template)
     if copy or not is_boxed(out):
         return zero_d(out)
-    shares = _shares(a, shape_of(out))
+    return _shared(out, a, _shares(a, shape_of(out)), template, operands)
+
+
+def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands: Sequence[Any]) -> Any:
+    """A reshape, as the view of `a` or the copy that NumPy gives; None: it may be either."""
     if shares is None:
         return unclear_view(out, a)
     if not shares:
-        return zero_d(out)
+        return zero_d(lay(out, False))
     return view(out, a, _derive_reshape, _restore_reshape, (template, tuple(operands)), contiguous=True)
+
+
+def flat_view(a: Any) -> Any:
+    """All elements of an array in C order, such that a write into them is one into the array, as `ndarray.flat` is."""
+    return view(reshape_p(a, shape=(-1,)), a, _derive_reshape, _restore_reshape, ((-1,), ()), contiguous=True)
 
 
 def _shares(a: Any, shape: Any) -> bool | None:
@@ -76,10 +84,39 @@ def _restore_reshape(base: Any, new: Any, template: Template, operands: tuple[An
 @implements(np.ravel)
 def ravel(a: Any, order: str = "C") -> Any:
     if order == "K":
-        plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
+        plain = _in_memory(a)
         if plain is not None:  # in the order in which the elements lie
             a = transpose(a, sorted(range(plain.ndim), key=lambda axis: -abs(plain.strides[axis])))
-    return reshape(a, (-1,), order=order)
+    elif order == "F" or (order == "A" and _is_fortran(a)):
+        a = transpose(a)
+    elif order not in ("C", "A"):
+        raise Declined(f"ravel with order={order!r}")
+    out = reshape_p(a, shape=(-1,))
+    return _shared(out, a, _is_one_run(a), (-1,), ()) if is_boxed(out) else out
+
+
+def _in_memory(a: Any) -> np.ndarray | None:
+    """A plain array that lies as this one does; None for one that lies in C order, in every example.
+
+    Raises:
+        NeedsLoop: it is not known in which order it lies.
+    """
+    plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
+    if plain is None and is_crooked(a):
+        raise refused(a, NeedsLoop("the order of elements of an array that may lie in other than C order"))
+    return plain
+
+
+def _is_fortran(a: Any) -> bool:
+    plain = _in_memory(a)
+    return plain is not None and plain.flags.fnc
+
+
+def _is_one_run(a: Any) -> bool | None:
+    """Whether NumPy's array lies in C order without gaps; None where that is not known."""
+    if rank_of(a) < BATCH_RANK and (plain := stand_in(a)) is not None:
+        return plain.flags.c_contiguous
+    return True if is_contiguous(a) else None
 
 
 def _reshape(x: Any, *sizes: Any, shape: Template) -> Any:

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of
-from autobatch.core.op import is_boxed
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import NeedsLoop
 from autobatch.ops.creation import CREATION
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements
+from autobatch.ops.inplace import may_overlap
+from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
 
 __all__ = ["UNSUPPORTED_REASONS", "reason", "twin"]
 
@@ -44,7 +46,10 @@ def common_type(*arrays: Any) -> Any:
 
 @implements(np.may_share_memory, np.shares_memory)
 def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
-    return a is b
+    """Of arrays made apart: no. Of views of one array the examples' own arrays decide."""
+    if rank_of(top_box((a, b))) < BATCH_RANK and not may_overlap(a, b):
+        return False
+    raise NeedsLoop("whether views share memory")
 
 
 NUMPY_OWN.update(

@@ -1,6 +1,7 @@
 """Bad input and bad luck: the loop's exception, the example's index, nothing left behind."""
 
 import gc
+import queue
 import re
 import threading
 import weakref
@@ -81,15 +82,11 @@ def test_fibers_end_and_run_their_finally_blocks():
     class Token:
         pass
 
-    class Unkept:  # what examples after the failing one change in a list, say, is put back
-        __slots__ = ("items",)
-
-    notes, seen = Unkept(), []
-    notes.items = []
+    notes, seen = queue.SimpleQueue(), []  # what examples after the failing one change in a list, say, is put back
 
     def f(x, k):
         token = Token()
-        notes.items.append((k, weakref.ref(token)))
+        notes.put((k, weakref.ref(token)))
         try:
             if k == 0:
                 float(x.sum())
@@ -98,15 +95,16 @@ def test_fibers_end_and_run_their_finally_blocks():
                 float(x.sum())
                 x = x + 1
         finally:
-            notes.items.append((k, None))
+            notes.put((k, None))
             seen.append(k)
 
     with pytest.raises(RuntimeError, match="first"):
         ab.map(f, vectors(3, 4), range(3))
-    assert {k for k, ref in notes.items if ref is None} == {0, 1, 2}
+    put = [notes.get() for _ in range(notes.qsize())]
+    assert {k for k, ref in put if ref is None} == {0, 1, 2}
     assert seen == [0]  # as the loop leaves it
     gc.collect()
-    assert all(ref() is None for _, ref in notes.items if ref is not None)
+    assert all(ref() is None for _, ref in put if ref is not None)
 
 
 def test_an_example_that_will_not_end_is_ended():

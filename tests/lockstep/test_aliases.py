@@ -1,8 +1,12 @@
 """Arrays that several names know: a write through one is seen through all, as NumPy has it, or it runs as a loop."""
 
+import copy
+import warnings
+
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.errors import FallbackWarning
@@ -331,3 +335,19 @@ def writes_into_a_part(x):
 def test_a_part_of_a_fresh_array_is_written_by_its_own_name(f):
     equals_loop(f, XS)
     equals_loop(f, XS[:1])
+
+
+def a_deep_copy_of_a_list(x):
+    kept = [x * 1.0, {"first": x[:1] + 1.0}]
+    more = copy.deepcopy(kept)
+    more[0][:1] = 9.0
+    kept[0][-1:] = 7.0
+    more[1]["first"][:] = 5.0
+    return kept, more
+
+
+@pytest.mark.parametrize("examples", [XS, XS[:1]])
+def test_a_deep_copy_has_arrays_of_its_own(examples):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(a_deep_copy_of_a_list, examples, grad=False)

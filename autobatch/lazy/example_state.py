@@ -1,0 +1,111 @@
+"""What lies inside of the examples, as it was before the first of them ran.
+
+A run that is given up leaves none of what it changed there, or the loop after it would find examples that were visited
+before. What several examples hold may be changed in another order than in the loop, where one of them waits. And where
+an example sees a copy of a container, since there are arrays in it, what it changes there goes into the container.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.pytree import attributes
+from autobatch.lazy.shared_state import SharedState
+from autobatch.lazy.stores import may_store
+
+__all__ = ["ExampleState"]
+
+
+class ExampleState:
+    """The entries of containers and attributes of objects in the examples, if the function may change any.
+
+    Args:
+        columns: the sequences of examples; shared: what they have in common, and what the function reaches.
+
+    Attributes:
+        copies: receives what `lazy.values.rebuild` copies; None where nothing is changed.
+    """
+
+    __slots__ = ("_common", "_states", "copies")
+
+    def __init__(self, columns: Sequence[Sequence[Any]], shared: SharedState) -> None:
+        self._states: list[SharedState] = []
+        self._common: set[int] = set()
+        self.copies: list[tuple[Any, Any, Any, list[Any], list[Any]]] | None = None
+        kinds = {type(value) for column in columns for value in column} - {np.ndarray, int, float, str}
+        if kinds and may_store(shared.codes, [*shared.classes, *kinds]):
+            self.copies = []
+            self._states = [SharedState(values, inside=True) for values in zip(*columns, strict=True)]
+            times = collections.Counter(place for state in (shared, *self._states) for place in state.places)
+            self._common = {place for place, count in times.items() if count > 1}
+
+    def changed(self) -> bool:
+        """Whether anything is not as it was."""
+        return any(state.changed() for state in self._states) or any(map(_is_changed, self._containers()))
+
+    def changed_in_common(self, waited: bool) -> bool:
+        """Whether examples saw too little of what others changed in what they have in common.
+
+        Args:
+            waited: an example waited for a value, so they did not run one after the other.
+        """
+        if not self._common:
+            return False
+        if waited and any(state.changed(self._common) for state in self._states):
+            return True
+        return any(id(each[0]) in self._common and _is_changed(each) for each in self._containers())
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for state in self._states:
+            state.restore()
+
+    def finish(self, finished: Callable[[Any], Any]) -> None:
+        """Store into the examples what they were given, in the form that results have."""
+        for state in self._states:
+            state.finish(finished)
+        containers = self._containers()
+        own = {id(copy): original for original, copy, *_ in containers}
+        own |= {id(b): a for *_, old, new in containers for a, b in zip(old, new, strict=True) if a is not b}
+
+        def given(value: Any) -> Any:
+            return own[id(value)] if id(value) in own else finished(value)
+
+        for each in containers:
+            if _is_changed(each):
+                _store(each[0], each[1], given)
+
+    def _containers(self) -> list[Any]:
+        return [each for each in self.copies or () if not isinstance(each[0], tuple)]
+
+
+def _entries(copy: Any) -> tuple[Any, list[Any]]:
+    if isinstance(copy, dict):
+        return list(copy), list(copy.values())
+    if isinstance(copy, list):
+        return None, copy
+    keys = attributes(copy)
+    return keys, [getattr(copy, key) for key in keys]
+
+
+def _is_changed(each: tuple[Any, Any, Any, list[Any], list[Any]]) -> bool:
+    _, copy, keys, _, new = each
+    keys_now, now = _entries(copy)
+    return keys_now != keys or len(now) != len(new) or any(a is not b for a, b in zip(now, new, strict=True))
+
+
+def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
+    keys, now = _entries(copy)
+    values = [given(value) for value in now]
+    if dataclasses.is_dataclass(original):
+        for key, value in zip(keys, values, strict=True):
+            object.__setattr__(original, key, value)
+        return
+    original.clear()
+    if keys is None:
+        original.extend(values)
+    else:
+        original.update(zip(keys, values, strict=True))

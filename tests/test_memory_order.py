@@ -1,0 +1,115 @@
+"""Which results lie in another order than C, and so of which a reshape is a copy: as in NumPy, whatever the way."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from tests import memory_chains
+
+MADE = {
+    "elementwise": lambda x: np.tanh(x.T),
+    "two_operands": lambda x: x.T + x.T * 2,
+    "broadcast": lambda x: x.T + x[:, 0],
+    "np_copy": lambda x: np.copy(x.T),
+    "method_copy": lambda x: (x.T * 2).copy(),
+    "copy_in_fortran_order": lambda x: x.copy(order="F"),
+    "astype": lambda x: x.T.astype(np.float32),
+    "zeros_like": lambda x: np.zeros_like(x.T),
+    "zeros_in_fortran_order": lambda x: np.zeros((len(x), 2), order="F") + x[:, :2] * 0,
+    "columns_picked": lambda x: x[:, np.array([0, 1])],
+    "rows_picked": lambda x: x[np.array([0, 1])],
+    "einsum": lambda x: np.einsum("ij,ij->ji", x, x),
+    "concatenated": lambda x: np.concatenate([x.T, x.T]),
+    "reduced": lambda x: np.stack([x, x]).T.sum(axis=0),
+    "accumulated": lambda x: np.cumsum(x.T, axis=0),
+    "product": lambda x: x.T @ x,
+    "argwhere": lambda x: np.argwhere(x > 0) * 1.0,
+    "contiguous": lambda x: np.ascontiguousarray(x.T),
+}
+EXAMPLES = [np.random.default_rng(i).standard_normal((3, 4)) for i in range(3)]
+RAGGED = [np.random.default_rng(i).standard_normal((2 + i, 4)) for i in range(3)]
+
+
+def written_below(x, made):
+    y = made(x)
+    z = y.reshape(-1)
+    y[0, 0] = 5.0
+    return y, z
+
+
+def written_through(x, made):
+    y = made(x)
+    z = y.ravel()
+    z[0] = 5.0
+    return x, y, z
+
+
+@pytest.mark.parametrize("f", [written_below, written_through])
+@pytest.mark.parametrize("examples", [EXAMPLES, RAGGED])
+@pytest.mark.parametrize("made", MADE)
+def test_a_write_reaches_what_it_reaches_in_numpy(f, examples, made):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(f, examples, grad=False, made=MADE[made])
+
+
+def only_name(x):
+    z = np.tanh(x.T).reshape(-1)
+    z[0] = 5.0
+    y = (x.T * 2).copy()
+    y.reshape(-1)[1] = 3.0
+    return y, z
+
+
+def test_what_nobody_else_can_see_stays_batched():
+    with ab.options(strict=True):
+        lanes = ab.examples(ab.batch(only_name)(ab.MaskedBatch.from_examples(EXAMPLES)))
+        for mine, theirs in zip(ab.map(only_name, EXAMPLES), lanes, strict=True):
+            np.testing.assert_array_equal(mine[0], theirs[0])
+    ab.testing.assert_equivalent(only_name, EXAMPLES, grad=False)
+
+
+def asked(x):
+    y = x.T * 1
+    part = y[1:]
+    flags = y.flags.c_contiguous, (x * 1).flags["C_CONTIGUOUS"], hasattr(x, "flags")
+    shared = np.shares_memory(y, part), np.may_share_memory(y, x * 1), part.base is y
+    return flags, shared, y.strides, part.strides, y
+
+
+def views_by_einsum(x):
+    x = x * 1.0
+    np.einsum("ii->i", x[:2, :2])[...] = 1.0
+    np.einsum("ij->ji", x)[2] = 4.0
+    x.T.flat[1] = 3.0
+    return x
+
+
+@pytest.mark.parametrize("f", [asked, views_by_einsum])
+def test_what_is_asked_of_the_memory_is_no_lie(f):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(f, EXAMPLES, grad=False)
+
+
+@pytest.fixture
+def module_of(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def imported(source, name):
+        (tmp_path / f"{name}.py").write_text(source)
+        return __import__(name)
+
+    return imported
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_chains(seed, module_of):
+    memory_chains.check(seed, module_of)
+
+
+@pytest.mark.parametrize("seed", [*range(40, 55), 3005])
+def test_gradients_of_random_chains(seed, module_of):
+    memory_chains.check(seed, module_of, grad=True)
