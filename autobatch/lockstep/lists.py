@@ -1,6 +1,6 @@
 """`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,6 +118,14 @@ class LaneList(ListRows):
         self.items.append(map_tree(_narrowed_copy, value))
         self._counts[lanes] = places + 1
         self._stacked = None
+
+    def append_steps(self, items: Sequence[Any], regions: Sequence[Any]) -> None:
+        """Append what each step of a loop made, in the region of that step, which is a part of the current one."""
+        here = current_region()
+        for item, region in zip(items, regions, strict=True):
+            set_region(region)
+            self.append(item)
+        set_region(here)
 
     def extend(self, values: "LaneList") -> None:
         """Append the items of another list, or of this one."""
