@@ -144,29 +144,25 @@ class Scan:
         assert self._form is not None
         forward, taken, results = self._form.forward, [], []
         lanes: Any = slice(0, now[0].shape[0])
-        for keep, gone in moves:
+        for keep in moves:
             before = lanes
-            if gone is not None:
-                left = gone if type(lanes) is slice else lanes[gone]
+            if keep is not None:
                 for whole, x in zip(last, now, strict=True):
-                    whole[left] = x[gone]
-                if keep is None:
-                    break
-                now[:] = [x[keep] for x in now]
+                    whole[lanes] = x
+                now[:] = [_part(x, keep) for x in now]
                 for i in staying:
-                    args[i] = args[i][keep]
+                    args[i] = _part(args[i], keep)
                 lanes = keep if type(lanes) is slice else lanes[keep]
             for place, _, operand in carried:
                 if operand is not None:
                     args[operand] = now[place]
             out = forward(args)
-            taken.append((args.copy(), out, keep if gone is not None else None, before))
+            taken.append((args.copy(), out, keep, before))
             results.append(out)
             for place, output, _ in carried:
                 now[place] = out[output]
-        else:
-            for whole, x in zip(last, now, strict=True):
-                whole[lanes] = x
+        for whole, x in zip(last, now, strict=True):
+            whole[lanes] = x
         self._taken = taken if self._form.wanted else []
         return (*last, *[np.concatenate([out[i] for out in results]) for i in self.listed])
 
@@ -222,9 +218,7 @@ class Scan:
                 if keep is None:
                     now[place] = np.zeros_like(now[place]) if part is None else part
                     continue
-                wide = ends[place][before]
-                if type(before) is slice:
-                    wide = wide.copy()
+                wide = ends[place][before].copy() if type(before) is slice else ends[place].take(before, 0)
                 wide[keep] = 0 if part is None else part
                 now[place] = wide
         out_of: list[Any] = now or ends
@@ -283,26 +277,27 @@ class Scan:
 
 
 def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any]) -> Any:
-    """For each step the lanes that stay and those that leave before it, None where none leaves; sets its own rows."""
+    """For each step the lanes that stay, None where none leaves before it; sets its own rows."""
     now = None
     for step, count in enumerate(steps.counts):
         for i, buffer in buffers:
             args[i] = buffer[steps.offsets[step] : steps.offsets[step + 1]]
-        yield (slice(0, count), slice(count, now)) if count != now else (None, None)
+        yield slice(0, count) if count != now else None
         now = count
 
 
 def _tested(test: Test, states: Sequence[Any]) -> Any:
-    """For each step the lanes that stay and those that leave before it, None where none leaves; (None, all) ends it."""
+    """For each step the lanes that stay, None where none leaves before it."""
     while True:
         stay = test(states)
         count = np.count_nonzero(stay)
-        if count == len(stay):
-            yield None, None
-        elif count:
-            yield np.flatnonzero(stay), np.flatnonzero(~stay)
-        else:
-            yield None, slice(None)
+        if not count:
+            return
+        yield None if count == len(stay) else stay.nonzero()[0]
+
+
+def _part(x: np.ndarray, lanes: Any) -> np.ndarray:
+    return x[lanes] if type(lanes) is slice else x.take(lanes, 0)
 
 
 def _is_plain(x: Any) -> bool:

@@ -41,9 +41,12 @@ class Site:
     Args:
         body: the run as a function of its inputs, which returns the values that live on.
         static: for each input, whether a number there is part of the program (an index, an axis).
+
+    Attributes:
+        whole: it is the body of a loop that no lane leaves before its end.
     """
 
-    __slots__ = ("body", "programs", "seen", "splits", "static")
+    __slots__ = ("body", "programs", "seen", "splits", "static", "whole")
 
     def __init__(self, body: Callable[..., Any], static: Sequence[bool]) -> None:
         self.body = body
@@ -51,6 +54,7 @@ class Site:
         self.programs: dict[Any, Program | None] = {}
         self.splits: dict[Any, Split | None] = {}
         self.seen: Any = None
+        self.whole = False
 
     def __call__(self, *values: Any) -> tuple[Any, ...] | None:
         region: Any = current_region()
@@ -149,7 +153,7 @@ class Run:
         self.site = site
         self.failures = 0
         self.program: Program | None = None
-        self.ahead = Ahead()
+        self.ahead = Ahead(site.whole)
         self.split: Split | None = None
         self.once: list[Any] | None = None
         self.buffers: list[Any] = []

@@ -29,6 +29,7 @@ class ListRows(Held):
     lanes: list[list[Any]] | None
     counts: Any
     _counts: Any
+    _packs: dict[int, tuple[Any, int]]
     _stacked: Any
 
     def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
@@ -38,11 +39,12 @@ class ListRows(Held):
         assert self.owners is not None
         if not self.items:
             raise NeedsLoop("an empty list of each example")
-        columns, structure = _columns(self.items)
         sizes = [len(lanes) for lanes, _, _ in self.owners]
+        items, heights = self._packed(sizes) if self._packs else (self.items, sizes)
+        columns, structure = _columns(items)
         leaves = []
         for column in columns:
-            batches = [_as_batch(value, size) for value, size in zip(column, sizes, strict=True)]
+            batches = [_as_batch(value, size) for value, size in zip(column, heights, strict=True)]
             if not stackable(batches):
                 raise NeedsLoop("a list of different ranks or dtypes")
             leaves.append(concatenated(batches))
@@ -51,6 +53,18 @@ class ListRows(Held):
         lanes, places = (np.concatenate([owner[which] for owner in self.owners]) for which in (0, 1))
         table[lanes, places] = np.arange(total)
         return leaves, structure, table
+
+    def _packed(self, sizes: Sequence[int]) -> tuple[list[Any], list[int]]:
+        """The items, those that lie one after the other as one; and how many rows each has."""
+        items: list[Any] = []
+        heights: list[int] = []
+        place = 0
+        while place < len(self.items):
+            rows, count = self._packs.get(place, (self.items[place], 1))
+            items.append(rows)
+            heights.append(sum(sizes[place : place + count]))
+            place += count
+        return items, heights
 
     def _rows_apart(self, lanes: list[list[Any]]) -> tuple[list[Any], Any, np.ndarray]:
         kept = [value for lane in lanes for value in lane]

@@ -33,7 +33,7 @@ class LaneList(ListRows):
         lanes: apart, the lists themselves. A list that a lane knows by several names is one object.
     """
 
-    __slots__ = ("__weakref__", "_counts", "_stacked", "items", "lanes", "owners", "region", "version")
+    __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "lanes", "owners", "region", "version")
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self.items = list(items)
@@ -42,6 +42,7 @@ class LaneList(ListRows):
         self.lanes: list[list[Any]] | None = None
         self._counts: Any = None
         self._stacked: Any = None
+        self._packs: dict[int, tuple[Any, int]] = {}
         self.version = 0
 
     @classmethod
@@ -91,6 +92,7 @@ class LaneList(ListRows):
             finally:
                 set_region(here)
             self.lanes, self.items, self.owners, self._counts, self._stacked = lanes, [], None, None, None
+            self._packs = {}
         return self.lanes
 
     def append(self, value: Any) -> None:
@@ -119,13 +121,33 @@ class LaneList(ListRows):
         self._counts[lanes] = places + 1
         self._stacked = None
 
-    def append_steps(self, items: Sequence[Any], regions: Sequence[Any]) -> None:
-        """Append what each step of a loop made, in the region of that step, which is a part of the current one."""
-        here = current_region()
-        for item, region in zip(items, regions, strict=True):
-            set_region(region)
-            self.append(item)
-        set_region(here)
+    def append_steps(self, rows: Any, items: Sequence[Any], regions: Sequence[Any]) -> None:
+        """Append what each step of a loop made, as `append` in each of its steps does.
+
+        Args:
+            rows: a batch of all steps' rows, one step after the other.
+            items: those of each step.
+            regions: the region of each step: the current one, or a prefix of the one of the step before.
+        """
+        self.count_change()
+        if self.owners is None and regions[-1] is self.region:
+            self.items += items
+            return
+        lanes = None if self.region is None else lanes_within(regions[0], self.region)
+        if lanes is None or self.lanes is not None:
+            raise NeedsLoop("a list is appended to by examples that it does not belong to")
+        if self.owners is None:
+            self._spread()
+        assert self.owners is not None
+        self._packs[len(self.items)] = rows, len(items)
+        counts = self._counts[lanes]
+        for region in regions:
+            places = counts[: region.count]
+            self.owners.append((lanes[: region.count], places.copy(), region))
+            places += 1
+        self.items += items
+        self._counts[lanes] = counts
+        self._stacked = None
 
     def extend(self, values: "LaneList") -> None:
         """Append the items of another list, or of this one."""
@@ -183,6 +205,7 @@ class LaneList(ListRows):
             out.lanes = [owned(each[::-1]) for each in self.lanes]
         if self.owners is not None:
             out._counts = self._counts.copy()
+            out._packs = self._packs.copy()
             out.owners = [(lanes, self._counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
         return out
 

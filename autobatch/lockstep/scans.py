@@ -18,6 +18,7 @@ from autobatch.fusion.scan import Scan, Stepped, Test
 from autobatch.lockstep.ahead import Chunk, in_silence
 from autobatch.lockstep.blocks import NextSteps, Run, Site
 from autobatch.lockstep.lane_items import Rows, Trees
+from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import Loop, UniformLoop
 from autobatch.lockstep.regions import Prefix
@@ -59,6 +60,7 @@ class ScanSite:
         paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]],
     ) -> None:
         self.body = body
+        body.whole = test is None
         self.test = test
         self.states = tuple(states)
         self.carried = tuple(carried)
@@ -171,7 +173,8 @@ class ScanSite:
         outputs = dict(zip(scan.listed, listed, strict=True))
         regions = _regions(loop, region, steps.counts)
         for output, each in zip(self.listed, lists, strict=True):
-            each.append_steps(_items(run.outputs[output], outputs[output], steps, regions), regions)
+            kind, rows = run.outputs[output], outputs[output]
+            each.append_steps(_batch(rows, kind, None), _items(kind, rows, steps, regions), regions)
         out = self._batches(run, last, region)
         if lists:
             for each in out:
@@ -240,11 +243,14 @@ def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:
     for how, key in keys:
         kind = type(base)
         if how == "item":
+            if kind is LaneBox or kind is LaneList:  # made in the call, whose own code cannot change it meanwhile
+                base = base.items if kind is LaneList else base.whole
+                kind = type(base)
             if kind not in (dict, list, tuple):
                 return None
             try:
                 base = base[key]
-            except LookupError:
+            except (LookupError, TypeError):
                 return None
             continue
         if kind.__getattribute__ is not object.__getattribute__ or isinstance(base, MaskedBatch | TapeArray):
