@@ -276,7 +276,7 @@ class Run:
             return None
         parts = self.split
         out = NextSteps()
-        inputs = range(len(self.operands))
+        inputs: Sequence[int] = range(len(self.operands))
         out.program, out.rows, early = self.program, self.rows, []
         if parts is not None:
             if self._from_fixed(data) is None or not parts.rest.steps:

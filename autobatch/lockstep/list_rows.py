@@ -14,6 +14,7 @@ from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
 from autobatch.lockstep.ownership import is_changeable
+from autobatch.lockstep.regions import lanes_within
 from autobatch.lockstep.rows import Choice, Held, gathered
 
 __all__ = ["ListRows"]
@@ -31,6 +32,14 @@ class ListRows(Held):
     _counts: Any
     _packs: dict[int, tuple[Any, int]]
     _stacked: Any
+    region: Any
+
+    def count_change(self) -> None:
+        """Say that the list is going to change, for the lanes of the current region."""
+        raise TypeError(f"{type(self).__name__} does not say how it changes")
+
+    def _spread(self) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how lanes come to differ")
 
     def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
         """Leaves with one row for each item of each lane, their structure, and the row number of (lane, place)."""
@@ -78,6 +87,34 @@ class ListRows(Held):
         table = np.full((len(counts), int(counts.max(initial=0))), len(kept))
         table[np.arange(table.shape[1]) < counts[:, None]] = np.arange(len(kept))
         return leaves, structure, table
+
+    def append_steps(self, rows: Any, items: Sequence[Any], regions: Sequence[Any]) -> None:
+        """Append what each step of a loop made, as `append` in each of its steps does.
+
+        Args:
+            rows: a batch of all steps' rows, one step after the other.
+            items: those of each step.
+            regions: the region of each step: the current one, or a prefix of the one of the step before.
+        """
+        self.count_change()
+        if self.owners is None and regions[-1] is self.region:
+            self.items += items
+            return
+        lanes = None if self.region is None else lanes_within(regions[0], self.region)
+        if lanes is None or self.lanes is not None:
+            raise NeedsLoop("a list is appended to by examples that it does not belong to")
+        if self.owners is None:
+            self._spread()
+        assert self.owners is not None
+        self._packs[len(self.items)] = rows, len(items)
+        counts = self._counts[lanes]
+        for region in regions:
+            places = counts[: region.count]
+            self.owners.append((lanes[: region.count], places.copy(), region))
+            places += 1
+        self.items += items
+        self._counts[lanes] = counts
+        self._stacked = None
 
     def stacked(self) -> Any:
         """The items of each lane along a new first dimension: a batch, or a tree of them. One join and one gather.

@@ -1,6 +1,6 @@
 """`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -119,34 +119,6 @@ class LaneList(ListRows):
         self.owners.append((lanes, places, region))
         self.items.append(map_tree(_narrowed_copy, value))
         self._counts[lanes] = places + 1
-        self._stacked = None
-
-    def append_steps(self, rows: Any, items: Sequence[Any], regions: Sequence[Any]) -> None:
-        """Append what each step of a loop made, as `append` in each of its steps does.
-
-        Args:
-            rows: a batch of all steps' rows, one step after the other.
-            items: those of each step.
-            regions: the region of each step: the current one, or a prefix of the one of the step before.
-        """
-        self.count_change()
-        if self.owners is None and regions[-1] is self.region:
-            self.items += items
-            return
-        lanes = None if self.region is None else lanes_within(regions[0], self.region)
-        if lanes is None or self.lanes is not None:
-            raise NeedsLoop("a list is appended to by examples that it does not belong to")
-        if self.owners is None:
-            self._spread()
-        assert self.owners is not None
-        self._packs[len(self.items)] = rows, len(items)
-        counts = self._counts[lanes]
-        for region in regions:
-            places = counts[: region.count]
-            self.owners.append((lanes[: region.count], places.copy(), region))
-            places += 1
-        self.items += items
-        self._counts[lanes] = counts
         self._stacked = None
 
     def extend(self, values: "LaneList") -> None:

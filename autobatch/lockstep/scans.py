@@ -17,8 +17,8 @@ from autobatch.core.lanes import current_region
 from autobatch.fusion.scan import Scan, Stepped, Test
 from autobatch.lockstep.ahead import Chunk, in_silence
 from autobatch.lockstep.blocks import NextSteps, Run, Site
-from autobatch.lockstep.lane_items import Rows, Trees
 from autobatch.lockstep.boxes import LaneBox
+from autobatch.lockstep.lane_items import Rows, Trees
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import Loop, UniformLoop
 from autobatch.lockstep.regions import Prefix
@@ -101,7 +101,8 @@ class ScanSite:
         if not all(type(x) is MaskedBatch and x.region is region for x in states):
             return None
         if self.test is not None:
-            return self._while(loop, region, run, states, values, tested)
+            self._while(loop, region, run, states, values, tested)
+            return None
         return self._for(loop, region, run, states, values, lists)
 
     def _stays(self, values: Sequence[Any], tested: Sequence[Any], bases: Sequence[Any]) -> bool:
@@ -160,9 +161,7 @@ class ScanSite:
         if any(at in self.items and i not in ahead.stepped for i, at in enumerate(ahead.places)):
             return None
         steps = Stepped(chunk.counts.tolist(), chunk.offsets)
-        scan = Scan(
-            ahead.program, self._states(ahead), ahead.rows, ahead.stepped, sorted({*self.listed}), steps
-        )
+        scan = Scan(ahead.program, self._states(ahead), ahead.rows, ahead.stepped, sorted({*self.listed}), steps)
         found = _in_silence(loop, scan, states, ahead)
         if found is None:
             return None
@@ -224,16 +223,14 @@ def _is_of_rows(sequence: Any) -> bool:
     return type(sequence) in (Rows, Trees)
 
 
-def _in_silence(
-    loop: Any, scan: Scan, states: Sequence[Any], ahead: NextSteps
-) -> tuple[list[Any], list[Any]] | None:
+def _in_silence(loop: Any, scan: Scan, states: Sequence[Any], ahead: NextSteps) -> tuple[list[Any], list[Any]] | None:
     """What a scan gives; None if it is not ready, or an example has something to complain of."""
     data = [x.data for x in states]
     if not scan.is_ready(data, ahead.data):
         return None
     found: list[Any] = []
     if in_silence(lambda: found.append(scan(data, ahead.data))):
-        return found[0]  # type: ignore[no-any-return]
+        return found[0]
     loop.tries = _MOST_TRIES
     return None
 

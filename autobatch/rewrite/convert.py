@@ -159,7 +159,9 @@ def _convert(function: FunctionType) -> _Converted:
         return _Converted(code, None, None, str(error))
     _ours.update({id(each): each for each in inner_codes(made)})
     out = _Converted(code, made, tree, "")
-    out.sites = [{key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, _watched)]
+    out.sites = [
+        {key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, _watched)
+    ]
     return out
 
 
