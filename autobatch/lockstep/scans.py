@@ -1,8 +1,7 @@
 """Loops whose body is one block: once a step has run, the steps that are left run as one op.
 
 The rewritten code asks a loop's `ScanSite` at the end of each step. Where the next steps are as the one before (the
-block's program is known, the loop's items are rows, what else it reads stays) they run as one `fusion.scan.Scan`, in
-silence; where an example has something to complain of, nothing has happened, and the loop goes on as it stands.
+block's program is known, the loop's items are rows, what else it reads stays) they run as one `fusion.scan.Scan`.
 """
 
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
 from autobatch.fusion.scan import Scan, Stepped, Test
-from autobatch.lockstep.ahead import Chunk, in_silence
+from autobatch.lockstep.ahead import Chunk
 from autobatch.lockstep.blocks import NextSteps, Run, Site
 from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.lane_items import Rows, Trees
@@ -131,7 +130,7 @@ class ScanSite:
             return
         steps = Test(test.program, where, [tested[i] for i in test.operands])
         scan = Scan(ahead.program, self._states(ahead), ahead.rows, (), (), steps)
-        found = _in_silence(loop, scan, states, ahead)
+        found = _run(scan, states, ahead)
         if found is None:
             return
         loop.at_head = []
@@ -162,7 +161,7 @@ class ScanSite:
             return None
         steps = Stepped(chunk.counts.tolist(), chunk.offsets)
         scan = Scan(ahead.program, self._states(ahead), ahead.rows, ahead.stepped, sorted({*self.listed}), steps)
-        found = _in_silence(loop, scan, states, ahead)
+        found = _run(scan, states, ahead)
         if found is None:
             return None
         last, listed = found
@@ -223,16 +222,10 @@ def _is_of_rows(sequence: Any) -> bool:
     return type(sequence) in (Rows, Trees)
 
 
-def _in_silence(loop: Any, scan: Scan, states: Sequence[Any], ahead: NextSteps) -> tuple[list[Any], list[Any]] | None:
-    """What a scan gives; None if it is not ready, or an example has something to complain of."""
+def _run(scan: Scan, states: Sequence[Any], ahead: NextSteps) -> tuple[list[Any], list[Any]] | None:
+    """What a scan gives; None as long as it is not compiled."""
     data = [x.data for x in states]
-    if not scan.is_ready(data, ahead.data):
-        return None
-    found: list[Any] = []
-    if in_silence(lambda: found.append(scan(data, ahead.data))):
-        return found[0]
-    loop.tries = _MOST_TRIES
-    return None
+    return scan(data, ahead.data) if scan.is_ready(data, ahead.data) else None
 
 
 def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:
