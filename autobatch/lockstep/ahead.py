@@ -43,14 +43,19 @@ class Chunk:
         self.offsets = [0, *np.cumsum(counts).tolist()]
 
     @classmethod
-    def at(cls, rows: Any, earlier: "Chunk | None") -> "Chunk | None":
-        """The chunk that starts at the current step; None where steps are too tall or too few to gain by it."""
+    def at(cls, rows: Any, earlier: "Chunk | None", whole: bool = False) -> "Chunk | None":
+        """The chunk that starts at the current step; None where steps are too tall or too few to gain by it.
+
+        Args:
+            whole: no step is left out, so that the chunk may be as long as it can.
+        """
         first, order = rows.step, rows.order
         if order is not None:
             counts = np.array(order.counts[first:], np.int64)
         else:
             counts = np.full(max(rows.shortest() - first, 0), rows.data.shape[0], np.int64)
         steps = _FIRST_STEPS if earlier is None else 2 * (earlier.last - earlier.first)
+        steps = len(counts) if whole else steps
         steps = min(steps, int(np.searchsorted(np.cumsum(counts), _MOST_ROWS, side="right")), len(counts))
         if steps < 2:
             return None
@@ -68,11 +73,13 @@ class Ahead:
     Attributes:
         rows: the items; None where nothing is computed ahead.
         chunk: the steps that are computed, of which `used` have been read.
+        whole: every step is going to be read.
     """
 
-    __slots__ = ("chunk", "rows", "used", "wasted")
+    __slots__ = ("chunk", "rows", "used", "wasted", "whole")
 
-    def __init__(self) -> None:
+    def __init__(self, whole: bool = False) -> None:
+        self.whole = whole
         self.rows: Any = None
         self.chunk: Chunk | None = None
         self.used = self.wasted = 0
@@ -83,7 +90,7 @@ class Ahead:
         if chunk is None or not chunk.first <= rows.step < chunk.last:
             self.drop()
             wanted = self.wasted < _MOST_WASTED and 2 * region.count >= rows.last.region.count
-            chunk = Chunk.at(rows, chunk) if wanted else None
+            chunk = Chunk.at(rows, chunk, self.whole) if wanted else None
             if chunk is None or not in_silence(functools.partial(fill, chunk)):
                 self.rows = None
                 return None

@@ -25,8 +25,9 @@ from autobatch.fusion.splitting import Split, split
 from autobatch.fusion.tracing import trace
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
+from autobatch.ops.spans import rows_between
 
-__all__ = ["Site"]
+__all__ = ["NextSteps", "Run", "Site"]
 
 _MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
 _CALLS = 4  # of a block in one call, after which what its shared operands make is kept
@@ -41,9 +42,12 @@ class Site:
     Args:
         body: the run as a function of its inputs, which returns the values that live on.
         static: for each input, whether a number there is part of the program (an index, an axis).
+
+    Attributes:
+        whole: it is the body of a loop that no lane leaves before its end.
     """
 
-    __slots__ = ("body", "programs", "seen", "splits", "static")
+    __slots__ = ("body", "programs", "seen", "splits", "static", "whole")
 
     def __init__(self, body: Callable[..., Any], static: Sequence[bool]) -> None:
         self.body = body
@@ -51,6 +55,7 @@ class Site:
         self.programs: dict[Any, Program | None] = {}
         self.splits: dict[Any, Split | None] = {}
         self.seen: Any = None
+        self.whole = False
 
     def __call__(self, *values: Any) -> tuple[Any, ...] | None:
         region: Any = current_region()
@@ -59,7 +64,7 @@ class Site:
         root = region.root
         run = root.blocks.get(self)
         if run is None:
-            root.blocks[self] = run = _Run(self)
+            root.blocks[self] = run = Run(self)
         elif run.suits(values):
             return run(values, region)
         return run.start(values, region, root)
@@ -144,7 +149,7 @@ def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
     return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
 
 
-class _Run:
+class Run:
     """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
 
     __slots__ = (
@@ -156,7 +161,7 @@ class _Run:
         self.site = site
         self.failures = 0
         self.program: Program | None = None
-        self.ahead = Ahead()
+        self.ahead = Ahead(site.whole)
         self.split: Split | None = None
         self.once: list[Any] | None = None
         self.buffers: list[Any] = []
@@ -256,13 +261,57 @@ class _Run:
             once = len(parts.rest.inputs) - len(parts.rest_inputs) - ahead
             self.rest = (*[self.rows[i] for i in parts.rest_inputs], *[False] * once, *[True] * ahead)
 
-    def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
+    def _data(self, values: Sequence[Any], region: Any) -> list[Any]:
         data = []
         for i in self.operands:
             value = values[i]
             if type(value) is MaskedBatch:
                 value = value.data if value.region is region else region.narrow(value).data
             data.append(value)
+        return data
+
+    def next_steps(self, values: Sequence[Any], region: Any, chunk: Chunk | None) -> "NextSteps | None":
+        """What the steps of a chunk run, of which the first is the next one; None if they cannot be known.
+
+        Args:
+            values: the inputs as the last step left them.
+            chunk: None for steps without items.
+        """
+        data = self._data(values, region)
+        rows = dict(self.items)
+        if self.split is None and not rows and self.calls < _CALLS:
+            self._split()
+            self.calls = _CALLS
+        if any(each.last.region is not region for each in rows.values()) or self.program is None:
+            return None
+        parts = self.split
+        out = NextSteps()
+        inputs: Sequence[int] = range(len(self.operands))
+        out.program, out.rows, early = self.program, self.rows, []
+        if parts is not None:
+            if self._from_fixed(data) is None or not parts.rest.steps:
+                return None
+            assert self.once is not None
+            out.program, out.rows, inputs = parts.rest, self.rest, parts.rest_inputs
+            if parts.ahead is not None:
+                assert chunk is not None
+                assert self.ahead.chunk is not None
+                start = self.ahead.chunk.offsets[chunk.first - self.ahead.chunk.first]
+                early = [rows_between(buffer, start, start + chunk.offsets[-1]) for buffer in self.buffers]
+            early = [*self.once, *early]
+        out.places = [*[self.operands[i] for i in inputs], *[None] * len(early)]
+        out.data = [*[data[i] for i in inputs], *early]
+        out.stepped = [
+            i for i, at in enumerate(out.places) if (at is None and out.rows[i]) or (at is not None and at in rows)
+        ]
+        for i in out.stepped:
+            at = out.places[i]
+            if at is not None:
+                out.data[i] = rows[at].packed(chunk)
+        return out
+
+    def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
+        data = self._data(values, region)
         self.calls += 1
         if self.calls == _CALLS and self.split is None:  # a loop, if not over rows
             self.items = []
@@ -337,6 +386,24 @@ class _Run:
             given.append(data[i] if packed is None else Batched(packed, packed.shape[1:]))
         self.buffers = launch(parts.ahead, [*given, *self.once])
         return True
+
+
+class NextSteps:
+    """What a block runs in steps that are to come.
+
+    Attributes:
+        program: what is left of the block's.
+        data: its operands; rows: which have a row for each lane; stepped: which have rows of their own in each step.
+        places: for each operand the input of the block that it is, or None for what was computed before.
+    """
+
+    __slots__ = ("data", "places", "program", "rows", "stepped")
+
+    program: Program
+    data: list[Any]
+    rows: tuple[bool, ...]
+    stepped: list[int]
+    places: list[int | None]
 
 
 def _together(a: Any, b: Any) -> bool:

@@ -14,6 +14,7 @@ from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
 from autobatch.lockstep.ownership import is_changeable
+from autobatch.lockstep.regions import lanes_within
 from autobatch.lockstep.rows import Choice, Held, gathered
 
 __all__ = ["ListRows"]
@@ -29,7 +30,16 @@ class ListRows(Held):
     lanes: list[list[Any]] | None
     counts: Any
     _counts: Any
+    _packs: dict[int, tuple[Any, int]]
     _stacked: Any
+    region: Any
+
+    def count_change(self) -> None:
+        """Say that the list is going to change, for the lanes of the current region."""
+        raise TypeError(f"{type(self).__name__} does not say how it changes")
+
+    def _spread(self) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how lanes come to differ")
 
     def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
         """Leaves with one row for each item of each lane, their structure, and the row number of (lane, place)."""
@@ -38,11 +48,12 @@ class ListRows(Held):
         assert self.owners is not None
         if not self.items:
             raise NeedsLoop("an empty list of each example")
-        columns, structure = _columns(self.items)
         sizes = [len(lanes) for lanes, _, _ in self.owners]
+        items, heights = self._packed(sizes) if self._packs else (self.items, sizes)
+        columns, structure = _columns(items)
         leaves = []
         for column in columns:
-            batches = [_as_batch(value, size) for value, size in zip(column, sizes, strict=True)]
+            batches = [_as_batch(value, size) for value, size in zip(column, heights, strict=True)]
             if not stackable(batches):
                 raise NeedsLoop("a list of different ranks or dtypes")
             leaves.append(concatenated(batches))
@@ -51,6 +62,18 @@ class ListRows(Held):
         lanes, places = (np.concatenate([owner[which] for owner in self.owners]) for which in (0, 1))
         table[lanes, places] = np.arange(total)
         return leaves, structure, table
+
+    def _packed(self, sizes: Sequence[int]) -> tuple[list[Any], list[int]]:
+        """The items, those that lie one after the other as one; and how many rows each has."""
+        items: list[Any] = []
+        heights: list[int] = []
+        place = 0
+        while place < len(self.items):
+            rows, count = self._packs.get(place, (self.items[place], 1))
+            items.append(rows)
+            heights.append(sum(sizes[place : place + count]))
+            place += count
+        return items, heights
 
     def _rows_apart(self, lanes: list[list[Any]]) -> tuple[list[Any], Any, np.ndarray]:
         kept = [value for lane in lanes for value in lane]
@@ -64,6 +87,34 @@ class ListRows(Held):
         table = np.full((len(counts), int(counts.max(initial=0))), len(kept))
         table[np.arange(table.shape[1]) < counts[:, None]] = np.arange(len(kept))
         return leaves, structure, table
+
+    def append_steps(self, rows: Any, items: Sequence[Any], regions: Sequence[Any]) -> None:
+        """Append what each step of a loop made, as `append` in each of its steps does.
+
+        Args:
+            rows: a batch of all steps' rows, one step after the other.
+            items: those of each step.
+            regions: the region of each step: the current one, or a prefix of the one of the step before.
+        """
+        self.count_change()
+        if self.owners is None and regions[-1] is self.region:
+            self.items += items
+            return
+        lanes = None if self.region is None else lanes_within(regions[0], self.region)
+        if lanes is None or self.lanes is not None:
+            raise NeedsLoop("a list is appended to by examples that it does not belong to")
+        if self.owners is None:
+            self._spread()
+        assert self.owners is not None
+        self._packs[len(self.items)] = rows, len(items)
+        counts = self._counts[lanes]
+        for region in regions:
+            places = counts[: region.count]
+            self.owners.append((lanes[: region.count], places.copy(), region))
+            places += 1
+        self.items += items
+        self._counts[lanes] = counts
+        self._stacked = None
 
     def stacked(self) -> Any:
         """The items of each lane along a new first dimension: a batch, or a tree of them. One join and one gather.

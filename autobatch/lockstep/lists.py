@@ -33,7 +33,7 @@ class LaneList(ListRows):
         lanes: apart, the lists themselves. A list that a lane knows by several names is one object.
     """
 
-    __slots__ = ("__weakref__", "_counts", "_stacked", "items", "lanes", "owners", "region", "version")
+    __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "lanes", "owners", "region", "version")
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self.items = list(items)
@@ -42,6 +42,7 @@ class LaneList(ListRows):
         self.lanes: list[list[Any]] | None = None
         self._counts: Any = None
         self._stacked: Any = None
+        self._packs: dict[int, tuple[Any, int]] = {}
         self.version = 0
 
     @classmethod
@@ -91,6 +92,7 @@ class LaneList(ListRows):
             finally:
                 set_region(here)
             self.lanes, self.items, self.owners, self._counts, self._stacked = lanes, [], None, None, None
+            self._packs = {}
         return self.lanes
 
     def append(self, value: Any) -> None:
@@ -175,6 +177,7 @@ class LaneList(ListRows):
             out.lanes = [owned(each[::-1]) for each in self.lanes]
         if self.owners is not None:
             out._counts = self._counts.copy()
+            out._packs = self._packs.copy()
             out.owners = [(lanes, self._counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
         return out
 

@@ -48,19 +48,29 @@ class SharedLoop:
 
 
 class UniformLoop(SharedLoop):
-    """A loop over per-lane items of which every lane has as many: it stays in its region."""
+    """A loop over per-lane items of which every lane has as many: it stays in its region.
 
-    __slots__ = ()
+    `step`, `counts`, `tries`: as those of a `Loop`.
+    """
+
+    __slots__ = ("counts", "step", "tries")
 
     def __iter__(self) -> Iterator[Any]:
-        sequence: LaneSequence = self.iterable
+        sequence: LaneSequence = self.sequence
         sequence.open(None)
-        region = current_region()
-        for step in range(sequence.shortest()):
-            item = sequence.at(step, region)
+        region: Any = current_region()
+        self.counts = [region.count] * sequence.shortest()
+        self.step = self.tries = 0
+        while self.step < len(self.counts):
+            item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
+            self.step += 1
         sequence.done(region)
+
+    @property
+    def sequence(self) -> Any:
+        return self.iterable
 
 
 class Loop:
@@ -68,9 +78,14 @@ class Loop:
 
     Attributes:
         fewer: lanes have left since the step before, so what the loop carries must be narrowed.
+        step: the number of the step that runs; what runs several steps at once says here which was the last of them.
+        counts: how many lanes each step has.
+        tries: how often that was tried (`lockstep.scans`).
     """
 
-    __slots__ = ("current", "fewer", "lengths", "order", "parent", "pieces", "previous", "sequence")
+    __slots__ = (
+        "counts", "current", "fewer", "lengths", "order", "parent", "pieces", "previous", "sequence", "step", "tries",
+    )  # fmt: skip
 
     def __init__(self, sequence: LaneSequence, lengths: np.ndarray) -> None:
         self.parent: Any = current_region()
@@ -89,22 +104,25 @@ class Loop:
         lengths, sequence = self.lengths, self.sequence
         total = len(lengths)
         counts = (total - np.searchsorted(lengths[::-1], np.arange(lengths[0]), side="right")).tolist()
-        self.order.counts = counts
+        self.order.counts = self.counts = counts
+        self.step = self.tries = 0
         sequence.open(self.order)
         region = self.current
         if counts and counts[0] == total:
             set_region(region)
             self.fewer = True
-        for step, count in enumerate(counts):
+        while self.step < len(counts):
+            count = counts[self.step]
             if count != region.count:
                 self.previous = region
                 self.current = region = Prefix(self.order, count)
                 set_region(region)
                 self.fewer = True
-            item = sequence.at(step, region)
+            item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
             self.fewer = False
+            self.step += 1
         sequence.done(self.parent)
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:

@@ -27,11 +27,13 @@ class Walk:
     Attributes:
         changed: the values of the names are not those of the statement that ran before: read `values`.
         nobody: no lane is in the loop any more; behind the loop: none came out of it.
+        tries: how often it was tried to run several steps at once (`lockstep.scans`).
     """
 
-    __slots__ = ("at_head", "base", "broken", "changed", "ended", "nobody", "own", "region", "values")
+    __slots__ = ("at_head", "base", "broken", "changed", "ended", "nobody", "own", "region", "tries", "values")
 
     def __init__(self, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
+        self.tries = 0
         self.base: Any = current_region()
         self.region: Any = self.base
         self.values = values

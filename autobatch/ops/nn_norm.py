@@ -10,6 +10,7 @@ from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
 from autobatch.ops.broadcasting import fill, fill_p, has_lengths, quietly, unbroadcast
 from autobatch.ops.elementwise import add_p, mul_p
+from autobatch.ops.nn_norm_rows import layer_norm_gradient_of_rows, layer_norm_of_rows
 from autobatch.ops.nn_softmax import as_floating
 from autobatch.ops.reductions import counts, shifted
 
@@ -31,7 +32,8 @@ def _standardise(x: Any, axis: tuple[int, ...], eps: float) -> tuple[Any, Any]:
 
 def _layer_norm(x: Any, *affine: Any, axis: tuple[int, ...], eps: float, weight: bool, bias: bool) -> Any:
     x = as_floating(x)
-    out = _standardise(x, axis, eps)[0]
+    out = layer_norm_of_rows(x, axis, eps)
+    out = _standardise(x, axis, eps)[0] if out is None else out
     out = out if out.dtype == x.dtype else out.astype(x.dtype)
     if weight:
         out = out * affine[0]
@@ -42,10 +44,13 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     x, axis = args[0], params["axis"]
     if position and (position == 2 or not params["weight"]):
         return unbroadcast(ct, args[position])
+    g = _wide(ct * args[1] if params["weight"] and not position else ct)
+    found = None if position else layer_norm_gradient_of_rows(g, x, axis, params["eps"])
+    if found is not None:
+        return found
     standard, inverse = _standardise(x, axis, params["eps"])
     if position == 1:
         return unbroadcast(ct * standard, args[1])
-    g = _wide(ct * args[1] if params["weight"] else ct)
     n = max(int(np.prod([shape_of(x)[a] for a in axis], dtype=np.int64)), 1)
     mean = np.sum(g, axis=axis, keepdims=True) / n
     along = np.sum(g * standard, axis=axis, keepdims=True) / n

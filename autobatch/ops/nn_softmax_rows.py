@@ -12,7 +12,7 @@ from autobatch.core.threads import cuts, in_turn
 from autobatch.kernels.softmax import softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes
 
-__all__ = ["softmax_gradient_of_rows", "softmax_of_rows"]
+__all__ = ["as_rows", "is_worthwhile", "softmax_gradient_of_rows", "softmax_of_rows"]
 
 _LEAST_ELEMENTS = 1 << 14
 _COST = 8  # bytes that a thread reads from its cache in the time of one element
@@ -25,9 +25,9 @@ def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
     Args:
         counts: how many elements each row has; None: all.
     """
-    if not _worthwhile(x) or not underflow_is_ignored():
+    if not is_worthwhile(x) or not underflow_is_ignored():
         return None
-    rows, counts = _rows(x), _counts(x, counts)
+    rows, counts = as_rows(x), _counts(x, counts)
     out = np.empty_like(rows)
 
     def work(part: tuple[int, int]) -> bool:
@@ -40,10 +40,10 @@ def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
 
 def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
     """The cotangent of the operand, from the result and its cotangent; None where NumPy is to compute it."""
-    if not _worthwhile(y) or type(ct) is not np.ndarray or ct.dtype != y.dtype:
+    if not is_worthwhile(y) or type(ct) is not np.ndarray or ct.dtype != y.dtype:
         return None
-    rows, counts = _rows(y), _counts(y, counts)
-    above = _rows(ct)
+    rows, counts = as_rows(y), _counts(y, counts)
+    above = as_rows(ct)
     out = np.empty_like(rows)
     work = [
         functools.partial(softmax_gradient, rows, above, counts, out, part) for part in cuts(len(rows), y.size * _COST)
@@ -52,11 +52,13 @@ def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
     return out.reshape(y.shape)
 
 
-def _worthwhile(x: Any) -> bool:
+def is_worthwhile(x: Any) -> bool:
+    """Whether there are enough elements for a kernel to be faster."""
     return type(x) is np.ndarray and x.dtype == np.float32 and x.size >= _LEAST_ELEMENTS and config.kernels
 
 
-def _rows(x: np.ndarray) -> np.ndarray:
+def as_rows(x: np.ndarray) -> np.ndarray:
+    """Its last axis as the rows of a matrix."""
     return np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 

@@ -8,6 +8,7 @@ from autobatch.rewrite.liveness import annotate
 from autobatch.rewrite.loops import item_loop, takes_item
 from autobatch.rewrite.names import places, rebind, stored_names, values
 from autobatch.rewrite.quote import expression, name, statements
+from autobatch.rewrite.scans import scan_lines
 from autobatch.rewrite.scopes import bound_names, local_nodes, target_names, with_methods
 
 __all__ = ["Control"]
@@ -202,7 +203,8 @@ class Control(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> Any:
         number, at = self._number(), node.target
         if not _jumps(node.body) and not _returns([node]):
-            return item_loop(node, number, self._inner(node.body), self._block(node.orelse), self.ownership)
+            body, orelse = self._inner(node.body), self._block(node.orelse)
+            return item_loop(node, number, body, orelse, self.ownership, self.runs)
         loop, item = f"_ab_loop_{number}", f"_ab_item_{number}"
         names = self._names([*node.body, *node.orelse], node, target_names(node.target))
         bound: set[str] = node.bound  # type: ignore[attr-defined]
@@ -220,6 +222,7 @@ class Control(ast.NodeTransformer):
         bound: set[str] = node.bound  # type: ignore[attr-defined]
         walk = expression(f"_ab_while(V{places(names, self.own)})", at, V=values(names, bound, at))
         start: list[ast.stmt] = []
+        before: list[ast.stmt] = []
         if not (isinstance(node.test, ast.Constant) and node.test.value is True):
             go_on = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at) if names else []
             before, test = self._value(node.test)
@@ -227,19 +230,22 @@ class Control(ast.NodeTransformer):
                 "if LOOP.stops(TEST, V):\n    if LOOP.nobody:\n        break\n    GO_ON", at,
                 LOOP=loop, TEST=test, V=values(names, bound, at), GO_ON=go_on,
             )  # fmt: skip
-        return self._walk(node, loop, walk, name(step, at, ast.Store()), names, bound, start)
+        return self._walk(node, loop, walk, name(step, at, ast.Store()), names, bound, start, before)
 
     def _walk(
         self, node: ast.For | ast.While, loop: str, walk: ast.expr, target: ast.expr, names: list[str], bound: set[str],
-        start: list[ast.stmt],
+        start: list[ast.stmt], test: list[ast.stmt] | None = None,
     ) -> list[ast.stmt]:  # fmt: skip
-        """The parts that a `while` and a `for` with jumps have in common."""
+        """The parts that a `while` and a `for` with jumps have in common; `test`: the block of the condition."""
         at = node.test if isinstance(node, ast.While) else node.target
         left = _returns([node]) or _jumps(node.orelse)  # before the parts are visited, which may change them in place
         self.jumps.append((loop, names, bound))
-        body = [*start, *self._inner(node.body)]
+        body = self._inner(node.body)
         self.jumps.pop()
+        scan = scan_lines(self.runs, loop, body, test, names, set()) if test else []
+        body = [*start, *body]
         body += statements("LOOP.next(V)", at, LOOP=loop, V=values(names, node.bound_end, at))  # type: ignore[union-attr]
+        body += scan
         if names:
             again = rebind(names, expression("LOOP.values", at, LOOP=loop), bound, at)
             body = [*statements("if LOOP.changed:\n    AGAIN", at, LOOP=loop, AGAIN=again), *body]

@@ -14,6 +14,7 @@ from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.lazily import CODES as LAZY
 from autobatch.lockstep.runtime import NAMES
+from autobatch.lockstep.scans import ScanSite, scanned
 from autobatch.lockstep.watching import WATCHING, noting
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
@@ -134,7 +135,7 @@ def source(function: Any) -> str:
 
 def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
-    sites: dict[str, Site] = {}
+    sites: dict[str, Site | ScanSite] = {}
     try:
         if code.co_flags & _ASYNCHRONOUS:
             raise NoSourceError(f"{function.__qualname__} is a coroutine")
@@ -158,8 +159,14 @@ def _convert(function: FunctionType) -> _Converted:
         return _Converted(code, None, None, str(error))
     _ours.update({id(each): each for each in inner_codes(made)})
     out = _Converted(code, made, tree, "")
-    out.sites = [{key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, noting)]
+    out.sites = [
+        {key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, _watched)
+    ]
     return out
+
+
+def _watched(site: Any) -> Any:
+    return scanned if isinstance(site, ScanSite) else noting(site)
 
 
 def own_tree(function: FunctionType) -> ast.FunctionDef:

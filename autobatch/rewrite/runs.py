@@ -45,7 +45,7 @@ class Runs:
         sites: {name: Site}, filled here.
     """
 
-    def __init__(self, function: ast.FunctionDef, live: FunctionType, sites: dict[str, Site]) -> None:
+    def __init__(self, function: ast.FunctionDef, live: FunctionType, sites: dict[str, Any]) -> None:
         self.live = live
         self.sites = sites
         self.locals = bound_names(function.body) | parameters(function) | set(live.__code__.co_freevars)
@@ -123,6 +123,8 @@ class _Run:
         self.assigned: set[str] = set()
         self.count = 0
         self.number = len(runs.sites) + 1
+        self.outputs: list[str] = []
+        self.site = f"_ab_block_{self.number}"
 
     def take(self, statement: ast.stmt) -> bool:
         """Whether the statement belongs to the run; if so it is part of it now."""
@@ -165,10 +167,10 @@ class _Run:
     def finish(self) -> list[ast.stmt]:
         """The run as a block, or as it was where it is too small or nothing reads what it makes."""
         last, first = self.taken[-1], self.taken[0]
-        outputs = sorted(self.assigned & last.live_after)  # type: ignore[attr-defined]
+        self.outputs = outputs = sorted(self.assigned & last.live_after)  # type: ignore[attr-defined]
         if self.count < 2 or not outputs or not self.inputs:
             return self.taken
-        site, out = f"_ab_block_{self.number}", f"_ab_out_{self.number}"
+        site, out = self.site, f"_ab_out_{self.number}"
         self.runs.sites[site] = Site(self._body(outputs), [key in self.static for key in self.inputs])
         lines: list[ast.stmt] = []
         for key, value in self.inputs.items():
@@ -183,7 +185,7 @@ class _Run:
             first, OUT=out, CALL=call, BIND=[bind], RUN=self.rewritten,
         )  # fmt: skip
         for line in lines:
-            line.is_run = True  # type: ignore[attr-defined]
+            line.is_run = self  # type: ignore[attr-defined]
         return [ast.fix_missing_locations(line) for line in lines]
 
     def _body(self, outputs: list[str]) -> FunctionType:

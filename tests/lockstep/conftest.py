@@ -2,7 +2,13 @@
 
 import pytest
 
-from autobatch.lockstep import blocks
+from autobatch.lockstep import blocks, scans
+
+
+@pytest.fixture
+def step_by_step(monkeypatch):
+    """Every step of a loop is a launch of its own."""
+    monkeypatch.setattr(scans, "_MOST_TRIES", 0)
 
 
 @pytest.fixture
