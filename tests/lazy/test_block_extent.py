@@ -1,10 +1,11 @@
 """How far blocks reach: over computed keys, past an `if`, up to what is appended, and over lists within.
 
 Found red by breaking once each: in `Key.suits`, `return True`; in `block_keys`, no `_scalar` around items; in
-`block_sinking._ends`, arms that end in a jump; in `block_tests._lists`, every name that is ever bound to a list; in
-`blocks._Run._add`, lists that are not `copied`; in `BlockForm._is_zip`, any name `zip`.
+`block_tests._lists`, every name that is ever bound to a list; in `blocks._Run._add`, lists that are not `copied`; in
+`BlockForm._is_zip`, any name `zip`.
 """
 
+import builtins
 import dataclasses
 
 import numpy as np
@@ -138,18 +139,55 @@ class Spelled:
         return "0"
 
 
-def test_a_key_that_runs_code_is_computed_where_the_user_computes_it():
-    def f(x, log, p):
+@pytest.mark.parametrize("kinds", ["kind", "[kind][0]"])
+def test_a_key_that_runs_code_is_computed_once(kinds):
+    def of_a_name(x, log, p):
         kind = Spelled(log)
-        gate = np.tanh(x @ p["w"])
-        log.append(type(gate + x).__name__)
-        gate = gate * 2.0
-        gate = gate + x @ p[f"u_{kind}"] * len(log)
-        return gate, list(log)
+        gate = np.tanh(x * 2.0)
+        return gate * p[f"u_{kind}"][0, 0], log
+
+    def of_an_item(x, log, p):
+        spelled, i = [Spelled(log)], 0
+        gate = np.tanh(x * 2.0)
+        return gate * p[f"u_{spelled[i]}"][0, 0], log
+
+    f = of_a_name if kinds == "kind" else of_an_item
+    for xs in (vectors(3, SIZE), [0.5, 1.5]):  # of numbers alone there is no block, and all is run by the user's code
+        assert_same(ab.map(f, xs, [[] for _ in xs], p=WEIGHTS), loop(f, xs, [[] for _ in xs], p=WEIGHTS))
+
+
+class Doubling:
+    """No list: reading its `append` changes an array."""
+
+    def __init__(self, array):
+        self.array = array
+        self.items = []
+
+    @property
+    def append(self):
+        self.array *= 2.0
+        return self.items.append
+
+
+def test_append_of_what_is_no_list_is_read_first():
+    def f(x, p):
+        out = []
+        z = x @ p["w"]
+        out = Doubling(z)
+        out.append(np.tanh(z))
+        return out.items
 
     xs = vectors(3, SIZE)
-    found = ab.map(f, xs, [[] for _ in xs], p=WEIGHTS)
-    assert_same(found, loop(f, xs, [[] for _ in xs], p=WEIGHTS))
+    assert_same(ab.map(f, xs, p=WEIGHTS), loop(f, xs, p=WEIGHTS))
+
+
+def test_another_zip(monkeypatch):
+    xs, kinds = vectors(6, SIZE), [0, 1, 2] * 2
+    check(lists_within, xs, kinds, p=WEIGHTS)
+    monkeypatch.setitem(globals(), "zip", lambda a, b, strict: [(y, y) for y in b])
+    found = ab.map(lists_within, xs, kinds, p=WEIGHTS)
+    expected = [lists_within(x, kind, WEIGHTS) for x, kind in builtins.zip(xs, kinds, strict=True)]
+    assert_same(found, expected)
 
 
 def test_an_error_of_a_key_is_the_users():
