@@ -122,7 +122,7 @@ def stand_in(box: Any) -> np.ndarray | None:
     there yet. A fresh array is in C order, unless its class knows better (`_ab_plain`).
     """
     record = getattr(box, "_view", None)
-    if record is None:
+    if record is None or record.base is None:
         plain = getattr(box, "_ab_plain", None)
         return plain if isinstance(plain, np.ndarray) else np.empty(shape_of(box), dtype_of(box))
     base = stand_in(record.base) if rank_of(record.base) < BATCH_RANK else None
