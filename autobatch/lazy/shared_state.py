@@ -98,7 +98,9 @@ class SharedState:
     def _visit_function(self, function: FunctionType) -> None:
         if not _is_users(function):
             return
-        for cell in function.__closure__ or ():
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if variable.startswith("_ab_"):  # of a rewritten function: what it calls of ours
+                continue
             self._keep(functools.partial(_in_list, _contents, cell), functools.partial(_set_contents, cell))
             self._visit(_contents(cell), held=True)
         names = function.__globals__
