@@ -51,7 +51,9 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     return _by_steps(program, operands, weak, fallbacks) if results is None else results
 
 
-def launch_rows(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any]:
+def launch_rows(
+    program: Program, data: Sequence[Any], rows: tuple[bool, ...], fallbacks: Counter[str] | None = None
+) -> list[Any]:
     """`launch`, without an object for each operand.
 
     Args:
@@ -61,7 +63,7 @@ def launch_rows(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -
     results = _compiled(program, data, rows)
     if results is None:
         operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
-        results = _by_steps(program, operands, False, None)
+        results = _by_steps(program, operands, False, fallbacks)
     return results
 
 

@@ -19,6 +19,7 @@ from autobatch.fusion.tracing import trace
 from autobatch.lazy import block_calls, shared_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
+from autobatch.lazy.keys import CONTAINERS, FAULTS, KEYS, Key
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
 from autobatch.lazy.trees import Tree, flattened
@@ -33,7 +34,6 @@ _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
 _KNOWN = (types.ModuleType, types.FunctionType)
 _SEQUENCES = (list, tuple, LazyArray)
-_CONTAINERS = (list, tuple, dict, np.ndarray)
 _MISSING = object()
 Path = tuple[Any, tuple[tuple[str, Any], ...]]
 
@@ -44,7 +44,7 @@ class Slot:
     Attributes:
         root: the argument that it is read from, by its number, or a name of the function's globals.
         steps: what is read of that: ("key", constant) for an item, ("attr", name) for an attribute.
-        index: the path of an index that is applied last, (root, steps); None without one.
+        index: an index that is applied last: its path, (root, steps), or how it is computed; None without one.
         number: it is only an operand of operators, so that its value need not be known when the block is traced.
         several: the block goes through it item by item: a list or tuple of arrays, never one array.
     """
@@ -52,7 +52,7 @@ class Slot:
     __slots__ = ("index", "number", "root", "several", "steps")
 
     def __init__(
-        self, root: Any, steps: Sequence[Any], index: Path | None, number: bool, several: bool = False
+        self, root: Any, steps: Sequence[Any], index: Path | Key | None, number: bool, several: bool = False
     ) -> None:
         self.root = root
         self.steps = tuple(steps)
@@ -155,7 +155,7 @@ class Block:
         """Record one call; the outputs (one, or a tuple), or None if the user's statements have to run."""
         try:
             values = self._read(arguments)
-        except (_CannotRead, LookupError):  # what cannot be read raises again where the user reads it
+        except (_CannotRead, *FAULTS):  # what cannot be read raises again where the user reads it
             return None
         first = next((x for x in values if type(x) is LazyArray and not x.aval.shared), None)
         if first is None:
@@ -207,9 +207,9 @@ class Block:
         value = self._follow(slot.root, slot.steps, arguments)
         if slot.index is None:
             return value
-        index = self._follow(*slot.index, arguments)
-        if type(value) in _CONTAINERS:
-            if type(index) not in (int, str, np.int64):
+        index = self._index(slot.index, arguments)
+        if type(value) in CONTAINERS:
+            if type(index) not in KEYS:
                 raise _CannotRead
             return value[index]
         if type(value) is not LazyArray:
@@ -222,6 +222,15 @@ class Block:
         if not (aval.ndim == 2 and type(index) in (int, np.int64) and 0 <= index < aval.shape[0]):
             raise _CannotRead
         return _Row(value, index)
+
+    def _index(self, index: Any, arguments: Sequence[Any]) -> Any:
+        if type(index) is not Key:
+            root, steps = index
+            return self._follow(root, steps, arguments)
+        values = [self._follow(root, steps, arguments) for root, steps in index.paths]
+        if not index.suits(values):
+            raise _CannotRead
+        return index.function(*values)
 
     def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], arguments: Sequence[Any]) -> Any:
         value = arguments[root] if type(root) is int else self.scope[root]

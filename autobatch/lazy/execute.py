@@ -1,4 +1,4 @@
-"""Launching a wave: for each group, gather the operands, apply the op's batching rule, keep the rows."""
+"""What is recorded, and launching it: what goes together, in which order, under which handling of errors."""
 
 import time
 from array import array
@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.batched import Batched, Packed
 from autobatch.core.config import config
 from autobatch.core.keeping import ours
 from autobatch.core.op import Op
-from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.fusion.launch import launch
+from autobatch.errors import NeedsLoop
 from autobatch.fusion.program import Program
-from autobatch.kernels.buffers import CONSECUTIVE, MISSING, SAME, locate
 from autobatch.lazy.aval import Aval, Weak
-from autobatch.lazy.gather import Buffers, gather_rows, row_p
+from autobatch.lazy.launching import Launches
 from autobatch.lazy.schedule import refine, schedule
 from autobatch.lazy.stats import Stats
 from autobatch.ops.indexing_spec import shown
@@ -24,7 +21,6 @@ from autobatch.ops.indexing_spec import shown
 __all__ = ["BlockCall", "Signature", "Wave", "launch_wave"]
 
 _LARGE = 8192  # bytes
-_NUMBERS = frozenset((int, np.int64, np.int32))
 
 
 class BlockCall:
@@ -33,23 +29,20 @@ class BlockCall:
     Attributes:
         program: what runs; outs: the `Aval` of each output.
         shared: for each input of the program the value that all examples share; None for one of each example's own.
+        own: the positions of the latter.
         tail: what a call adds to `Wave.sigs`: the signature's number, and -1 for each further output.
         views: (output, output that it is a view of, how), for `operators.link_views`.
     """
 
-    __slots__ = ("outs", "program", "shared", "tail", "views")
+    __slots__ = ("outs", "own", "program", "shared", "tail", "views")
 
     def __init__(self, program: Program, shared: Sequence[Any], index: int) -> None:
         self.program = program
         self.outs = program.results
         self.shared = tuple(shared)
+        self.own = tuple([slot for slot, value in enumerate(self.shared) if value is None])
         self.views = tuple([(at, base, (None, *how)) for at, (base, *how) in program.views.items()])
         self.tail = (index, *[-1] * (len(self.outs) - 1))
-
-    def inputs(self, own: Sequence[Any]) -> list[Any]:
-        """The program's inputs, from those that are each example's own."""
-        given = iter(own)
-        return [next(given) if value is None else value for value in self.shared]
 
 
 class Signature:
@@ -197,9 +190,8 @@ def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
             raise NeedsLoop("an array was written to after it was used in a recorded operation")
     sigs = _integers(wave.sigs)
     refs = operands = _integers(wave.refs)
-    places = None
-    if any(sig.block is not None and len(sig.block.outs) > 1 for sig in table):  # outputs beside nodes
-        places = np.flatnonzero(sigs >= 0)
+    places = np.flatnonzero(sigs >= 0)
+    if len(places) < len(sigs):  # outputs beside nodes
         node = np.cumsum(sigs >= 0) - 1
         sigs = sigs[places]
         operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
@@ -213,22 +205,20 @@ def _launch(wave: Wave, table: Sequence[Signature], stats: Stats) -> None:
         marks[np.array(shared) * -1 - 1] = np.arange(1, len(shared) + 1)
         kinds, kind_of = refine(sigs, offsets, operands, marks)
     plan = schedule(kinds, offsets, operands, len(table) if kind_of is None else len(kind_of), config.scheduler)
-    run = _Run(wave, refs, offsets, places)
-    order, bounds = plan.order, plan.starts.tolist()
     stats.bound += plan.bound
+    each = [table[index] for index in sigs[plan.order[plan.starts[:-1]]].tolist()]
+    launches = Launches(wave, plan, each, offsets, refs, places)
     errors = np.geterr()
     clock = time.perf_counter
     before = clock()
-    for k in range(len(bounds) - 1):
-        nodes = order[bounds[k] : bounds[k + 1]]
-        sig = table[sigs[nodes[0]]]
+    for k, sig in enumerate(each):
         if sig.errors == errors:
-            run.group(sig, nodes, stats)
+            count = launches.run(k, sig, stats)
         else:
             with np.errstate(**sig.errors):
-                run.group(sig, nodes, stats)
+                count = launches.run(k, sig, stats)
         now = clock()
-        stats.launched(sig.op.name, sig.text, len(nodes), now - before)
+        stats.launched(sig.op.name, sig.text, count, now - before)
         before = now
 
 
@@ -237,163 +227,3 @@ def _integers(values: Any) -> np.ndarray:
     if type(values) is np.ndarray:
         return values
     return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
-
-
-class _Run:
-    """The state of one launch: which row of which buffer each reference is."""
-
-    __slots__ = ("buffer_of", "buffers", "count", "offsets", "places", "refs", "row_of", "rows", "wave")
-
-    def __init__(self, wave: Wave, refs: np.ndarray, offsets: np.ndarray, places: np.ndarray | None) -> None:
-        self.wave = wave
-        self.refs = refs
-        self.offsets = offsets
-        self.places = places
-        self.count = count = len(wave.sigs)
-        self.buffers = wave.buffers
-        self.rows = Buffers(wave.buffers)
-        self.buffer_of = np.full(count + len(wave.rows), -1, np.int64)
-        self.row_of = np.zeros(count + len(wave.rows), np.int64)
-        rows = _integers(wave.rows)
-        held = np.flatnonzero(rows >= 0)  # rows of what an earlier wave made
-        if len(held):
-            sources = [wave.sources[i] for i in held.tolist()]
-            numbers = {id(source): source for source in sources}
-            first = len(self.buffers)
-            self.buffers += numbers.values()
-            number_of = dict(zip(numbers, range(first, len(self.buffers)), strict=True))
-            self.buffer_of[count + held] = [number_of[id(source)] for source in sources]
-            self.row_of[count + held] = rows[held]
-        wave.buffer_of, wave.row_of = self.buffer_of, self.row_of
-
-    def group(self, sig: Signature, nodes: np.ndarray, stats: Stats) -> None:
-        """Launch one group and note where its rows are."""
-        op, n = sig.op, len(nodes)
-        first = self.offsets[nodes]
-        if self.places is not None:
-            nodes = self.places[nodes]
-        if sig.block is not None:
-            self._block(sig.block, sig.avals, first, nodes, stats)
-            return
-        operands = [
-            self._operand(token, first, position, position in op.ragged) for position, token in enumerate(sig.avals)
-        ]
-        out = None
-        if not any(isinstance(x, Batched | Packed) for x in operands):
-            out = op(*operands, **sig.params)
-            out = out.reshape((1, *sig.out.shape)) if hasattr(out, "_ab_rank") else np.asarray(out)[None]
-            self.row_of[nodes] = 0
-        else:
-            self.row_of[nodes] = np.arange(n)
-            if op.rule is not None:
-                try:
-                    out = op.rule(op, operands, sig.params).data
-                except UnsupportedError as error:
-                    stats.fallbacks[f"{op.name}: {error}"] += 1
-                else:
-                    if tuple(out.shape) != (n, *sig.out.shape) or out.dtype != sig.out.dtype:
-                        stats.fallbacks[f"{op.name}: {out.shape} {out.dtype}, expected {sig.out}"] += 1
-                        out = None
-            else:
-                stats.fallbacks[f"{op.name}: no batching rule"] += 1
-            if out is None:
-                calls = [op(*[_example(x, i) for x in operands], **sig.params) for i in range(n)]
-                out = np.stack(calls)
-        self.buffer_of[nodes] = len(self.buffers)
-        self.buffers.append(out)
-
-    def _block(self, call: BlockCall, avals: Sequence[Any], first: np.ndarray, nodes: np.ndarray, stats: Stats) -> None:
-        """Launch a group of calls of one block."""
-        own = [self._operand(token, first, position, batched=True) for position, token in enumerate(avals)]
-        outs = launch(call.program, call.inputs(own), stats.fallbacks)
-        alike = not any(isinstance(x, Batched) for x in own)
-        for position, out in enumerate(outs):
-            if alike:  # the same for all examples: no batch axis
-                out = (
-                    out.reshape((1, *call.outs[position].shape)) if hasattr(out, "_ab_rank") else np.asarray(out)[None]
-                )
-            self.row_of[nodes + position] = 0 if alike else np.arange(len(nodes))
-            self.buffer_of[nodes + position] = len(self.buffers)
-            self.buffers.append(out)
-
-    def _operand(
-        self, token: Any, first: np.ndarray, position: int, ragged: bool = False, batched: bool = False
-    ) -> Any:
-        """One operand of a group: a shared value, or `Batched` rows, or `Packed` values of any length.
-
-        Args:
-            batched: rows also where there is one call only, so that it runs as a group of any size does.
-        """
-        sources = self.wave.sources
-        if type(token) is not Weak and token.shared:
-            return sources[-self.refs[first[0] + position] - 1]
-        refs = self.refs[first + position]
-        if type(token) is Weak:
-            return _weak([sources[-ref - 1] for ref in refs.tolist()], token.kind)
-        if not token.ndim and (refs < 0).all():
-            values = [sources[-ref - 1] for ref in refs.tolist()]
-            if _NUMBERS.issuperset(map(type, values)):  # ids, say: not worth a pool
-                return Batched(np.array(values, token.dtype), ())
-        if ragged:
-            values = [self._value(self._place(ref)) for ref in refs.tolist()]
-            return Packed(_concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
-        n = len(first)
-        which, rows = np.empty(n, np.int64), np.empty(n, np.int64)
-        found = self.refs, first, position, self.count, self.buffer_of, self.row_of, which, rows
-        how = locate(*found)
-        if how == SAME:
-            at = self._place(int(self.refs[first[0] + position]))
-            if batched and n == 1 and self.buffer_of[at] < 0 and type(alone := sources[at - self.count]) is np.ndarray:
-                return Batched(alone[None], token.shape)
-            if at >= self.count or n > 1 or not (batched or hasattr(self.buffers[self.buffer_of[at]], "_ab_rank")):
-                return self._value(at)
-            how = CONSECUTIVE
-        if how == MISSING:
-            at = np.where(refs >= 0, refs, self.count - 1 - refs)
-            self._pool(np.unique(at[self.buffer_of[at] < 0]), token)
-            how = locate(*found)
-        return Batched(gather_rows(self.rows, which, rows, how), token.shape)
-
-    def _place(self, ref: int) -> int:
-        return ref if ref >= 0 else self.count - 1 - ref
-
-    def _value(self, at: int) -> Any:
-        """The value at one place, of the kind that the op's own implementation takes."""
-        number = self.buffer_of[at]
-        if number < 0:
-            return self.wave.sources[at - self.count]
-        return row_p(self.buffers[number], row=int(self.row_of[at]))
-
-    def _pool(self, places: np.ndarray, aval: Aval) -> None:
-        """Put whole external values of one kind into one buffer."""
-        values = [self.wave.sources[place - self.count] for place in places.tolist()]
-        if set(map(type, values)) != {np.ndarray} and any(hasattr(value, "_ab_rank") for value in values):
-            pool = np.stack(values)
-        elif aval.ndim:
-            pool = np.concatenate(values).reshape((len(values), *aval.shape))
-        else:
-            pool = np.array(values, aval.dtype)
-        self.buffer_of[places] = len(self.buffers)
-        self.row_of[places] = np.arange(len(values))
-        self.buffers.append(pool)
-
-
-def _concatenate(values: Sequence[Any]) -> Any:
-    return np.concatenate(values)
-
-
-def _weak(values: Sequence[Any], kind: type) -> Any:
-    """Python numbers: the number itself where all agree (to the sign of zero), else one for each example."""
-    first = values[0]
-    if values.count(first) == len(values) and (first != 0 or kind in (int, bool) or len(set(map(str, values))) == 1):
-        return first
-    return Batched(np.array(values), (), kind)
-
-
-def _example(operand: Any, index: int) -> Any:
-    if isinstance(operand, Packed):
-        return operand.values[operand.offsets[index] : operand.offsets[index + 1]]
-    if isinstance(operand, Batched):
-        value = operand.data[index]
-        return value.item() if operand.scalar is not None and hasattr(value, "item") else value
-    return operand

@@ -19,39 +19,49 @@ class Buffers:
     """The buffers of one wave: arrays of rows, plain or of an interpreter below.
 
     Attributes:
-        arrays: them, by their number.
+        arrays: them, by their number; None for one that is still to come.
+        plain: whether all that are there are plain arrays.
     """
 
-    __slots__ = ("_addresses", "_strides", "arrays")
+    __slots__ = ("_addresses", "_strided", "_strides", "arrays", "plain")
 
-    def __init__(self, arrays: list[Any]) -> None:
+    def __init__(self, arrays: list[Any], count: int) -> None:
         self.arrays = arrays
-        self._addresses = np.full(64, -1, np.int64)
-        self._strides = np.zeros(64, np.int64)
+        self.plain = True
+        self._strided: set[int] = set()  # numbers of plain arrays whose rows do not lie in one piece
+        arrays += [None] * count
+        self._addresses = np.zeros(len(arrays), np.int64)
+        self._strides = np.zeros(len(arrays), np.int64)
 
-    def are_plain(self, numbers: Sequence[int]) -> bool:
-        """Whether these buffers are plain arrays; their addresses are known then."""
-        size = len(self._addresses)
-        if len(self.arrays) > size:
-            more = max(size, len(self.arrays) - size)
-            self._addresses = np.concatenate([self._addresses, np.full(more, -1, np.int64)])
-            self._strides = np.concatenate([self._strides, np.zeros(more, np.int64)])
-        for number in numbers:
-            if self._addresses[number] < 0:
-                array = self.arrays[number]
-                if type(array) is not np.ndarray:
-                    return False
-                if not array[:1].flags.c_contiguous:
-                    array = self.arrays[number] = np.ascontiguousarray(array)
-                self._addresses[number] = array.__array_interface__["data"][0]
-                self._strides[number] = array.strides[0]
-        return True
+    def put(self, number: int, array: Any) -> None:
+        """Let a buffer be this array."""
+        if type(array) is not np.ndarray:
+            self.plain = False
+        elif array.flags.c_contiguous or array[:1].flags.c_contiguous:
+            self._addresses[number] = array.__array_interface__["data"][0]
+            self._strides[number] = array.strides[0]
+        else:
+            self._strided.add(number)
+        self.arrays[number] = array
+
+    def append(self, array: Any) -> int:
+        """Add a buffer; its number."""
+        number = len(self.arrays)
+        self.arrays.append(None)
+        if number >= len(self._addresses):
+            self._addresses = np.concatenate([self._addresses, np.zeros(number + 1, np.int64)])
+            self._strides = np.concatenate([self._strides, np.zeros(number + 1, np.int64)])
+        self.put(number, array)
+        return number
 
     def copied(self, like: int, which: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Row `rows[i]` of buffer `which[i]`, for each i, of plain buffers that are all like number `like`."""
+        for number in self._strided.intersection(which.tolist()) if self._strided else ():
+            self._strided.discard(number)
+            self.put(number, np.ascontiguousarray(self.arrays[number]))
         array = self.arrays[like]
         out = np.empty((rows.shape[0], *array.shape[1:]), array.dtype)
-        if out.nbytes:
+        if out.size:
             start = out.__array_interface__["data"][0]
             gather_buffers(self._addresses, self._strides, which, rows, out.strides[0], start)
         return out
@@ -64,20 +74,27 @@ def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int)
         buffers: arrays (n_k, *shape), those that are named of one shape and dtype.
         which: (n,) int64; rows: (n,) int64; how: what `kernels.buffers.locate` found, CONSECUTIVE or later.
     """
-    first = int(which[0])
+    first = which.item(0)
+    buffer = buffers.arrays[first]
     if how == CONSECUTIVE:
-        buffer, start, n = buffers.arrays[first], int(rows[0]), rows.shape[0]
-        return buffer if n == buffer.shape[0] else gather_p(buffer, which=None, rows=slice(start, start + n))
-    if how == ONE_BUFFER:
-        if type(buffers.arrays[first]) is np.ndarray and buffers.are_plain((first,)):
-            return buffers.copied(first, which, rows)
-        return gather_p(buffers.arrays[first], which=None, rows=rows)
-    used = np.flatnonzero(np.bincount(which))
-    if buffers.are_plain(used.tolist()):
+        n = rows.shape[0]
+        if n == buffer.shape[0]:
+            return buffer
+        start = rows.item(0)
+        if type(buffer) is np.ndarray:
+            return buffer[start : start + n]
+        return gather_p(buffer, which=None, rows=slice(start, start + n))
+    if buffers.plain or (how == ONE_BUFFER and type(buffer) is np.ndarray):
         return buffers.copied(first, which, rows)
-    number = np.zeros(int(used[-1]) + 1, np.int64)
+    if how == ONE_BUFFER:
+        return gather_p(buffer, which=None, rows=rows)
+    used = np.flatnonzero(np.bincount(which)).tolist()
+    several = [buffers.arrays[k] for k in used]
+    if all(type(each) is np.ndarray for each in several):
+        return buffers.copied(first, which, rows)
+    number = np.zeros(used[-1] + 1, np.int64)
     number[used] = np.arange(len(used))
-    return gather_p(*[buffers.arrays[k] for k in used.tolist()], which=_Which(number[which]), rows=rows)
+    return gather_p(*several, which=_Which(number[which]), rows=rows)
 
 
 class _Which:

@@ -117,6 +117,7 @@ class FastOperators(ArrayFace):
     wave: Any
     aval: Any
     ref: int
+    _ab_plain: Any
     _view: Any
     _views: Any
 
@@ -190,6 +191,29 @@ class FastOperators(ArrayFace):
             trace.views[key] = trace.signature_of(out)
         return out
 
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        trace = self.trace
+        wave = trace.wave
+        under = getattr(self, "_view", None)  # of a row of a shared array it has no base
+        if (
+            kwargs
+            or any(type(n) is not int for n in shape)
+            or (under is not None and under.base is not None)
+            or self._ab_plain is not None
+            or not (self.wave is wave or trace.enter(self))
+        ):
+            return super().reshape(*shape, **kwargs)
+        key = (self.aval, "reshape", shape)
+        how = trace.views.get(key)
+        if how is None:
+            out = super().reshape(*shape)
+            if type(out) is type(self) and out.wave is trace.wave and trace.is_plain_call(out, self):
+                self._note_view(out, key)
+            return out
+        out = trace.append(wave, how[0], self.ref)
+        self._link_view(out, how)
+        return out
+
     def __getitem__(self, index: Any) -> Any:
         aval = self.aval
         if aval.shared:
@@ -229,6 +253,11 @@ class FastOperators(ArrayFace):
             out = trace.append_two(wave, trace.views[key][0], self.ref, wave.external(position, -1))
         else:
             out = trace.append(wave, how[0], self.ref)
+        self._link_view(out, how)
+        return out
+
+    def _link_view(self, out: Any, how: tuple[Any, ...]) -> None:
+        """Say that `out` is a view of this array."""
         out._view = record = _new(_FastView)
         record.base = self
         record.how = how
@@ -236,17 +265,20 @@ class FastOperators(ArrayFace):
             self._views.append(weakref.ref(out))
         except AttributeError:
             self._views = [weakref.ref(out)]
-        return out
+
+    def _note_view(self, out: Any, key: Any) -> None:
+        """Remember how the last node is a view of this array."""
+        record = getattr(out, "_view", None)
+        if record is not None and record.base is self:
+            sig = self.trace.signature_of(out)
+            self.trace.views[key] = sig, record.derive, record.restore, record.args, record.contiguous
 
     def _first_view(self, index: Any, key: Any) -> Any:
         """`self[index]` the general way, remembered for the next time."""
         trace = self.trace
         out = super().__getitem__(index)
         if type(out) is type(self) and out.wave is trace.wave and is_contiguous(self):
-            record = getattr(out, "_view", None)
-            if record is not None and record.base is self:
-                sig = trace.signature_of(out)
-                trace.views[key] = sig, record.derive, record.restore, record.args, record.contiguous
+            self._note_view(out, key)
         return out
 
     def _known_view(self, index: Any) -> Any:
@@ -261,11 +293,5 @@ class FastOperators(ArrayFace):
         else:
             spec, operands = parse(self, index)
             args = spec, tuple(operands)
-        out._view = record = _new(_FastView)
-        record.base = self
-        record.how = (None, _derive, _restore, args, part.flags.c_contiguous)
-        try:
-            self._views.append(weakref.ref(out))
-        except AttributeError:
-            self._views = [weakref.ref(out)]
+        self._link_view(out, (None, _derive, _restore, args, part.flags.c_contiguous))
         return out

@@ -13,6 +13,7 @@ import numpy as np
 from autobatch.core.foresee import WEAK, freeze
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
+from autobatch.lazy.keys import FAULTS, Key
 from autobatch.lazy.operators import link_views
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.surroundings import handling
@@ -78,6 +79,7 @@ class _Source:
             "_flattened": flattened,
             "_link_views": link_views,
             "_never": None,
+            "_faults": FAULTS,
         }
         self._known: dict[Any, str] = {}
         self.slots: list[tuple[str, ...]] = []
@@ -138,6 +140,21 @@ class _Source:
             value = value[part] if how == "key" else getattr(value, part)
         return name, value
 
+    def index(self, index: Any) -> tuple[str, Any]:
+        """The variable that holds an index, and what that is now."""
+        if type(index) is not Key:
+            return self.follow(*index)
+        parts = [self.follow(*path) for path in index.paths]
+        for name, value in parts:
+            self.check(f"_type({name}) is not {self.refer(type(value))}")
+        key = ("key", index)
+        if key not in self._known:
+            self._known[key] = f"_r{len(self._known)}"
+            self.reads.append(
+                f"{self._known[key]} = {self.refer(index.function)}({', '.join(name for name, _ in parts)})"
+            )
+        return self._known[key], index.function(*[value for _, value in parts])
+
     def read(self, values: Sequence[Any], kinds: Sequence[str]) -> None:
         """Bring each input into a variable, and see that it is of the type it was."""
         for slot, value, kind in zip(self.block.slots, values, kinds, strict=True):
@@ -145,7 +162,7 @@ class _Source:
             if kind == "constant" and type(value) is not np.ndarray:
                 raise _Unsuited
             if slot.index is not None:
-                index, at = self.follow(*slot.index)
+                index, at = self.index(slot.index)
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
                 if kind == "row":
                     self.lazy(name)
@@ -288,7 +305,7 @@ class _Source:
             "  nonlocal _last",
             "  try:",
             *[f"   {line}" for line in self.reads],
-            f"  except (LookupError, AttributeError, NameError): {self.slow}",
+            f"  except _faults: {self.slow}",
             *[f"  {line}" for line in self.rest],
             " return _record",
         ]

@@ -33,7 +33,7 @@ def run_block(trace: Any, sig: Signature) -> Any:
     found, call = trace.memo.get(key), sig.block
     assert call is not None
     if found is None:
-        found = trace.memo[key] = [_kept(trace, out) for out in launch(call.program, call.inputs(()))]
+        found = trace.memo[key] = [_kept(trace, out) for out in launch(call.program, call.shared)]
     results = [_given(out) for out in found]
     link_views(call.views, results)
     return tuple(results) if len(results) > 1 else results[0]

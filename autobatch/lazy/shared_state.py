@@ -132,7 +132,9 @@ class SharedState:
         if not _is_users(function):
             return
         self.codes.append(function.__code__)
-        for cell in function.__closure__ or ():
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if variable.startswith("_ab_"):  # of a rewritten function: what it calls of ours
+                continue
             self._keep(cell, functools.partial(_in_list, _contents, cell), functools.partial(_set_contents, cell))
             self._visit(_contents(cell), held=True)
         names = function.__globals__

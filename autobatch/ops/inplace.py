@@ -180,7 +180,7 @@ def stand_in(box: Any) -> np.ndarray | None:
     there yet. A new array is in C order, unless its class knows better (`_ab_plain`) or it is crooked.
     """
     record = record_of(box)
-    if record is None:
+    if record is None or record.base is None:
         plain = getattr(box, "_ab_plain", None)
         if isinstance(plain, np.ndarray):
             return plain

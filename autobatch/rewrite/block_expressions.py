@@ -13,6 +13,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.lazy.blocks import Guard, Slot
+from autobatch.lazy.keys import Key
+from autobatch.rewrite.block_inputs import Input, roots
+from autobatch.rewrite.block_keys import key_of
 from autobatch.rewrite.block_scope import NUMBERS, Scope, is_pure
 from autobatch.rewrite.paths import binds, is_dotted, is_slicing, path_of
 from autobatch.rewrite.scopes import target_names
@@ -36,29 +39,6 @@ class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks
     """This cannot be part of a block."""
 
 
-class _Input:
-    """A slot in the making.
-
-    Attributes:
-        name: its name in the body; node: what is evaluated for it; places: where in the user's code it stands.
-        path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to if it does not.
-        part: it is passed, and only what another input reads is an operand.
-        several: the block goes through it item by item.
-    """
-
-    __slots__ = ("name", "node", "number", "part", "path", "places", "several", "temporary")
-
-    def __init__(self, name: str, node: ast.expr, path: Any) -> None:
-        self.name = name
-        self.node = node
-        self.path = path
-        self.places: list[ast.expr] = []
-        self.number = True
-        self.temporary = ""
-        self.part = False
-        self.several = False
-
-
 class BlockForm:
     """A block in the making: its body, its inputs, what it relies on.
 
@@ -80,8 +60,8 @@ class BlockForm:
         self.bound: set[str] = set()
         self.replaced: dict[int, str] = {}
         self.guards: dict[tuple[str, ...], Guard] = {}
-        self._inputs: list[_Input] = []
-        self._known: dict[Any, _Input] = {}
+        self._inputs: list[Input] = []
+        self._known: dict[Any, Input] = {}
 
     def slots(self) -> tuple[list[ast.expr], list[Slot], list[str]]:
         """What the recorder is passed, how it reads each input from that, and the inputs' names in the body."""
@@ -109,7 +89,11 @@ class BlockForm:
                 arguments.append(ast.NamedExpr(ast.Name(each.temporary, ast.Store()), node))
                 continue
             root, steps, index = each.path
-            at = None if index is None else (root_of(index[0]), index[1])
+            if type(index) is Key:
+                paths = [(root_of(name), steps) for name, steps in index.paths]
+                at: Any = Key(paths, index.items, index.function, index.text)
+            else:
+                at = None if index is None else (root_of(index[0]), index[1])
             slots.append(Slot(root_of(root), steps, at, each.number, each.several))
         return arguments, slots, [each.name for each in self._inputs if not each.part]
 
@@ -196,6 +180,9 @@ class BlockForm:
 
     def _several(self, node: ast.expr) -> ast.expr:
         """What the block goes through item by item."""
+        if isinstance(node, ast.Call) and self._is_zip(node):
+            lists = [self._several(arg) for arg in node.args]
+            return ast.Call(node.func, lists, self._keywords(node))
         made = items = self.build(node)
         while isinstance(items, ast.Subscript):  # a part of it
             items = items.value
@@ -203,6 +190,15 @@ class BlockForm:
             if isinstance(items, ast.Name) and items.id == slot.name:
                 slot.several = self.goes_through = True
         return made
+
+    def _is_zip(self, node: ast.Call) -> bool:
+        """Whether it is `zip` of lists, which goes through them once, as the block would."""
+        if not isinstance(node.func, ast.Name) or node.func.id in self.scope.own:
+            return False
+        if self._global(node.func.id, []) is not zip or any(isinstance(arg, ast.Starred) for arg in node.args):
+            return False
+        named = all(each.arg == "strict" and isinstance(each.value, ast.Constant) for each in node.keywords)
+        return named and all(isinstance(arg, ast.Name | ast.Subscript | ast.Call) for arg in node.args)
 
     def _op(self, made: ast.expr, static: bool) -> ast.expr:
         self.count += not static
@@ -235,13 +231,13 @@ class BlockForm:
 
     def _input(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
         root, steps, index = path
-        names = {root} if index is None else {root, index[0]}
+        names = {root, *roots(index)}
         if any(name in self.bound or (name in self.scope.own and name not in self.scope.sure) for name in names):
             raise Refused
         key = (root, steps, index, static)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = _Input(f"_ab_s{len(self._inputs)}", node, (root, steps, index))
+            found = self._known[key] = Input(f"_ab_s{len(self._inputs)}", node, (root, steps, index))
             self._inputs.append(found)
         found.places.append(node)
         found.number = found.number and operand
@@ -255,14 +251,14 @@ class BlockForm:
             if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
                 self._evaluate(each)
         self._known.clear()
-        made = _Input(f"_ab_s{len(self._inputs)}", node, None)
+        made = Input(f"_ab_s{len(self._inputs)}", node, None)
         made.number = operand and not static
         made.places.append(node)
         self._inputs.append(made)
         self._evaluate(made)
         return ast.Name(made.name, ast.Load())
 
-    def _evaluate(self, each: _Input) -> None:
+    def _evaluate(self, each: Input) -> None:
         """Let the user's code evaluate an input, once."""
         each.temporary = self.fresh()
         for place in each.places:
@@ -344,6 +340,10 @@ class BlockForm:
         if path_of(node) is not None:
             return self._leaf(node, static, operand)
         where = path_of(index)
+        if where is None and (self.count > self.rows or self.bound):
+            key = key_of(index)
+            if key is not None and self.scope.own.issuperset([base[0], *roots(key)]):
+                return self._look_up(node, (*base, key), static, operand)
         if where is None and base[0] in self.scope.own and isinstance(index, ast.Subscript) and not static:
             return self._row(node, operand)
         if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.own:

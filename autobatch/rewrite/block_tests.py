@@ -1,17 +1,20 @@
-"""Array expressions that a statement makes a decision of, as statements of their own, so that a run may end with them.
+"""Array expressions that a statement decides by, or appends, as statements of their own, which a run may end with.
 
     seen = np.concatenate([a, b])            seen = np.concatenate([a, b])
     shift = bool(seen @ w > 0)        ->     _ab_test1 = seen @ w > 0
                                              shift = bool(_ab_test1)
 
-Runs first. Only what the statement evaluates first is set apart; a test of a `while` is evaluated anew each time.
+Runs first. Only what the statement evaluates first is set apart: before it, at most `append` is read, of what is known
+to be a list. A test of a `while` is evaluated anew each time.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from autobatch.rewrite.block_scope import Scope, is_pure
+from autobatch.rewrite.block_sinking import sink
 from autobatch.rewrite.paths import path_of
 from autobatch.rewrite.scopes import bound_names, parameters
 
@@ -22,14 +25,15 @@ _CONVERSIONS = (bool, float, int)
 
 
 def set_tests_apart(tree: ast.FunctionDef, scope: Scope) -> None:
-    """Change the body of a function."""
-    _Apart(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.own).bodies(tree)
+    """Change the body of a function, and let what was set apart be of one run with what is before it."""
+    _Apart(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.own, _lists(tree)).bodies(tree)
 
 
 class _Apart:
-    def __init__(self, scope: Scope, own: frozenset[str]) -> None:
+    def __init__(self, scope: Scope, own: frozenset[str], lists: frozenset[str]) -> None:
         self.scope = scope
         self.own = own
+        self.lists = lists
         self.count = 0
 
     def bodies(self, node: ast.AST) -> None:
@@ -54,9 +58,21 @@ class _Apart:
                 elif not isinstance(each, ast.If):
                     where = None
                 out += self._apart(where)
-            self.bodies(each)
+            elif isinstance(each, ast.Expr) and self._appends(each.value):
+                out += self._apart((each.value.args, 0))  # type: ignore[attr-defined]
             out.append(each)
+        out = sink(out, self._is_array)
+        for each in out:
+            if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.bodies(each)
         return out
+
+    def _appends(self, node: ast.expr) -> bool:
+        """Whether this appends to a list of the function's own."""
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[_], keywords=[]):
+                return name in self.lists
+        return False
 
     def _converts(self, node: Any) -> bool:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1):
@@ -105,3 +121,22 @@ class _Apart:
         for _, name in found[1]:
             value = getattr(value, "__dict__", {}).get(name)
         return is_pure(value)
+
+
+def _lists(tree: ast.FunctionDef) -> frozenset[str]:
+    """The names that are only ever bound to new lists, by plain assignments."""
+    made: Counter[str] = Counter()
+    stores: Counter[str] = Counter()
+    declared: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=targets, value=ast.List() | ast.ListComp()):
+                made.update(target.id for target in targets if isinstance(target, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.List() | ast.ListComp()):
+                made[name] += 1
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                stores[name] += 1
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                declared.update(names)
+    declared |= parameters(tree) | (bound_names(tree.body) - set(stores))
+    return frozenset(name for name, count in made.items() if stores[name] == count) - declared

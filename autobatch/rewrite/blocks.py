@@ -23,7 +23,7 @@ from autobatch.lazy.blocks import Guard
 from autobatch.rewrite.block_expressions import BlockForm, Refused
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.callees import through_form
-from autobatch.rewrite.quote import substituted
+from autobatch.rewrite.quote import placed, substituted
 from autobatch.rewrite.scopes import bound_names, captured, parameters, target_names
 
 __all__ = ["Blocks"]
@@ -62,11 +62,11 @@ class Blocks:
         return BlockForm(self._scope(sure), self.fresh, lambda node: self.expression(node, sure), self.lists)
 
     @contextlib.contextmanager
-    def otherwise(self, form: BlockForm) -> Iterator[None]:
+    def otherwise(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
         """What runs where a block does not: it may read what was evaluated before, and goes through no list again."""
         outer = self.temporaries, self.lists
         self.temporaries = self.temporaries | set(form.replaced.values())
-        self.lists = self.lists and not form.goes_through
+        self.lists = self.lists and (lists or not form.goes_through)
         try:
             yield
         finally:
@@ -183,7 +183,7 @@ class Blocks:
         else:
             otherwise = _through_forms(otherwise, self.scope)
         out = ast.IfExp(test, ast.Name(result, ast.Load()), otherwise)
-        return _placed(out, node)
+        return placed(out, node)
 
     def _parts(self, node: ast.expr, sure: frozenset[str]) -> ast.expr:
         node = copy.copy(node)
@@ -237,12 +237,14 @@ class _Run:
         self.returned: ast.expr | None = None
         self.results: list[str] = []
         self.is_partial = False  # something is evaluated beside it
-        self.copied: set[str] = set()  # names of what may be an array from outside
+        self.copied: set[str] = set()  # names of what may be an array from outside, or is a list
         self.added = 0  # statements, before one that cannot be part of it
+        self.lists_from = 0  # statements before the first that goes through a list
         try:
             for statement in statements:
                 self._add(statement)
                 self.added += 1
+                self.lists_from += not self.form.goes_through
         except Refused:
             self.outputs: list[str] = []
             return
@@ -273,7 +275,7 @@ class _Run:
             case ast.AugAssign(target=ast.Name(id=name) as target) if name in form.bound:
                 made = ast.AugAssign(ast.Name(name, ast.Store()), node.op, form.build(node.value, False, True))
                 form.count += 1
-                self.body.append(_placed(made, node))
+                self.body.append(placed(made, node))
                 return
             case ast.Return(value=ast.expr()):
                 self._return(node.value)  # type: ignore[arg-type]
@@ -285,19 +287,19 @@ class _Run:
         names = target_names(target)
         if form.count == before or not names <= self.blocks.assignable:
             raise Refused
-        if isinstance(value, ast.Name):
+        if isinstance(value, ast.Name | ast.ListComp):
             self.copied |= names
         else:
             self.copied -= names
-        self.body.append(_placed(ast.Assign([target], value), node))
+        self.body.append(placed(ast.Assign([target], value), node))
         form.bound |= names
 
     def _value(self, node: ast.expr) -> ast.expr:
         """What is assigned; a part that is only a name would be a second name of one array."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
-        if not all(isinstance(part, _COMPUTED) for part in parts):
-            raise Refused
-        return self.form.build(node)
+        if isinstance(node, ast.ListComp) or all(isinstance(part, _COMPUTED) for part in parts):
+            return self.form.build(node)
+        raise Refused
 
     def _return(self, node: ast.expr) -> None:
         """Parts that are operations become outputs; what follows the last of them is evaluated afterwards."""
@@ -317,14 +319,14 @@ class _Run:
                 if made is not None and form.count > before:
                     name = form.fresh()
                     self.results.append(name)
-                    self.body.append(_placed(ast.Assign([ast.Name(name, ast.Store())], made), part))
+                    self.body.append(placed(ast.Assign([ast.Name(name, ast.Store())], made), part))
                     out.append(ast.Name(name, ast.Load()))
                     continue
                 if form.count == 0:
                     raise Refused
             over = self.is_partial = True
             out.append(part)
-        self.returned = _placed(ast.Tuple(out, ast.Load()) if isinstance(node, ast.Tuple) else out[0], node)
+        self.returned = placed(ast.Tuple(out, ast.Load()) if isinstance(node, ast.Tuple) else out[0], node)
         if over and any(isinstance(n, ast.NamedExpr | ast.Yield | ast.Await) for n in ast.walk(node)):
             raise Refused
 
@@ -337,10 +339,13 @@ class _Run:
         result = blocks.fresh()
         record = ast.Assign([ast.Name(result, ast.Store())], _call(name, form))
         again = [substituted(each, form.replaced) for each in self.statements]
-        with blocks.otherwise(form):
-            otherwise = (
-                blocks.body(again) if form.goes_through else [line for each in again for line in self._smaller(each)]
-            )
+        with blocks.otherwise(form, lists=self.length > 1):
+            if form.goes_through:
+                at = self.lists_from
+                parts = (again[:at], again[at : at + 1], again[at + 1 :])
+                otherwise = [line for part in parts for line in blocks.body(part)]
+            else:
+                otherwise = [line for each in again for line in self._smaller(each)]
         taken: Any = ast.Name(result, ast.Load())
         names: list[ast.expr] = [ast.Name(each, ast.Store()) for each in self.outputs]
         then: list[ast.stmt] = [ast.Assign([names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())], taken)]
@@ -348,7 +353,7 @@ class _Run:
             sure = frozenset(getattr(last, "bound_before", frozenset()))
             then.append(ast.Return(blocks.expression(self.returned, sure, whole=False)))
         test = ast.Compare(ast.Name(result, ast.Load()), [ast.Is()], [ast.Constant(None)])
-        return [_placed(record, first), _placed(ast.If(test, otherwise, then), first)]
+        return [placed(record, first), placed(ast.If(test, otherwise, then), first)]
 
     def _smaller(self, statement: ast.stmt) -> list[ast.stmt]:
         if self.length > 1:
@@ -366,15 +371,6 @@ def _through_forms(node: Any, scope: Scope) -> Any:
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
             part.func = through_form(part.func, scope)
-    return node
-
-
-def _placed(node: Any, at: ast.AST) -> Any:
-    """A new piece of syntax at the place of an old one; what it holds of the user's stays where it is."""
-    ast.copy_location(node, at)
-    for child in ast.iter_child_nodes(node):
-        if "lineno" in child._attributes and not hasattr(child, "lineno"):
-            _placed(child, at)
     return node
 
 

@@ -5,7 +5,7 @@ import copy
 import functools
 from typing import Any, TypeVar
 
-__all__ = ["expression", "is_generated", "located", "name", "statements", "substituted"]
+__all__ = ["expression", "is_generated", "located", "name", "placed", "statements", "substituted"]
 
 PREFIX = "_ab_"
 Node = TypeVar("Node", bound=ast.AST)
@@ -96,3 +96,12 @@ def substituted(node: Any, names: dict[int, str]) -> Any:
         elif isinstance(value, list):
             setattr(out, field, [substituted(x, names) if isinstance(x, ast.AST) else x for x in value])
     return out
+
+
+def placed(node: Any, at: ast.AST) -> Any:
+    """A new piece of syntax at the place of an old one; what it holds of the user's stays where it is."""
+    ast.copy_location(node, at)
+    for child in ast.iter_child_nodes(node):
+        if "lineno" in child._attributes and not hasattr(child, "lineno"):
+            placed(child, at)
+    return node

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from autobatch.kernels.buffers import gather_buffers
+from autobatch.kernels.buffers import (
+    CONSECUTIVE,
+    MISSING,
+    ONE_BUFFER,
+    SAME,
+    SEVERAL,
+    gather_buffers,
+    locate,
+    place_launches,
+)
 
 
 def address(array):
@@ -37,3 +46,34 @@ def test_no_rows():
     out = np.ones(3)
     gather_buffers(np.array([address(out)]), np.array([8]), none, none, 8, address(out))
     assert (out == 1).all()
+
+
+def test_operands_of_launches():
+    """Five calls in three launches; two places from outside, of which the second is row 4 of buffer 0."""
+    order, starts = np.array([0, 1, 3, 2, 4]), np.array([0, 2, 4, 5])
+    places = np.array([0, 1, 2, 4, 6])  # calls 2 and 3 have two outputs each
+    offsets, refs = np.array([0, 1, 2, 4, 6, 8]), np.array([-2, -2, 0, 0, 1, 0, 5, -1])
+    buffer_of, row_of = np.full(9, -1), np.zeros(9, np.int64)
+    buffer_of[-2], row_of[-2] = 0, 4
+    which, rows, how, heads = (np.zeros(n, np.int64) for n in (8, 8, 5, 5))
+    place_launches(
+        order, starts, offsets, refs, places, np.array([1, 2, 1]), 1, buffer_of, row_of, which, rows, how, heads
+    )
+    assert buffer_of.tolist() == [1, 1, 2, 3, 2, 3, 4, 0, -1]
+    assert row_of.tolist() == [0, 1, 1, 1, 0, 0, 0, 4, 0]
+    assert how.tolist() == [SAME, ONE_BUFFER, SAME, SAME, SAME]
+    assert heads.tolist() == [-2, 1, 0, 5, -1]
+    assert which.tolist() == [0, 0, 1, 1, 1, 1, 3, -1]
+    assert rows.tolist() == [4, 4, 1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("refs", "expected"),
+    [([0, 1], CONSECUTIVE), ([1, 0], ONE_BUFFER), ([0, 2], SEVERAL), ([2, -1], MISSING), ([-1, -1], SAME)],
+)
+def test_where_an_operand_is(refs, expected):
+    which, rows = np.zeros((2, 2), np.int64)
+    found = locate(
+        np.array(refs), np.arange(3), np.arange(2), 0, np.array([0, 0, 1, -1]), np.array([3, 4, 0, 0]), which, rows
+    )
+    assert found == expected

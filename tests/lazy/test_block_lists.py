@@ -122,7 +122,7 @@ def test_children_are_summed_in_one_launch_for_each_number_of_them():
     results, stats = map_with_stats(child_sum, xs, sizes)
     assert_same(results, loop(child_sum, xs, sizes))
     line = child_sum.__code__.co_firstlineno
-    rows = {f"block test_block_lists.py:{line + k}": [] for k in (4, 6)}  # h + total(...) @ U, and what is returned
+    rows = {f"block test_block_lists.py:{line}": [] for line in (f"{line + 4}", f"{line + 5}-{line + 6}")}
     for (name, _), (calls, launches, _) in stats.by_signature.items():
         if name in rows:
             rows[name].append((calls, launches))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.errors import FallbackWarning
 from tests import naive
-from tests.lazy.helpers import assert_same
+from tests.lazy.helpers import assert_same, check
 
 A = np.random.default_rng(0).standard_normal((4, 6))
 RESHAPED = {
@@ -86,3 +87,41 @@ def test_arguments_in_other_orders():
     want = examples()
     assert_same(ab.map(f, got), [f(x) for x in want])
     assert_same(got, want)
+
+
+def test_reshapes_met_before_are_views_as_the_first_was():
+    """Each reshape is met several times: of a fresh array, a part, a transposed one, a row, with what is written."""
+
+    def f(x, p):
+        out = []
+        for _ in range(3):
+            y = x * 2.0
+            flat = y.reshape(6)
+            flat[1] = 50.0
+            turned = y.T.reshape(6)
+            turned[2] = 60.0
+            part = y[1:].reshape(3, 1)
+            part += 1.0
+            wide = flat.reshape(3, 2)
+            wide[0] = -1.0
+            out += [y, flat, turned, part, wide, p["rows"][1].reshape(2, 2) * y[0, 0], y.reshape((3, 2)), y.reshape(-1)]
+        return out
+
+    xs = list(np.random.default_rng(0).normal(size=(4, 2, 3)).astype(np.float32))
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    check(f, xs, p={"rows": rows})
+    ab.testing.assert_equivalent(f, xs, p={"rows": rows}, grad=False)
+
+
+def test_a_reshaped_row_of_what_is_shared_is_not_written_to():
+    def f(i, p):
+        first = p["rows"][i].reshape(2, 2) * 1.0
+        square = p["rows"][i].reshape(2, 2)
+        square[0] = 5.0
+        return first, p["rows"][i] * 1.0
+
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+    expected = [f(i, {"rows": kept}) for kept in [rows.copy()] for i in (0, 1, 0)]
+    with pytest.warns(FallbackWarning, match="a write into a view of a plain array that is shared"):
+        found = ab.map(f, [0, 1, 0], p={"rows": rows.copy()})
+    assert_same(found, expected)

@@ -2,6 +2,7 @@
 
 import collections
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,3 +177,21 @@ def test_waiting_without_changes_stays_together():
         warnings.simplefilter("error")
         got = batched(f, XS, model=Model())
     assert [x.tolist() for x in got] == [f(x, Model()).tolist() for x in XS]
+
+
+@ab.batch
+def noted(node, p):
+    h = np.tanh(node.x @ p["w"])
+    node.visits.append(bool(h.sum() > 0))  # waits; the node is this example's own
+    return (h * p["u"]).sum()
+
+
+def test_what_calls_a_map_for_a_gradient_is_not_what_its_examples_share():
+    nodes = [SimpleNamespace(x=x, visits=[]) for x in np.random.default_rng(0).normal(size=(4, 3))]
+    params = {"w": np.eye(3), "u": np.arange(3.0)}
+    step = ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(noted, nodes, p=p))))
+    for times in (1, 2):  # as a loop it would warn
+        value, _ = step(params)
+        expected = [noted(SimpleNamespace(x=node.x, visits=[]), params) for node in nodes]
+        np.testing.assert_allclose(value, np.mean(expected))
+        assert [len(node.visits) for node in nodes] == [times] * 4

@@ -12,7 +12,7 @@ from autobatch.core.batched import Batched
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.buffers import ONE_BUFFER
-from autobatch.lazy import execute, mapping
+from autobatch.lazy import launching, mapping
 from autobatch.ops import kinds, reductions
 from autobatch.ops.table import UFUNCS
 from autobatch.testing.batched_ways import LockStep, OnTheFly, default_ways
@@ -105,12 +105,12 @@ def wrong_offsets(patch):
 
 
 def wrong_rows(patch):
-    right = execute.gather_rows
+    right = launching.gather_rows
 
     def rolled(buffers, which, rows, how):
         return right(buffers, which, np.roll(rows, 1), max(how, ONE_BUFFER))
 
-    patch.setattr(execute, "gather_rows", rolled)
+    patch.setattr(launching, "gather_rows", rolled)
 
 
 def wrong_example(patch):
