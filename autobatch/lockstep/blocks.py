@@ -9,22 +9,18 @@ holds for all its steps: where that includes a product, it runs ahead, for many 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import broadcast
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.foresee import WEAK, aval_of
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import is_crooked
 from autobatch.fusion.launch import launch, launch_rows
 from autobatch.fusion.program import Program
 from autobatch.fusion.splitting import Split, split
 from autobatch.fusion.tracing import trace
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
-from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
+from autobatch.lockstep.block_kinds import batch_of, is_new, kind_of
+from autobatch.ops.inplace import is_scalar
 from autobatch.ops.spans import rows_between
 
 __all__ = ["NextSteps", "Run", "Site"]
@@ -32,8 +28,6 @@ __all__ = ["NextSteps", "Run", "Site"]
 _MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
 _CALLS = 4  # of a block in one call, after which what its shared operands make is kept
 _MOST_FAILURES = 4  # in one call, after which the statements run as they stand
-_NUMERIC = frozenset("biufc")
-_INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
 
 
 class Site:
@@ -95,7 +89,7 @@ class Site:
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
             out = self.body(*arguments)
-            if not all(map(_is_new, out)):
+            if not all(map(is_new, out)):
                 raise ValueError
             return out
 
@@ -117,36 +111,6 @@ def _is_batched(program: Program, batched: Sequence[int]) -> bool:
         if not reached.isdisjoint(step.args):
             reached.add(step.out)
     return reached.issuperset(program.outputs)
-
-
-def _is_new(out: Any) -> bool:
-    """Whether an output lies as a new array does, so that whether a reshape of it is a view is known again."""
-    return is_contiguous(out) or (is_crooked(out) and getattr(out, "_view", None) is None)
-
-
-def _kind(value: Any, static: bool) -> tuple[Any, Any] | None:
-    """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
-    kind: Any = type(value)
-    if kind is MaskedBatch:
-        data = value.data
-        plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data.value) is np.ndarray)
-        if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
-            return None
-        scalar = is_scalar(value)
-        crooked = is_crooked(value)
-        return ("b", value.sizes, data.dtype, scalar, crooked), aval_of(value.sizes, data.dtype, scalar, crooked)
-    if kind in WEAK and not static:
-        return ("w", kind), WEAK[kind]
-    if isinstance(value, np.generic) and not static:
-        return (("w", kind), aval_of((), value.dtype, True)) if value.dtype.kind in _NUMERIC else None
-    if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
-        if value.dtype.kind not in _NUMERIC:
-            return None
-        crooked = is_crooked(value)
-        return ("s", value.shape, value.dtype, crooked), aval_of(value.shape, value.dtype, crooked=crooked)
-    if kind is tuple and not all(type(part) is int for part in value):
-        return None
-    return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
 
 
 class Run:
@@ -201,7 +165,7 @@ class Run:
         self.program = None
         if self.failures >= _MOST_FAILURES or not config.blocks:
             return None
-        kinds = [_kind(value, static) for value, static in zip(values, self.site.static, strict=True)]
+        kinds = [kind_of(value, static) for value, static in zip(values, self.site.static, strict=True)]
         if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
             self.failures += 1
             return None
@@ -335,13 +299,7 @@ class Run:
                 results = launch_rows(parts.rest, data, self.rest)
             else:
                 results = [data[slot] for slot in parts.rest.outputs]
-        out = []
-        for rows, (sizes, zero_dim, crooked) in zip(results, self.outputs, strict=True):
-            batch = MaskedBatch.of_data(rows, sizes, region)
-            if crooked:
-                batch._ab_lay(True)
-            out.append(zero_d(batch) if zero_dim else batch)
-        return tuple(out)
+        return tuple([batch_of(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
 
     def _from_fixed(self, data: Sequence[Any]) -> list[Any] | None:
         """Compute what the fixed operands alone make, unless that is there; None if there is something to complain of.

@@ -15,13 +15,13 @@ from autobatch.core.config import config
 from autobatch.core.lanes import current_region
 from autobatch.fusion.scan import Scan, Stepped, Test
 from autobatch.lockstep.ahead import Chunk
+from autobatch.lockstep.block_kinds import batch_of
 from autobatch.lockstep.blocks import NextSteps, Run, Site
 from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.lane_items import Rows, Trees
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import Loop, UniformLoop
 from autobatch.lockstep.regions import Prefix
-from autobatch.ops.inplace import zero_d
 from autobatch.ops.spans import rows_between
 
 __all__ = ["ScanSite", "scanned"]
@@ -172,7 +172,7 @@ class ScanSite:
         regions = _regions(loop, region, steps.counts)
         for output, each in zip(self.listed, lists, strict=True):
             kind, rows = run.outputs[output], outputs[output]
-            each.append_steps(_batch(rows, kind, None), _items(kind, rows, steps, regions), regions)
+            each.append_steps(batch_of(rows, kind, None), _items(kind, rows, steps, regions), regions)
         out = self._batches(run, last, region)
         if lists:
             for each in out:
@@ -185,24 +185,18 @@ class ScanSite:
         return [(output, operand.get(place)) for place, output in enumerate(self.states)]
 
     def _batches(self, run: Run, data: Sequence[Any], region: Any) -> list[Any]:
-        return [_batch(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
+        return [batch_of(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
 
 
 def scanned(*args: Any) -> None:
     """A site in code that is watched: it does nothing."""
 
 
-def _batch(rows: Any, kind: tuple[Any, bool], region: Any) -> Any:
-    sizes, zero_dim = kind
-    out = MaskedBatch.of_data(rows, sizes, region)
-    return zero_d(out) if zero_dim else out
-
-
-def _items(kind: tuple[Any, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
+def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
     """What each step appends to a list."""
     out = []
     for step, region in enumerate(regions):
-        batch = _batch(rows_between(rows, steps.offsets[step], steps.offsets[step + 1]), kind, region)
+        batch = batch_of(rows_between(rows, steps.offsets[step], steps.offsets[step + 1]), kind, region)
         region.root.freeze(batch)
         out.append(batch)
     return out
