@@ -59,6 +59,16 @@ class Model:
         step = ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(self.loss, *data.columns, params=p))))
         return Runner(lambda: step(params), training)
 
+    def new_examples(self, case: Case) -> Runner:
+        """`ab.map` over examples that never came before, so that the Python of each runs; elsewhere it ran twice."""
+        runner = self.on_the_fly(case)
+
+        def run() -> Any:
+            with ab.options(replay=False):
+                return runner.run()
+
+        return dataclasses.replace(runner, run=run)
+
     def lock_step(self, case: Case) -> Runner:
         """A call of the `ab.batch` functions on padded batches, which are made of the examples each time."""
         data = self.data(case)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.declare import OURS
+from benchmarks.declare import NEW, OURS
 from benchmarks.startup import BAR
 
 __all__ = ["MARKERS", "MEASURED", "README", "between", "main", "table"]
@@ -22,7 +22,9 @@ MEASURED = Path(__file__).resolve().parent / "measured.json"
 MARKERS = ("<!-- figures: python -m benchmarks.summary --write -->\n", "<!-- end of figures -->\n")
 
 _SIZE = re.compile(r"(?: of | )?(?:H=|10\^)?\d+(?![\d.^])")
+_OWN = ("new", "loop")
 _PEERS = {
+    "new": (NEW,),
     "loop": ("loop",),
     "NumPy": ("NumPy", "reduceat", "SciPy", "trusted"),
     "torch": ("torch",),
@@ -81,7 +83,9 @@ def _fastest(row: dict[str, Any], prefixes: tuple[str, ...]) -> float | None:
 def _best(row: dict[str, Any] | None) -> float | None:
     """How many times our time the fastest way of all other libraries took."""
     return (
-        None if row is None else _fastest(row, tuple(way for name in _PEERS if name != "loop" for way in _PEERS[name]))
+        None
+        if row is None
+        else _fastest(row, tuple(way for name in _PEERS if name not in _OWN for way in _PEERS[name]))
     )
 
 
