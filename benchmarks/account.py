@@ -6,6 +6,8 @@ times a second, at which function is running: the library's folders are its phas
 
 import contextlib
 import gc
+import linecache
+import re
 import signal
 import statistics
 import time
@@ -26,6 +28,9 @@ PHASES = ("tracing", "scheduling", "gathering", "products", "elementwise", "back
 _EVERY = 1e-3  # seconds between two looks
 
 _OF_OPS = ("gathering", "products", "elementwise")
+_LAUNCHING = ("autobatch.lazy.execute", "autobatch.lazy.launching")
+_BLOCK = re.compile(r".*/fusion/emit\.py: block \w+")
+_PHASE_OF_CALL = {"matmul": "products", "concatenate": "gathering", "lookup": "gathering", "take": "gathering"}
 _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
 
 # The innermost of our modules that a stack is in says what is being done. The first match counts.
@@ -41,6 +46,8 @@ _PHASE_OF = (
     ("ops", "elementwise"),
     ("embedding", "gathering"),
     ("lazy.execute", "gathering"),
+    ("lazy.launching", "gathering"),
+    ("fusion", "elementwise"),
     ("lazy", "tracing"),
     ("core.fallback", "tracing"),
     ("rewrite", "tracing"),
@@ -186,13 +193,20 @@ def phase(frame: FrameType | None) -> str:
         module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
         if module == "autobatch.autodiff.tape" and function == "backward":
             return "backward"
-        if module.startswith("autobatch."):
+        if (block := _BLOCK.match(frame.f_code.co_filename)) is not None:
+            innermost = innermost or _phase_of_line(linecache.getline(block[0], frame.f_lineno))
+        elif module.startswith("autobatch."):
             innermost = innermost or _phase_of(module.removeprefix("autobatch."))
-            computing = computing or module == "autobatch.lazy.execute" or function in _COMPUTING
+            computing = computing or module.startswith(_LAUNCHING) or function in _COMPUTING
         elif module.startswith("benchmarks.workloads"):
             innermost = innermost or "tracing"  # the user's own code
         frame = frame.f_back
     return "tracing" if innermost in _OF_OPS and not computing else innermost or "other"
+
+
+def _phase_of_line(line: str) -> str:
+    """What a line of a generated block does."""
+    return next((name for word, name in _PHASE_OF_CALL.items() if word in line), "elementwise")
 
 
 def _phase_of(module: str) -> str | None:

@@ -1,5 +1,7 @@
 """Batched code as one Python function: NumPy calls in a row, without dispatch, reusing the arrays they make."""
 
+import linecache
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +17,21 @@ from autobatch.ops.indexing_spec import build
 from autobatch.ops.shaping import transpose_p
 from autobatch.ops.shaping_reshape import reshape_p
 
-__all__ = ["Writer", "emit", "shape_text", "source_of"]
+__all__ = ["Writer", "emit", "executed", "shape_text", "source_of"]
 
 
 def emit(code: Code) -> Callable[..., tuple[Any, ...]]:
     """A function of the code's inputs that returns its outputs, None where there is none."""
-    source, names = Writer(code).write()
-    exec(compile(source, f"{__file__}: a block", "exec"), names)
-    return names["block"]
+    return executed(*Writer(code).write())
+
+
+def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """The function that a source defines; tracebacks and profilers find its lines."""
+    filename = f"{__file__}: block {zlib.crc32(text.encode()):08x}"
+    linecache.cache[filename] = len(text), None, text.splitlines(True), filename
+    exec(compile(text, filename, "exec"), names)
+    block: Callable[..., Any] = names["block"]
+    return block
 
 
 def source_of(code: Code) -> str:

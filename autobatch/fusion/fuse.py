@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.fusion.code import Code, assemble_p, is_covered
-from autobatch.fusion.emit import Writer
+from autobatch.fusion.emit import Writer, executed
 from autobatch.fusion.kernel_source import KernelSource
 from autobatch.fusion.kernels import Kernel, kernel_of
 from autobatch.fusion.plan import Cluster, Plan
@@ -44,9 +44,7 @@ class Fused:
             names[f"kernel{number}"] = kernel.entry
             for lanes, name in zip(kernel.lanes, ("wide", "masks", "tail", "tail_masks"), strict=True):
                 names[f"{name}{number}"] = lanes
-        exec(compile(self.text, f"{__file__}: a block", "exec"), names)
-        block: Callable[..., Any] = names["block"]
-        return block
+        return executed(self.text, names)
 
 
 def fuse(code: Code, *, checked: bool) -> Fused | None:
