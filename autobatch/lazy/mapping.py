@@ -43,12 +43,13 @@ def map_with_stats(
         return _map_inside(form, columns, count, shared), outer.stats
     if count == 0:
         return [], Stats()
-    before = SharedState([shared, function])
-    own = ExampleState(columns, before)
     trace = Trace()
     arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
-
     replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
+    known = {} if replay is None else replay.play(columns)
+    runs = len(known) < count
+    before = SharedState([shared, function] if runs else [])
+    own = ExampleState(columns if runs else [], before)
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
@@ -69,7 +70,6 @@ def map_with_stats(
     try:
         with collector_paused():
             try:
-                known = {} if replay is None else replay.play(columns)
                 results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result), known)
                 if error is None and not trace.inputs.give_back(leaves(shared)):
                     raise LaunchError from NeedsLoop(
