@@ -1,9 +1,13 @@
 """What goes into a run and comes out: padding of any value, tables, nested calls, threads, objects."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
+import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
@@ -106,6 +110,29 @@ def test_a_call_has_the_memory_of_its_buffers_kept():
     keep_freed_memory.cache_clear()
     batch(lambda x: x + 1, strict=True)(batch_of(XS))
     assert keep_freed_memory.cache_info().currsize == 1
+
+
+_FAULTS = """
+import resource
+import numpy as np
+from autobatch.core.memory import keep_freed_memory
+
+def call():
+    held = [np.ones(1 << 18) for _ in range(60)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+keep_freed_memory()
+call()
+before = call()
+print(call() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other C libraries are left as they are")
+def test_many_buffers_of_a_call_are_not_asked_of_the_system_again():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "GLIBC_"))}
+    done = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True, env=environment)
+    assert int(done.stdout) < 1000  # of 30,720 pages
 
 
 COUNTS = [3, 1, 0, 4]
