@@ -113,3 +113,16 @@ def test_random_chains(seed, module_of):
 @pytest.mark.parametrize("seed", [*range(40, 55), 3005])
 def test_gradients_of_random_chains(seed, module_of):
     memory_chains.check(seed, module_of, grad=True)
+
+
+def whole_examples(x):
+    z = x.reshape(-1)
+    z[0] = 5.0
+    return x, z, x.flags.c_contiguous
+
+
+def test_examples_of_a_batch_have_no_gaps():
+    examples = [np.random.default_rng(i).standard_normal((2 + i, 3 + i)) for i in range(3)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(whole_examples, examples, grad=False)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.pytree import attributes
+from autobatch.lazy.array import LazyArray
 from autobatch.lazy.shared_state import SharedState
 from autobatch.lazy.stores import may_store
 
@@ -26,25 +27,33 @@ class ExampleState:
         columns: the sequences of examples; shared: what they have in common, and what the function reaches.
 
     Attributes:
-        copies: receives what `lazy.values.rebuild` copies; None where nothing is changed.
+        copies, shared_copies: receive what `lazy.values.rebuild` copies of the examples and of what they share; None
+            where nothing is changed.
     """
 
-    __slots__ = ("_common", "_states", "copies")
+    __slots__ = ("_common", "_roots", "_shared", "_states", "copies", "shared_copies")
 
     def __init__(self, columns: Sequence[Sequence[Any]], shared: SharedState) -> None:
         self._states: list[SharedState] = []
+        self._roots: list[Any] = []
+        self._shared = shared
         self._common: set[int] = set()
-        self.copies: list[tuple[Any, Any, Any, list[Any], list[Any]]] | None = None
+        self.copies: list[_Copy] | None = None
+        self.shared_copies: list[_Copy] | None = None
         kinds = {type(value) for column in columns for value in column} - {np.ndarray, int, float, str}
-        if kinds and may_store(shared.codes, [*shared.classes, *kinds]):
+        if not may_store(shared.codes, [*shared.classes, *kinds]):
+            return
+        self.shared_copies = []
+        if kinds:
             self.copies = []
-            self._states = [SharedState(values, inside=True) for values in zip(*columns, strict=True)]
+            self._roots = list(zip(*columns, strict=True))
+            self._states = [SharedState(values, inside=True) for values in self._roots]
             times = collections.Counter(place for state in (shared, *self._states) for place in state.places)
             self._common = {place for place, count in times.items() if count > 1}
 
     def changed(self) -> bool:
         """Whether anything is not as it was."""
-        return any(state.changed() for state in self._states) or any(map(_is_changed, self._containers()))
+        return any(state.changed() for state in self._states) or any(map(_is_changed, self._containers))
 
     def changed_in_common(self, waited: bool) -> bool:
         """Whether examples saw too little of what others changed in what they have in common.
@@ -52,11 +61,13 @@ class ExampleState:
         Args:
             waited: an example waited for a value, so they did not run one after the other.
         """
+        if waited and any(map(_is_changed, self.shared_copies or ())):
+            return True
         if not self._common:
             return False
         if waited and any(state.changed(self._common) for state in self._states):
             return True
-        return any(id(each[0]) in self._common and _is_changed(each) for each in self._containers())
+        return any(id(each[0]) in self._common and _is_changed(each) for each in self._containers)
 
     def restore(self) -> None:
         """Put everything back."""
@@ -64,22 +75,42 @@ class ExampleState:
             state.restore()
 
     def finish(self, finished: Callable[[Any], Any]) -> None:
-        """Store into the examples what they were given, in the form that results have."""
-        for state in self._states:
-            state.finish(finished)
-        containers = self._containers()
+        """Store what was given to examples and to what they share, in the form that results have."""
+        if self.shared_copies is None:
+            return
+        known: dict[int, tuple[Any, Any]] = {}
+
+        def once(value: Any) -> Any:
+            if type(value) is not LazyArray:
+                return value
+            if id(value) not in known:
+                known[id(value)] = value, finished(value)
+            return known[id(value)][1]
+
+        containers = self._containers
         own = {id(copy): original for original, copy, *_ in containers}
         own |= {id(b): a for *_, old, new in containers for a, b in zip(old, new, strict=True) if a is not b}
 
         def given(value: Any) -> Any:
-            return own[id(value)] if id(value) in own else finished(value)
+            if id(value) in own:
+                return own[id(value)]
+            return tuple(map(given, value)) if type(value) is tuple else once(value)
 
-        for each in containers:
-            if _is_changed(each):
-                _store(each[0], each[1], given)
+        stored = [each for each in containers if _is_changed(each)]
+        for each in stored:
+            _store(each[0], each[1], given)
+        if stored or self._shared.changed():
+            SharedState(self._shared.roots).settle(given)
+        for roots, state in zip(self._roots, self._states, strict=True):
+            if stored or state.changed():
+                SharedState(roots, inside=True).settle(given)
 
+    @property
     def _containers(self) -> list[Any]:
-        return [each for each in self.copies or () if not isinstance(each[0], tuple)]
+        return [*(self.shared_copies or ()), *(self.copies or ())]
+
+
+_Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `lazy.values.rebuild` gives it
 
 
 def _entries(copy: Any) -> tuple[Any, list[Any]]:
@@ -91,8 +122,10 @@ def _entries(copy: Any) -> tuple[Any, list[Any]]:
     return keys, [getattr(copy, key) for key in keys]
 
 
-def _is_changed(each: tuple[Any, Any, Any, list[Any], list[Any]]) -> bool:
+def _is_changed(each: _Copy) -> bool:
     _, copy, keys, _, new = each
+    if isinstance(copy, tuple):
+        return False
     keys_now, now = _entries(copy)
     return keys_now != keys or len(now) != len(new) or any(a is not b for a, b in zip(now, new, strict=True))
 

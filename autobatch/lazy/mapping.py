@@ -43,13 +43,13 @@ def map_with_stats(
         return _map_inside(form, columns, count, shared), outer.stats
     if count == 0:
         return [], Stats()
+    stores = memory is None  # else it is proved to change nothing outside of itself
+    before = SharedState([shared, function] if stores else [])
+    own = ExampleState(columns if stores else [], before)
     trace = Trace()
-    arguments = {name: wrap_shared(trace, value) for name, value in shared.items()}
+    arguments = {name: wrap_shared(trace, value, own.shared_copies) for name, value in shared.items()}
     replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
     known = {} if replay is None else replay.play(columns)
-    runs = len(known) < count
-    before = SharedState([shared, function] if runs else [])
-    own = ExampleState(columns if runs else [], before)
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
@@ -71,7 +71,12 @@ def map_with_stats(
         with collector_paused():
             try:
                 results, failed, error = run_examples(trace, call, count, lambda result: finish(trace, result), known)
-                if error is None and not trace.inputs.give_back(leaves(shared)):
+                if error is not None:
+                    changed = before.changed() or own.changed()
+                else:
+                    waited = bool(trace.stats.forced)
+                    changed = (waited and before.changed()) or own.changed_in_common(waited)
+                if error is None and not changed and not trace.inputs.give_back(leaves(shared)):
                     raise LaunchError from NeedsLoop(
                         "an example writes into memory that it shares with other arguments"
                     )
@@ -80,14 +85,8 @@ def map_with_stats(
     except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
     else:
-        if error is not None:
-            changed = before.changed() or own.changed()
-        else:
-            waited = bool(trace.stats.forced)
-            changed = (waited and before.changed()) or own.changed_in_common(waited)
         if error is None and not changed:
             own.finish(functools.partial(finish, trace))
-            before.finish(functools.partial(finish, trace))
             trace.inputs.end_loans(results)
             return results, trace.stats
         if error is None:

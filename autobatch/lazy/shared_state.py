@@ -32,7 +32,9 @@ class SharedState:
         inside: the roots are parts of an example, and what is code or a class counts as shared.
 
     Attributes:
-        places: the ids of what was reached; codes, classes: of the functions and the classes among it.
+        roots: where it began.
+        places: the ids of what was reached.
+        codes, classes: of the functions and the classes among it.
 
     >>> log = []
     >>> before = SharedState([{"log": log}])
@@ -45,6 +47,7 @@ class SharedState:
     """
 
     def __init__(self, roots: Iterable[Any], inside: bool = False) -> None:
+        self.roots = list(roots)
         self.places: dict[int, Any] = {}
         self.codes: list[CodeType] = []
         self.classes: list[type] = []
@@ -52,7 +55,7 @@ class SharedState:
         self._room = _MOST
         # whose it is, read it, write it, as it was
         self._kept: list[tuple[int, Callable[[], Any], Callable[[Any], None], Any]] = []
-        for root in roots:
+        for root in self.roots:
             self._visit(root, held=False)
 
     def changed(self, places: Any = None) -> bool:
@@ -69,14 +72,13 @@ class SharedState:
             if not _same(read(), was):
                 write(was)
 
-    def finish(self, finished: Callable[[Any], Any]) -> None:
-        """Store `finished(value)` in the place of each value that is there."""
-        for _, read, write, was in self._kept:
-            now = read()
-            if type(now) is list and not _same(now, was):
-                done = [tuple(map(finished, each)) if type(each) is tuple else finished(each) for each in now]
-                if not all(map(_is, done, now)):
-                    write(done)
+    def settle(self, finished: Callable[[Any], Any]) -> None:
+        """Store `finished(value)` in the place of each value."""
+        for _, _, write, was in self._kept:
+            if type(was) is list:
+                now = [_settled(each, finished) for each in was]
+                if not all(map(_is, now, was)):
+                    write(now)
 
     def _visit(self, value: Any, held: bool) -> None:
         kind = type(value)
@@ -153,6 +155,13 @@ class SharedState:
         self._room -= 1 + (len(was) if isinstance(was, list) else 0)
         if self._room > 0:
             self._kept.append((id(of), read, write, was))
+
+
+def _settled(value: Any, finished: Callable[[Any], Any]) -> Any:
+    if type(value) is not tuple:
+        return finished(value)
+    now = tuple([_settled(each, finished) for each in value])
+    return value if _all_are(now, value) else now
 
 
 def _same(now: Any, was: Any) -> bool:

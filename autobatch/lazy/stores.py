@@ -16,7 +16,7 @@ from autobatch.ops import nn
 
 __all__ = ["may_store"]
 
-_STORES = frozenset(("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"))
+_STORES = frozenset(("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL"))
 _CHANGING = frozenset(
     """
     __delattr__ __delitem__ __dict__ __setattr__ __setitem__ add append appendleft at clear copyto delattr
@@ -105,6 +105,8 @@ def _stores_into_new_only(code: CodeType) -> bool:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             times[node.id] = times.get(node.id, 0) + 1
     new = {name for name in bound - arguments if times[name] == made.get(name)}
+    if any(isinstance(node, ast.Global | ast.Nonlocal) for node in nodes):
+        return False
     return all(isinstance(each, ast.Name) and each.id in new for node in nodes for each in _changed(node))
 
 

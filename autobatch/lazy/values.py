@@ -162,7 +162,7 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
     return out
 
 
-def wrap_shared(trace: Trace, value: Any) -> Any:
+def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> Any:
     """A shared argument as the examples see it: every array and table as one shared lazy array."""
 
     def leaf(x: Any) -> Any:
@@ -172,7 +172,7 @@ def wrap_shared(trace: Trace, value: Any) -> Any:
             return x
         return trace.shared(x) if hasattr(x, "_ab_rank") or hasattr(x, "_ab_lookup") else x
 
-    return rebuild(value, leaf)
+    return rebuild(value, leaf, copies=copies)
 
 
 def settled(trace: Trace, value: Any) -> Any:

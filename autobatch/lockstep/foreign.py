@@ -9,6 +9,7 @@ import numpy as np
 
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
 from autobatch.core.op import is_boxed
@@ -100,7 +101,14 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     results = per_lane(f, args, kwargs)
     if changeable and all(result is None for result in results):
         raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
-    return stack_results(results)
+    out = stack_results(results)
+    if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
+        raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # and a write has to reach them
+    return out
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Batch) and bool(getattr(leaf, "ndim", 0))
 
 
 def _may_change(f: Any) -> bool:

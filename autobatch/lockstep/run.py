@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import FunctionType, GeneratorType
 from typing import Any
 
+import numpy as np
+
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -242,11 +244,17 @@ def call_on_each(function: Any, args: Any, kwargs: Any, size: int) -> Any:
         whatever the first failing example raises, with a note that names it.
     """
     split: dict[int, list[Any]] = {}
+    apart: list[tuple[np.ndarray, np.ndarray]] = []
 
     def example_of(batch: Any, i: int) -> Any:
         if id(batch) not in split:
             split[id(batch)] = batch.examples()
-        return split[id(batch)][i]
+        value = split[id(batch)][i]
+        if type(value) is not np.ndarray or value.flags.c_contiguous:
+            return value
+        split[id(batch)][i] = whole = np.ascontiguousarray(value)  # a corner of a padded array; alone it has no gaps
+        apart.append((value, whole))
+        return whole
 
     results = []
     for i in range(size):
@@ -257,6 +265,11 @@ def call_on_each(function: Any, args: Any, kwargs: Any, size: int) -> Any:
         except Exception as error:
             note_example(error, i)
             raise
+        finally:
+            for part, whole in apart:
+                if part.flags.writeable:
+                    part[...] = whole
+            apart.clear()
     return _per_example(stack_results(results), size)
 
 

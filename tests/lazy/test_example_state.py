@@ -8,6 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.lazy.stores import may_store
+from tests.lazy import effect_chains
 from tests.lazy.helpers import assert_same
 
 XS = [np.arange(3.0) + i for i in range(4)]
@@ -232,3 +233,10 @@ def test_methods_are_looked_into():
     assert may_store([code], [Node])
     assert may_store([code], [])
     assert not may_store([code], [type("Quiet", (), {"visit": lambda self: self.state})])
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_random_functions_with_effects(first):
+    for seed in range(first, first + 20):
+        mine, theirs = effect_chains.check(seed)
+        assert mine == theirs, effect_chains.write(seed)

@@ -1,6 +1,7 @@
 """Arrays that several names know: a write through one is seen through all, as NumPy has it, or it runs as a loop."""
 
 import copy
+import types
 import warnings
 
 import numpy as np
@@ -351,3 +352,17 @@ def test_a_deep_copy_has_arrays_of_its_own(examples):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(a_deep_copy_of_a_list, examples, grad=False)
+
+
+def an_array_in_a_namespace(x):
+    kept = types.SimpleNamespace(h=x * 2.0)
+    kept.h[:1] = 1.5
+    if len(x) > 2:
+        kept.h.sort()
+    return kept.h
+
+
+def test_an_array_in_an_object_of_the_library_is_written_there():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ab.testing.assert_equivalent(an_array_in_a_namespace, XS, grad=False)
