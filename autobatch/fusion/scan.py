@@ -136,7 +136,8 @@ class Scan:
         args: list[Any] = [None] * len(self.rows)
         for i, x in zip(self._others, data[count:], strict=True):
             args[i] = x
-        carried = [(place, out, operand) for place, (out, operand) in enumerate(self.states)]
+        outputs = [output for output, _ in self.states]
+        feeds = [(place, operand) for place, (_, operand) in enumerate(self.states) if operand is not None]
         staying = [i for i in self._others if self.rows[i] and i not in self.stepped]
         buffers = [(i, args[i]) for i in self.stepped]
         moves = _prefixes(self.steps, buffers, args) if isinstance(self.steps, Stepped) else _tested(self.steps, now)
@@ -153,17 +154,17 @@ class Scan:
                 for i in staying:
                     args[i] = _part(args[i], keep)
                 lanes = keep if type(lanes) is slice else lanes[keep]
-            for place, _, operand in carried:
-                if operand is not None:
-                    args[operand] = now[place]
+            for place, operand in feeds:
+                args[operand] = now[place]
             out = forward(args)
-            taken.append((args.copy(), out, keep, before))
-            results.append(out)
-            for place, output, _ in carried:
-                now[place] = out[output]
+            if self._form.wanted:
+                taken.append((args.copy(), out, keep, before))
+            if self.listed:
+                results.append(out)
+            now[:] = [out[i] for i in outputs]
         for whole, x in zip(last, now, strict=True):
             whole[lanes] = x
-        self._taken = taken if self._form.wanted else []
+        self._taken = taken
         return (*last, *[np.concatenate([out[i] for out in results]) for i in self.listed])
 
     def walk_back(
@@ -177,52 +178,47 @@ class Scan:
             for ct, out in zip(cts[:count], outs[:count], strict=True)
         ]
         rows = dict(zip(self.listed, cts[count:], strict=True))
-        found: dict[int, list[Any]] = {i: [] for i in self._others}
+        at = {operand: place for place, operand in enumerate(form.wanted)}
+        fixed: dict[int, list[Any]] = {i: [] for i in self._others if i in at and not self.rows[i]}
         buffers = {
-            i: np.zeros(data[count + at].shape, data[count + at].dtype)
-            for at, i in enumerate(self._others)
-            if self.rows[i] and i in form.wanted
+            i: np.zeros(x.shape, x.dtype)
+            for i, x in zip(self._others, data[count:], strict=True)
+            if i in at and self.rows[i]
         }
-        floats = [i for i, aval in enumerate(self.program.results) if aval.dtype.kind in "fc"]
-        state_of = {out: place for place, (out, _) in enumerate(self.states)}
+        carried = [None if operand is None else at.get(operand) for _, operand in self.states]
+        state_of = {output: place for place, (output, _) in enumerate(self.states)}
+        read = [
+            (i, state_of.get(i), rows.get(i)) for i, aval in enumerate(self.program.results) if aval.dtype.kind in "fc"
+        ]
         now: list[Any] = []
         stop = self.steps.offsets[-1] if isinstance(self.steps, Stepped) else 0
-        for step in range(len(self._taken) - 1, -1, -1):
-            args, out, keep, before = self._taken[step]
+        for args, out, keep, before in reversed(self._taken):
             lanes = before if keep is None else keep if type(before) is slice else before[keep]
-            if not now:
-                now = [end[lanes] for end in ends]
-            height = out[0].shape[0]
-            start = stop - height
+            now = now or [end[lanes] for end in ends]
+            start = stop - out[0].shape[0]
             given = []
-            for i in floats:
-                ct = now[state_of[i]] if i in state_of else None
-                if rows.get(i) is not None:
-                    part = rows[i][start:stop]
-                    ct = part if ct is None else ct + part
-                given.append(np.zeros(out[i].shape, out[i].dtype) if ct is None else ct)
-            parts = dict(zip(form.wanted, form.backward(args, given, out[form.outputs :]), strict=True))
-            for i in self._others:
-                part = parts.get(i)
-                if part is None:
-                    continue
-                if i in self.stepped:
-                    buffers[i][start:stop] = _dense(part)
-                elif self.rows[i]:
-                    buffers[i][lanes] += _dense(part)
-                else:
-                    found[i] += part if type(part) is list else [part]
+            for i, place, own in read:
+                ct = np.zeros(out[i].shape, out[i].dtype) if place is None else now[place]
+                given.append(ct if own is None else ct + own[start:stop])
+            parts = form.backward(args, given, out[form.outputs :])
+            for i, found in fixed.items():
+                part = parts[at[i]]
+                if part is not None:
+                    found += part if type(part) is list else [part]
+            for i, buffer in buffers.items():
+                part = _dense(parts[at[i]])
+                if part is not None:
+                    buffer[slice(start, stop) if i in self.stepped else lanes] += part
             stop = start
-            for place, (_, operand) in enumerate(self.states):
-                part = _dense(parts.get(operand)) if operand is not None else None
+            for place, operand in enumerate(carried):
+                part = None if operand is None else _dense(parts[operand])
                 if keep is None:
                     now[place] = np.zeros_like(now[place]) if part is None else part
                     continue
                 wide = ends[place][before].copy() if type(before) is slice else ends[place].take(before, 0)
                 wide[keep] = 0 if part is None else part
                 now[place] = wide
-        out_of: list[Any] = now or ends
-        out_of += [buffers.get(i, _total(found[i])) for i in self._others]
+        out_of = [*(now or ends), *[buffers[i] if i in buffers else _total(fixed.get(i)) for i in self._others]]
         return [out_of[position] for position in wanted]
 
     def walk_back_by_steps(self, wanted: Sequence[int], cts: Sequence[Any], data: Sequence[Any]) -> list[Any]:
@@ -314,7 +310,7 @@ def _dense(part: Any) -> Any:
     return part.to_dense() if isinstance(part, SparseCotangent) else part
 
 
-def _total(parts: list[Any]) -> Any:
+def _total(parts: list[Any] | None) -> Any:
     return total(parts[::-1]) if parts else None
 
 

@@ -101,15 +101,20 @@ def run(
 
 
 def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
+    if len(sizes) > 1:
+        raise _of_different_sizes(function, args, kwargs)
+    return next(iter(sizes))
+
+
+def _of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShapeError:
     try:
         named = inspect.signature(function).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # the call itself is wrong; each example will say so
         named = {**{str(i): arg for i, arg in enumerate(args)}, **kwargs}
     sizes = {name: leaf.batch_size for name, arg in named.items() for leaf in leaves(arg) if isinstance(leaf, Batch)}
-    if len(set(sizes.values())) > 1:
-        given = ", ".join(f"{name} has {size}" for name, size in sizes.items())
-        raise ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
-    return next(iter(sizes.values()))
+    given = ", ".join(f"{name} has {size}" for name, size in sizes.items())
+    return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 
 
 def _watched(size: int, convert: Any, is_local: Any) -> Root:
