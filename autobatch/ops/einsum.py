@@ -134,6 +134,9 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
     extents = _letter_extents(inputs, operands, sizes)
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
+    products = _lane_by_lane(inputs, result, operands, sizes, extents)
+    if products is not None:
+        return Batched(products, out_sizes)
     contracted = {letter for letter in used if letter not in result}
 
     def arrays(letters_to_fill: set[str]) -> list[Any]:
@@ -143,6 +146,69 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
     out = quietly(lambda: op(*arrays(used if boxed else contracted), spec=spec), lambda: op(*arrays(used), spec=spec))
     return Batched(select(out, out_sizes) if boxed else out, out_sizes)
+
+
+_CALL = 100_000  # multiplications that take as long as the call of a product
+_CLEARED = 40  # and those that take as long as to make an element of the padding zero
+
+
+def _lane_by_lane(
+    inputs: Sequence[str], result: str, operands: Sequence[Any], sizes: dict[str, Size], extents: dict[str, int]
+) -> np.ndarray | None:
+    """The product of two matrices of each lane, without their padding; None where one of all lanes is no slower.
+
+    Returns:
+        (B, rows, columns), zero at the padding.
+    """
+    if not (len(inputs) == 2 and len(set(inputs[0] + inputs[1])) == 3 and {2} == {len(result), *map(len, inputs)}):
+        return None
+    if not all(isinstance(x, Batched) for x in operands) or len({dtype_of(x.data) for x in operands}) > 1:
+        return None
+    if dtype_of(operands[0].data).kind != "f":
+        return None
+    for letters, x in zip(inputs, operands, strict=True):
+        if not all(same_size(own, sizes[letter]) for letter, own in zip(letters, x.sizes, strict=True)):
+            return None  # some lanes are stretched
+    contracted = next(letter for letter in inputs[0] if letter not in result)
+    left = 0 if result[0] in inputs[0] else 1
+    if contracted not in inputs[1] or result[1] not in inputs[1 - left]:
+        return None
+    lanes = operands[0].batch_size
+    m, k, n = (_per_lane(sizes[letter], lanes) for letter in (result[0], contracted, result[1]))
+    rows, depth, columns = (extents[letter] for letter in (result[0], contracted, result[1]))
+    saved = lanes * rows * depth * columns - int((m * k * n).sum())
+    if isinstance(sizes[contracted], Lengths):
+        saved += _CLEARED * lanes * depth * (rows + columns)
+    if saved < _CALL * lanes:
+        return None
+    x = _lanes(operands[left], m, k, inputs[left][0] != result[0])
+    y = _lanes(operands[1 - left], k, n, inputs[1 - left][1] != result[1])
+    if x is None or y is None:
+        return None
+    out = np.zeros((lanes, rows, columns), dtype_of(operands[0].data))
+    for lane, own, other in zip(out, x, y, strict=True):
+        np.matmul(own, other, out=lane[: own.shape[0], : other.shape[1]])
+    return out
+
+
+def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, turned: bool) -> list[np.ndarray] | None:
+    """The matrix (rows, columns) of each lane, if its data is plain; `turned`: it lies transposed."""
+    first, second = (columns.tolist(), rows.tolist()) if turned else (rows.tolist(), columns.tolist())
+    data = x.data
+    if getattr(data, "_ab_unpadded", False):  # all positions, one lane after the other
+        if type(data.values) is not np.ndarray:
+            return None
+        stops = np.cumsum(first).tolist()
+        found = [data.values[stop - n : stop] for n, stop in zip(first, stops, strict=True)]
+    elif type(data) is np.ndarray:
+        found = [lane[:n, :m] for lane, n, m in zip(data, first, second, strict=True)]
+    else:
+        return None
+    return [lane.T for lane in found] if turned else found
+
+
+def _per_lane(size: Size, lanes: int) -> np.ndarray:
+    return size.values if isinstance(size, Lengths) else np.full(lanes, size)
 
 
 def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, Size]:
