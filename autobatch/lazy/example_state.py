@@ -20,30 +20,33 @@ from autobatch.lazy.stores import may_store
 __all__ = ["ExampleState"]
 
 
+_Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `lazy.values.rebuild` gives it
+
+
 class ExampleState:
     """The entries of containers and attributes of objects in the examples, if the function may change any.
 
     Args:
         columns: the sequences of examples; shared: what they have in common, and what the function reaches.
+        copies: what `lazy.values.rebuild` copied of what they share.
 
     Attributes:
-        copies, shared_copies: receive what `lazy.values.rebuild` copies of the examples and of what they share; None
-            where nothing is changed.
+        copies: receives what `lazy.values.rebuild` copies of the examples; None where nothing is changed.
     """
 
-    __slots__ = ("_common", "_roots", "_shared", "_states", "copies", "shared_copies")
+    __slots__ = ("_common", "_roots", "_shared", "_shared_copies", "_states", "copies")
 
-    def __init__(self, columns: Sequence[Sequence[Any]], shared: SharedState) -> None:
+    def __init__(self, columns: Sequence[Sequence[Any]], shared: SharedState, copies: list[_Copy]) -> None:
         self._states: list[SharedState] = []
         self._roots: list[Any] = []
         self._shared = shared
         self._common: set[int] = set()
         self.copies: list[_Copy] | None = None
-        self.shared_copies: list[_Copy] | None = None
+        self._shared_copies: list[_Copy] | None = None
         kinds = {type(value) for column in columns for value in column} - {np.ndarray, int, float, str}
         if not may_store(shared.codes, [*shared.classes, *kinds]):
             return
-        self.shared_copies = []
+        self._shared_copies = copies
         if kinds:
             self.copies = []
             self._roots = list(zip(*columns, strict=True))
@@ -61,7 +64,7 @@ class ExampleState:
         Args:
             waited: an example waited for a value, so they did not run one after the other.
         """
-        if waited and any(map(_is_changed, self.shared_copies or ())):
+        if waited and any(map(_is_changed, self._shared_copies or ())):
             return True
         if not self._common:
             return False
@@ -76,7 +79,7 @@ class ExampleState:
 
     def finish(self, finished: Callable[[Any], Any]) -> None:
         """Store what was given to examples and to what they share, in the form that results have."""
-        if self.shared_copies is None:
+        if self._shared_copies is None:
             return
         known: dict[int, tuple[Any, Any]] = {}
 
@@ -107,10 +110,7 @@ class ExampleState:
 
     @property
     def _containers(self) -> list[Any]:
-        return [*(self.shared_copies or ()), *(self.copies or ())]
-
-
-_Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `lazy.values.rebuild` gives it
+        return [*(self._shared_copies or ()), *(self.copies or ())]
 
 
 def _entries(copy: Any) -> tuple[Any, list[Any]]:

@@ -43,13 +43,14 @@ def map_with_stats(
         return _map_inside(form, columns, count, shared), outer.stats
     if count == 0:
         return [], Stats()
-    stores = memory is None  # else it is proved to change nothing outside of itself
-    before = SharedState([shared, function] if stores else [])
-    own = ExampleState(columns if stores else [], before)
     trace = Trace()
-    arguments = {name: wrap_shared(trace, value, own.shared_copies) for name, value in shared.items()}
+    copies: list[Any] = []
+    arguments = {name: wrap_shared(trace, value, copies) for name, value in shared.items()}
     replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
     known = {} if replay is None else replay.play(columns)
+    runs = len(known) < count  # else no Python of the user's does
+    before = SharedState([shared, function] if runs else [])
+    own = ExampleState(columns if runs else [], before, copies)
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
