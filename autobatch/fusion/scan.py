@@ -207,8 +207,12 @@ class Scan:
                     found += part if type(part) is list else [part]
             for i, buffer in buffers.items():
                 part = _dense(parts[at[i]])
-                if part is not None:
-                    buffer[slice(start, stop) if i in self.stepped else lanes] += part
+                if part is None:
+                    continue
+                if i in self.stepped:
+                    buffer[start:stop] = part
+                else:
+                    buffer[lanes] += part
             stop = start
             for place, operand in enumerate(carried):
                 part = None if operand is None else _dense(parts[operand])

@@ -6,6 +6,7 @@ computed at most about as much ahead as it has used.
 """
 
 import functools
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]
 
 _FIRST_STEPS = 8
 _MOST_ROWS = 4096
+_NARROW = 512  # bytes of a row
 _MOST_WASTED = 2  # chunks of which less than half was used; then nothing is computed ahead any more
 
 
@@ -47,7 +49,8 @@ class Chunk:
         """The chunk that starts at the current step; None where steps are too tall or too few to gain by it.
 
         Args:
-            whole: no step is left out, so that the chunk may be as long as it can.
+            whole: no step is left out, so that the chunk may be as long as it can; of wide rows what is computed from
+                so many would not stay in the cache until it is read.
         """
         first, order = rows.step, rows.order
         if order is not None:
@@ -55,7 +58,8 @@ class Chunk:
         else:
             counts = np.full(max(rows.shortest() - first, 0), rows.data.shape[0], np.int64)
         steps = _FIRST_STEPS if earlier is None else 2 * (earlier.last - earlier.first)
-        steps = len(counts) if whole else steps
+        if whole and rows.last.data.dtype.itemsize * math.prod(rows.last.data.shape[1:]) <= _NARROW:
+            steps = len(counts)
         steps = min(steps, int(np.searchsorted(np.cumsum(counts), _MOST_ROWS, side="right")), len(counts))
         if steps < 2:
             return None
