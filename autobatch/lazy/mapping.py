@@ -48,9 +48,9 @@ def map_with_stats(
     arguments = {name: wrap_shared(trace, value, copies) for name, value in shared.items()}
     replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
     known = {} if replay is None else replay.play(columns)
-    runs = len(known) < count  # else no Python of the user's does
-    before = SharedState([shared, function] if runs else [])
-    own = ExampleState(columns if runs else [], before, copies)
+    stores = replay is None or not replay.sees_all  # else nothing that the Python changes is there afterwards
+    before = SharedState([shared, function] if stores else [])
+    own = ExampleState(columns if stores else [], before, copies)
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]

@@ -53,6 +53,10 @@ class Memory:
         """Whether all that the function relies on still means what it meant."""
         return all(guard.holds() for guard in self.guards) and self.classes.hold()
 
+    def forget(self) -> None:
+        """Let go of what was recorded."""
+        self._shelves.clear()
+
     def opened(self, trace: Trace, columns: Sequence[Sequence[Any]], shared: dict[str, Any]) -> "Replay | None":
         """What serves one map; None where nothing may be kept.
 
@@ -105,6 +109,11 @@ class Replay:
         self._memory = [np.asarray(handle.source) for handle in arrays if type(handle.source) in _TABLES]
         self._avals = {id(handle.aval): Place.of(number) for number, handle in enumerate(arrays)}
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether the function is proved to see structure only, and so to change nothing, for all of the examples."""
+        return all(key for key, _ in self._keys)
+
     def play(self, columns: Sequence[Sequence[Any]]) -> dict[int, Any]:
         """Put into the trace, which is empty, what is known of the examples, as far as the memory budget goes.
 
@@ -151,8 +160,8 @@ class Replay:
         wave.rows = [-1] * len(wave.sources)
         sigs = np.concatenate([each.sigs for each in recordings])
         refs = np.concatenate([each.refs for each in recordings])
-        nodes = _starts([len(each.sigs) for each in recordings])
-        sources = _starts([len(each.sources) for each in recordings])
+        nodes = np.cumsum([0, *[len(each.sigs) for each in recordings]])[:-1]
+        sources = np.cumsum([0, *[len(each.sources) for each in recordings]])[:-1]
         counts = [len(each.refs) for each in recordings]
         bound = np.full(len(self.shelf.templates) + 1, -1, np.int64)  # the last one is for further outputs
         for number in np.flatnonzero(np.bincount(sigs + 1)[1:]).tolist():
@@ -308,11 +317,6 @@ class _Handles:
         if found is None:
             found = self._made[ref] = LazyArray(self._trace, aval, self._trace.wave, self._base + ref)
         return found
-
-
-def _starts(counts: Sequence[int]) -> np.ndarray:
-    """Where each of several parts begins."""
-    return np.cumsum([0, *counts[:-1]])
 
 
 class _State:

@@ -28,7 +28,7 @@ from autobatch.rewrite.convert import own_tree
 from autobatch.rewrite.paths import is_dotted, path_of
 from autobatch.rewrite.source import NoSourceError, inner_codes
 
-__all__ = ["forget_memories", "memory_of"]
+__all__ = ["forget_recordings", "memory_of"]
 
 _PLAIN = (
     ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While,
@@ -75,9 +75,11 @@ def memory_of(function: Any) -> Memory | None:
     return found[2]
 
 
-def forget_memories() -> None:
-    """Let go of all recordings."""
-    _memories.clear()
+def forget_recordings() -> None:
+    """Let go of all that examples recorded; what was proved of functions is kept."""
+    for *_, memory in _memories.values():
+        if memory is not None:
+            memory.forget()
 
 
 def _has_plain_defaults(function: FunctionType) -> bool:

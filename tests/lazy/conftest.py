@@ -8,7 +8,7 @@ from autobatch.rewrite import structural
 
 @pytest.fixture(autouse=True)
 def _nothing_was_recorded_before():
-    structural.forget_memories()
+    structural.forget_recordings()
 
 
 @pytest.fixture
