@@ -204,9 +204,9 @@ class _Body:
         nodes = list(ast.walk(self.tree))
         for node in nodes:
             match node:
-                case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]) | ast.MatchClass(cls=kind):
+                case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]) if self._means_isinstance():
                     self.kinds.update(map(id, ast.walk(kind)))
-                case ast.Raise(exc=ast.expr() as kind):
+                case ast.MatchClass(cls=kind) | ast.Raise(exc=ast.expr() as kind):
                     self.kinds.update(map(id, ast.walk(kind)))
             if isinstance(node, ast.Call):
                 self._call(node)
@@ -234,6 +234,9 @@ class _Body:
                         self._read_of_objects(name)
                 case ast.FunctionDef(decorator_list=[_, *_]):
                     raise _Refused
+
+    def _means_isinstance(self) -> bool:
+        return "isinstance" in self.read and self.proof.meaning(self.scope, "isinstance", []) is isinstance
 
     def _call(self, node: ast.Call) -> None:
         if any(keyword.arg in _TARGETS for keyword in node.keywords):

@@ -121,10 +121,18 @@ def makes_objects(words, params):
     return params["emb"][sum([word.word for word in map(Counted, words)])] * 2
 
 
-def test_a_class_that_is_called_runs_each_time():
+def makes_objects_by_a_name(words, params):
+    def isinstance(words, kind):
+        return sum([word.word for word in map(kind, words)])
+
+    return params["emb"][isinstance(words, Counted)] * 2
+
+
+@pytest.mark.parametrize("f", [makes_objects, makes_objects_by_a_name], ids=lambda f: f.__name__)
+def test_a_class_that_is_called_runs_each_time(f):
     made.clear()
     for _ in range(4):
-        ab.map(makes_objects, [(1, 2)], params=params())
+        ab.map(f, [(1, 2)], params=params())
     assert len(made) == 8
 
 
