@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["CONTAINERS", "NUMBERS", "Classes", "Unsuited", "Writer"]
+__all__ = ["CONTAINERS", "NUMBERS", "Classes", "Unsuited", "Writer", "is_constant"]
 
 NUMBERS = (int, bool, str, type(None), float, complex)
 Writer = Callable[[Any], tuple[bytes, list[np.ndarray]]]
@@ -29,7 +29,7 @@ _SILENT = frozenset((
     "__dataclass_params__",
 ))  # fmt: skip
 """What a class may have that does not run where its objects are only read, compared or written."""
-_GENERATED = ("<string>", dataclasses.__file__)
+_WRITTEN = ("__eq__", "__repr__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__", "__setattr__", "__delattr__")
 
 
 class Unsuited(Exception):  # noqa: N818  (a signal between the modules that keep recordings)
@@ -40,16 +40,19 @@ class Classes:
     """The classes of objects whose attributes a function reads.
 
     Args:
-        attributes: names that it reads.
+        attributes: names that it reads; `__repr__` if it may show an object, or an array, as text.
     """
 
     def __init__(self, attributes: Iterable[str]) -> None:
         self.attributes = frozenset(attributes)
-        self._known: dict[type, list[tuple[type, dict[str, Any]]]] = {}
+        self._known: dict[type, tuple[tuple[type, ...], list[dict[str, Any]]]] = {}
 
     def hold(self) -> bool:
         """Whether all of them still are what they were."""
-        return all(dict(vars(base)) == space for bases in self._known.values() for base, space in bases)
+        for kind, (order, spaces) in list(self._known.items()):  # to which another thread may add
+            if kind.__mro__ != order or not all(map(_holds, order, spaces)):
+                return False
+        return True
 
     def admit(self, kind: type) -> bool:
         """Whether an object of this class is what is stored in it."""
@@ -57,13 +60,15 @@ class Classes:
             if not self._is_plain(kind):
                 return False
             copyreg._slotnames(kind)  # type: ignore[attr-defined]  # which notes on the class what it finds
-            self._known[kind] = [(base, dict(vars(base))) for base in kind.__mro__[:-1]]
+            self._known[kind] = kind.__mro__, [dict(vars(base)) for base in kind.__mro__[:-1]]
         return True
 
     def _is_plain(self, kind: type) -> bool:
         if type(kind) is not type:
             return False
-        read = self.attributes | set(getattr(kind, "__match_args__", ()))
+        if "__repr__" in self.attributes and kind.__repr__ is object.__repr__:  # which shows where an object lies
+            return False
+        read = self.attributes.union(*[vars(base).get("__match_args__", ()) for base in kind.__mro__])
         for base in kind.__mro__[:-1]:
             if not base.__flags__ & _HEAP:
                 return False
@@ -71,27 +76,38 @@ class Classes:
                 if name.startswith("__") and name.endswith("__"):
                     if name not in _SILENT and value is not None and not _is_generated(value):
                         return False
-                elif hasattr(type(value), "__get__") and type(value) is not types.MemberDescriptorType:
-                    if name in read or any(hasattr(each, name) for each in (*CONTAINERS, str, np.ndarray)):
-                        return False
-                elif name in read and not _is_constant(value) and type(value) is not types.MemberDescriptorType:
+                elif is_constant(value) or type(value) is types.MemberDescriptorType:
+                    continue
+                elif name in read or any(hasattr(each, name) for each in (*CONTAINERS, str, np.ndarray)):
                     return False
         return True
 
-    def containers_in(self, value: Any) -> set[int]:
-        """The containers and objects in a value, by id.
+    def containers_in(self, value: Any, write: Writer) -> set[int]:
+        """The containers and objects in an example, by id.
+
+        Args:
+            write: what has written it.
 
         Raises:
-            Unsuited: there is something else in it, other than arrays, numbers and text.
+            Unsuited: its bytes do not tell all there is. There is something else in it, other than arrays, numbers and
+                text; a number that is not equal to itself; or an array that `marshal` has written.
         """
+        if write is _marshalled and not _is_plain(value):
+            raise Unsuited
         out: set[int] = set()
         seen = [value]
         for each in seen:  # which grows on the way
             kind = type(each)
-            if kind in NUMBERS or id(each) in out or _is_array(each):
+            if id(each) in out or _is_array(each):
+                continue
+            if kind in NUMBERS:
+                if each != each:  # of which `x in [x]` shows which one it is
+                    raise Unsuited
                 continue
             out.add(id(each))
             if kind is dict:
+                if not all(map(is_constant, each)):  # the order of a set of objects is one of their addresses
+                    raise Unsuited
                 seen += each
                 seen += each.values()
             elif kind in CONTAINERS:
@@ -147,21 +163,30 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO, classes: Classes) -> None:
         super().__init__(file, 5)
+        self.dispatch_table = {}  # not what the user has registered
         self._admit = classes.admit
         self._known = classes._known
+        self._shows = "__repr__" in classes.attributes
         self.inputs: list[np.ndarray] = []
 
     def reducer_override(self, obj: Any) -> Any:
         """Called for each object that is no plain container, number or text, and for each class that one names."""
         kind = type(obj)
         if _is_array(obj):
+            if obj.dtype.metadata:
+                raise Unsuited
             if obj.ndim == 0 or obj.dtype.kind not in "fc":
-                return _written, (kind.__name__, obj.dtype.str, obj.shape, obj.strides, obj.tobytes())
+                if self._shows:  # as NumPy is told to
+                    raise Unsuited
+                kinds = kind.__name__, obj.dtype.str, obj.dtype.char
+                return _written, (*kinds, obj.shape, obj.strides, obj.tobytes())
             if not obj.flags.c_contiguous:
                 raise Unsuited
             self.inputs.append(obj)
             return _written, (obj.dtype.str, obj.shape)
-        if kind in self._known or obj is _written or (kind is type and obj in self._known) or self._admit(kind):
+        if kind is type and obj in self._known:
+            return _written, (id(obj),)  # another class may have its name
+        if kind in self._known or obj is _written or self._admit(kind):
             return NotImplemented
         raise Unsuited
 
@@ -174,13 +199,23 @@ def _is_array(value: Any) -> bool:
     return (type(value) is np.ndarray or isinstance(value, np.generic)) and value.dtype.kind in "biufc"
 
 
-def _is_constant(value: Any) -> bool:
-    return type(value) in NUMBERS or (type(value) is tuple and all(map(_is_constant, value)))
+def is_constant(value: Any) -> bool:
+    """Whether it is a plain number or text, or a tuple of such."""
+    return type(value) in NUMBERS or (type(value) is tuple and all(map(is_constant, value)))
+
+
+def _holds(base: type, space: dict[str, Any]) -> bool:
+    """Whether a class holds what it held: the very objects, since equal ones may differ."""
+    now = vars(base)
+    return len(now) == len(space) and all(now.get(name) is value for name, value in space.items())
 
 
 def _is_generated(value: Any) -> bool:
     """Whether a special method is one that `dataclasses` wrote, which compares or shows what is stored."""
-    return isinstance(value, types.FunctionType) and value.__code__.co_filename in _GENERATED
+    return isinstance(value, types.FunctionType) and (value.__code__.co_filename, value.__code__.co_qualname) in [
+        *[("<string>", f"__create_fn__.<locals>.{name}") for name in _WRITTEN],
+        (dataclasses.__file__, "_recursive_repr.<locals>.wrapper"),
+    ]
 
 
 def _is_plain(value: Any) -> bool:

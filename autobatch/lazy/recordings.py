@@ -1,6 +1,7 @@
 """What one example records, without what it was recorded in: kept, and put into other traces (`lazy.replay`)."""
 
 import functools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from autobatch.lazy.trace import Trace
 __all__ = ["Place", "Recording", "Shelf", "Template"]
 
 _ROOM = 1 << 26  # bytes of the recordings of one shelf, about
+_numbering = threading.Lock()
 _PATIENCE = 32  # recordings that could not be kept, where none could
 
 
@@ -75,14 +77,22 @@ class Shelf:
             before one is.
     """
 
-    __slots__ = ("found", "numbers", "patience", "room", "templates")
+    __slots__ = ("_numbers", "found", "patience", "room", "templates")
 
     def __init__(self) -> None:
         self.found: dict[bytes, Recording | None] = {}
         self.templates: list[Template] = []
-        self.numbers: dict[Any, int] = {}
+        self._numbers: dict[Any, int] = {}
         self.room = _ROOM
         self.patience = _PATIENCE
+
+    def number(self, template: Template) -> int:
+        """The number of a template like this one."""
+        with _numbering:
+            number = self._numbers.setdefault(template.key, len(self.templates))
+            if number == len(self.templates):
+                self.templates.append(template)
+        return number
 
     def spend(self, nbytes: int) -> bool:
         """Whether there is room."""

@@ -23,7 +23,7 @@ from autobatch.embedding.table import EmbeddingTable
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, Aval
 from autobatch.lazy.blocks import Guard
-from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer
+from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer, is_constant
 from autobatch.lazy.execute import Signature
 from autobatch.lazy.recordings import Place, Recording, Shelf, Template
 from autobatch.lazy.trace import Trace
@@ -75,7 +75,7 @@ class Memory:
         shelf = self._shelves.get(where)
         if shelf is None:
             if len(self._shelves) >= _SHELVES:
-                del self._shelves[next(iter(self._shelves))]
+                self._shelves.pop(next(iter(tuple(self._shelves))), None)
             shelf = self._shelves[where] = Shelf()
         write = self.classes.writer([column[0] for column in columns]) if shelf.patience else None
         return None if write is None else Replay(trace, shelf, self.classes, write, shared, arrays)
@@ -202,7 +202,10 @@ class Replay:
         trace, wave = self.trace, self.trace.wave
         if not before.is_still(trace) or not all(map(trace.inputs.has, inputs)):  # which Python then sees as they are
             raise Unsuited
-        held = self.classes.containers_in(given) | _containers(self.shared)
+        for number, array in enumerate(inputs):  # whose part something is shows only where they lie apart
+            if any(np.may_share_memory(array, other) for other in (*inputs[:number], *self._memory)):
+                raise Unsuited
+        held = self.classes.containers_in(given, self.write) | _containers(self.shared)
         sigs = wave.sigs[before.nodes :]
         numbers = {each: -1 if each < 0 else self._template(trace.table[each]) for each in set(sigs)}
         sources: list[Any] = []
@@ -240,12 +243,7 @@ class Replay:
         key = next((key for key, value in self.trace.interned.items() if value is sig), None)
         if key is None:
             raise Unsuited
-        template = Template(sig, key, self._number_of)
-        shelf = self.shelf
-        if template.key not in shelf.numbers:
-            shelf.numbers[template.key] = len(shelf.templates)
-            shelf.templates.append(template)
-        return shelf.numbers[template.key]
+        return self.shelf.number(Template(sig, key, self._number_of))
 
     def _number_of(self, part: Any) -> Any:
         if type(part) is Aval and part.shared:
@@ -298,8 +296,8 @@ def _containers(value: Any) -> set[int]:
 
 
 def _shows_all(each: Any) -> bool:
-    """Whether a filter of warnings shows each warning of each example: not only those about the code."""
-    return each[0] in ("always", "all") and issubclass(RuntimeWarning, each[2])
+    """Whether a filter of warnings shows those of the examples, as often as it is set."""
+    return each[0] not in ("ignore", "error") and issubclass(RuntimeWarning, each[2])
 
 
 class _Handles:
@@ -358,7 +356,7 @@ def _result_of(
             raise Unsuited
         ref, aval = value.ref - base, value.aval
         return lambda handle: handle(ref, aval)
-    if kind in NUMBERS:
+    if is_constant(value):
         return lambda _: value
     if kind is tuple or kind is list:
         parts = [_result_of(part, trace, base, held) for part in value]
@@ -387,7 +385,7 @@ def _described(value: Any, classes: Classes, arrays: list[LazyArray], places: di
         if type(source) is not float and type(source) not in _TABLES:
             raise Unsuited
         return number, value.aval.key, value.aval.scalar, getattr(source, "strides", None), type(source), *kinds
-    if kind in NUMBERS:
+    if kind in NUMBERS and value == value:
         return kind, repr(value) if kind in (float, complex) else value
     if isinstance(value, np.generic):
         return kind, value.dtype, value.tobytes()
@@ -395,7 +393,7 @@ def _described(value: Any, classes: Classes, arrays: list[LazyArray], places: di
         return kind, *[_described(part, classes, arrays, places) for part in value]
     if kind is dict and all(type(key) in _KEYS for key in value):
         return kind, *[(type(key), key, _described(part, classes, arrays, places)) for key, part in value.items()]
-    if dataclasses.is_dataclass(kind) and classes.admit(kind):
+    if dataclasses.is_dataclass(kind) and kind.__eq__ is not object.__eq__ and classes.admit(kind):
         names = attributes(value)
         return kind, *[(name, _described(getattr(value, name), classes, arrays, places)) for name in names]
     raise Unsuited

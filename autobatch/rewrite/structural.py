@@ -9,6 +9,7 @@ leaves it as it is. That no value of an array was looked at is seen when the exa
 import ast
 import builtins
 import dis
+import inspect
 import itertools
 import types
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ import numpy as np
 from autobatch.core.foresee import freeze
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.blocks import Guard
+from autobatch.lazy.content import is_constant
 from autobatch.lazy.replay import Memory
 from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.block_expressions import METHODS
@@ -52,7 +54,20 @@ _OF_ARRAYS = frozenset(("shape", "ndim", "size", "dtype", "T"))
 _KINDS = (np.ndarray, list, dict, tuple, str, int, float, complex)
 _DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
 _COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Constant, *_DISPLAYS)
-_CONSTANTS = (int, float, complex, bool, str, bytes, type(None))
+_SHOWN = "__repr__"  # what reads an object to show it as text
+_OF_MEMORY = (np.may_share_memory, np.shares_memory)
+_TARGETS = frozenset(("out", "copy", "overwrite_input"))  # arguments that let a function of NumPy write into another
+_OUT_AT = {
+    "all": 1, "any": 1, "argmax": 1, "argmin": 1, "clip": 2, "cumprod": 2, "cumsum": 2, "dot": 1, "max": 1, "mean": 2,
+    "min": 1, "prod": 2, "round": 1, "std": 2, "sum": 2, "take": 2, "trace": 4, "var": 2,
+}  # fmt: skip
+"""How many positional arguments a method of arrays takes before `out`."""
+_NEW_BY_METHOD = METHODS - {"astype", "diagonal", "ravel", "reshape", "round", "squeeze", "swapaxes", "transpose"}
+_NEW = (
+    np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace, np.zeros_like, np.ones_like,
+    np.concatenate, np.stack, np.vstack, np.hstack, np.where, np.dot, np.outer, np.sum, np.mean, np.max, np.min,
+)  # fmt: skip
+"""What gives an array that is nobody else's, other than the ufuncs."""
 _MISSING = object()
 
 _memories: dict[tuple[int, int], tuple[FunctionType, CodeType, Memory | None]] = {}
@@ -84,18 +99,16 @@ def forget_recordings() -> None:
 
 def _has_plain_defaults(function: FunctionType) -> bool:
     given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return all(_is_constant(value) for value in given)
+    return all(is_constant(value) for value in given)
 
 
 def _has_same_defaults(function: FunctionType, other: FunctionType) -> bool:
     """Whether two functions of the same code do the same."""
     if function is other:
         return True
-    return freeze(function.__defaults__) == freeze(other.__defaults__) and not function.__kwdefaults__
-
-
-def _is_constant(value: Any) -> bool:
-    return type(value) in _CONSTANTS or (type(value) is tuple and all(map(_is_constant, value)))
+    return freeze(function.__defaults__) == freeze(other.__defaults__) and not (
+        function.__kwdefaults__ or other.__kwdefaults__
+    )
 
 
 class _Refused(Exception):  # noqa: N818  (a signal inside of this file)
@@ -106,7 +119,8 @@ class _Proof:
     """The proof of one function and all that it calls.
 
     Attributes:
-        guards: what it relies on; attributes: names of attributes that it reads, of objects of the user's.
+        guards: what it relies on; attributes: names of attributes that it reads, of objects of the user's, and
+            `__repr__` if it may show them as text.
     """
 
     def __init__(self) -> None:
@@ -149,13 +163,17 @@ class _Proof:
         if value is _MISSING:
             raise _Refused
         self.guards[id(scope), root, *attributes] = Guard(scope, root, attributes, base, value)
+        if value is str or value is repr:
+            self.attributes.add(_SHOWN)
         return value
 
-    def call(self, scope: dict[str, Any], root: str, attributes: list[str]) -> bool:
-        """Allow the call of a global; True if it computes something new."""
+    def call(self, scope: dict[str, Any], root: str, attributes: list[str], node: ast.Call) -> None:
+        """Allow the call of a global."""
         value = self.meaning(scope, root, attributes)
         if is_pure(value):
-            return True
+            if _may_write(value, node) or any(value is each for each in _OF_MEMORY):
+                raise _Refused
+            return
         function = value.__wrapped__ if hasattr(type(value), "_ab_batch") else value
         if type(function) is FunctionType:
             if not _has_plain_defaults(function):
@@ -163,7 +181,6 @@ class _Proof:
             self._function(function)
         elif not any(value is each for each in _BUILTINS):
             raise _Refused
-        return False
 
 
 class _Body:
@@ -179,6 +196,7 @@ class _Body:
         for name, value in _bindings(tree):
             self.values.setdefault(name, []).append(value)
         self.called: set[int] = set()
+        self.kinds: set[int] = set()  # the nodes that stand where a class is asked for, not called
 
     def check(self) -> None:
         """Raise unless everything is on the list."""
@@ -187,6 +205,11 @@ class _Body:
                 raise _Refused
         nodes = list(ast.walk(self.tree))
         for node in nodes:
+            match node:
+                case ast.Call(func=ast.Name(id="isinstance"), args=[_, kind]) if self._means_isinstance():
+                    self.kinds.update(map(id, ast.walk(kind)))
+                case ast.MatchClass(cls=kind) | ast.Raise(exc=ast.expr() as kind):
+                    self.kinds.update(map(id, ast.walk(kind)))
             if isinstance(node, ast.Call):
                 self._call(node)
         for node in nodes:
@@ -196,7 +219,9 @@ class _Body:
                 case ast.Attribute() if id(node) not in self.called:
                     self._attribute(node)
                 case ast.Name(id=name, ctx=ast.Load()) if name in self.read and id(node) not in self.called:
-                    self._constant(name, [])
+                    self._constant(name, [], node)
+                case ast.FormattedValue() | ast.BinOp(op=ast.Mod()):
+                    self.proof.attributes.add(_SHOWN)
                 case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store()) if self._is_fresh(name, _DISPLAYS):
                     pass
                 case ast.Subscript(ctx=ast.Store() | ast.Del()):
@@ -212,13 +237,16 @@ class _Body:
                 case ast.FunctionDef(decorator_list=[_, *_]):
                     raise _Refused
 
+    def _means_isinstance(self) -> bool:
+        return "isinstance" in self.read and self.proof.meaning(self.scope, "isinstance", []) is isinstance
+
     def _call(self, node: ast.Call) -> None:
-        if any(keyword.arg == "out" for keyword in node.keywords):
+        if any(keyword.arg in _TARGETS for keyword in node.keywords):
             raise _Refused
         path = path_of(node.func)
         if path is not None and path[0] in self.read and is_dotted(path[1]):
             self.called.update(map(id, ast.walk(node.func)))
-            self.proof.call(self.scope, path[0], [name for _, name in path[1]])
+            self.proof.call(self.scope, path[0], [name for _, name in path[1]], node)
             return
         match node.func:
             case ast.Name(id=name) if name in self.defined:
@@ -227,7 +255,8 @@ class _Body:
                 if not self._is_fresh(name, _DISPLAYS):
                     raise _Refused
             case ast.Attribute(attr=attr) if attr in _READERS:
-                pass
+                if len(node.args) > _OUT_AT.get(attr, len(node.args)) or (attr in METHODS and _unpacks(node)):
+                    raise _Refused
             case _:
                 raise _Refused
         self.called.add(id(node.func))
@@ -238,7 +267,7 @@ class _Body:
         path = path_of(node)
         if path is not None and path[0] in self.read and is_dotted(path[1]):
             self.called.update(map(id, ast.walk(node)))
-            self._constant(path[0], [name for _, name in path[1]])
+            self._constant(path[0], [name for _, name in path[1]], node)
         elif node.attr not in _OF_ARRAYS:
             self._read_of_objects(node.attr)
 
@@ -247,17 +276,19 @@ class _Body:
             raise _Refused
         self.proof.attributes.add(name)
 
-    def _constant(self, root: str, attributes: list[str]) -> None:
-        """Allow a global name that stands for a constant or a class."""
+    def _constant(self, root: str, attributes: list[str], node: ast.expr) -> None:
+        """Allow a global name that stands for a constant, or for a class that is not called."""
         value = self.proof.meaning(self.scope, root, attributes)
-        if not _is_constant(value) and type(value) is not type and not any(value is each for each in _BUILTINS):
+        if is_constant(value) or any(value is each for each in _BUILTINS):
+            return
+        if type(value) is not type or not (id(node) in self.kinds or issubclass(value, np.generic)):
             raise _Refused
 
     def _augmented(self, node: ast.AugAssign) -> None:
         """`x += y` may write into what x is, so that must be of this call's own making."""
         target = node.target
-        if isinstance(target, ast.Subscript):
-            return  # which is a store
+        if isinstance(node.op, ast.Mod):
+            self.proof.attributes.add(_SHOWN)
         if not isinstance(target, ast.Name) or not self._is_fresh(target.id, (*_COMPUTED, ast.Call)):
             raise _Refused
 
@@ -267,13 +298,32 @@ class _Body:
         return all(isinstance(value, kinds) and self._is_made(value) for value in found)
 
     def _is_made(self, value: ast.expr | None) -> bool:
-        """Whether it is no call, or one of a function that computes something new."""
+        """Whether it is no call, or one that gives something new."""
         if not isinstance(value, ast.Call):
             return True
         path = path_of(value.func)
         if path is not None and path[0] in self.read and is_dotted(path[1]):
-            return self.proof.call(self.scope, path[0], [name for _, name in path[1]])
-        return isinstance(value.func, ast.Attribute) and value.func.attr in METHODS
+            function = self.proof.meaning(self.scope, path[0], [name for _, name in path[1]])
+            return isinstance(function, np.ufunc) or any(function is each for each in _NEW)
+        return isinstance(value.func, ast.Attribute) and value.func.attr in _NEW_BY_METHOD
+
+
+def _unpacks(node: ast.Call) -> bool:
+    """Whether what a call passes cannot be told from how it is written."""
+    return any(isinstance(arg, ast.Starred) for arg in node.args) or any(each.arg is None for each in node.keywords)
+
+
+def _may_write(function: Any, node: ast.Call) -> bool:
+    """Whether a call of a function of NumPy may write into an argument."""
+    if _unpacks(node):
+        return True
+    if isinstance(function, np.ufunc):
+        return len(node.args) > function.nin
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a function of plain numbers
+        return False
+    return not _TARGETS.isdisjoint(names[: len(node.args)])
 
 
 def _is_single(node: ast.expr) -> bool:
