@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.content import Unsuited
 from autobatch.lazy.execute import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 
-__all__ = ["Place", "Recording", "Shelf", "Template"]
+__all__ = ["Place", "Recording", "Shelf", "Template", "part_of"]
 
 _ROOM = 1 << 26  # bytes of the recordings of one shelf, about
 _numbering = threading.Lock()
@@ -139,3 +140,17 @@ class Recording:
         self.result = result
         self.constants = [place for place, source in enumerate(sources) if type(source) is np.ndarray]
         self.nbytes = 0
+
+
+def part_of(source: Any, arrays: Sequence[np.ndarray]) -> tuple[int, Any] | None:
+    """The number of the array that a value is a view of, and which: (shape, offset, strides), None for all of it."""
+    if type(source) is np.ndarray:
+        for number, array in enumerate(arrays):
+            if source is array:
+                return number, None
+            if np.may_share_memory(source, array):
+                if source.dtype != array.dtype:
+                    raise Unsuited
+                start = source.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+                return number, (source.shape, start, source.strides)
+    return None

@@ -25,7 +25,7 @@ from autobatch.lazy.aval import WEAK, Aval
 from autobatch.lazy.blocks import Guard
 from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer, is_constant
 from autobatch.lazy.execute import Signature
-from autobatch.lazy.recordings import Place, Recording, Shelf, Template
+from autobatch.lazy.recordings import Place, Recording, Shelf, Template, part_of
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.writing import Inputs
 
@@ -264,28 +264,14 @@ class Replay:
         sources.append(None)
         if id(source) in self._places:
             shared.append((place, self._places[id(source)]))
-        elif (found := _part_of(source, inputs)) is not None:
+        elif (found := part_of(source, inputs)) is not None:
             own.append((place, *found))
-        elif ref in wave.large or _part_of(source, self._memory) is not None:
+        elif ref in wave.large or part_of(source, self._memory) is not None:
             raise Unsuited
         elif type(source) in WEAK or type(source) is np.ndarray or isinstance(source, np.generic):
             sources[-1] = source
         else:
             raise Unsuited
-
-
-def _part_of(source: Any, arrays: Sequence[np.ndarray]) -> tuple[int, Any] | None:
-    """The number of the array that a value is a view of, and which: (shape, offset, strides), None for all of it."""
-    if type(source) is np.ndarray:
-        for number, array in enumerate(arrays):
-            if source is array:
-                return number, None
-            if np.may_share_memory(source, array):
-                if source.dtype != array.dtype:
-                    raise Unsuited
-                start = source.__array_interface__["data"][0] - array.__array_interface__["data"][0]
-                return number, (source.shape, start, source.strides)
-    return None
 
 
 def _containers(value: Any) -> set[int]:

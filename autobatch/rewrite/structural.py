@@ -28,7 +28,7 @@ from autobatch.rewrite.block_expressions import METHODS
 from autobatch.rewrite.block_scope import is_pure
 from autobatch.rewrite.convert import own_tree
 from autobatch.rewrite.paths import is_dotted, path_of
-from autobatch.rewrite.source import NoSourceError, inner_codes
+from autobatch.rewrite.source import PARSING, NoSourceError, inner_codes
 
 __all__ = ["forget_recordings", "memory_of"]
 
@@ -131,7 +131,8 @@ class _Proof:
     def of(self, function: FunctionType) -> list[Guard] | None:
         """What must still mean what it means now; None without a proof."""
         try:
-            self._function(function)
+            with PARSING:
+                self._function(function)
         except (_Refused, NoSourceError, NeedsLoop, RecursionError):
             return None
         return list(self.guards.values())
