@@ -7,7 +7,6 @@ times a second, at which function is running: the library's folders are its phas
 import contextlib
 import gc
 import linecache
-import re
 import signal
 import statistics
 import time
@@ -29,7 +28,7 @@ _EVERY = 1e-3  # seconds between two looks
 
 _OF_OPS = ("gathering", "products", "elementwise")
 _LAUNCHING = ("autobatch.lazy.execute", "autobatch.lazy.launching")
-_BLOCK = re.compile(r".*/fusion/emit\.py: block \w+")
+_BLOCK = "fusion/emit.py: block "
 _PHASE_OF_CALL = {"matmul": "products", "concatenate": "gathering", "lookup": "gathering", "take": "gathering"}
 _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
 
@@ -164,9 +163,15 @@ def shares(run: Callable[[], Any], seconds: float) -> dict[str, float]:
     On the main thread only, as signals are.
     """
     seen: Counter[str] = Counter()
+    looking = False
 
     def look(number: int, frame: FrameType | None) -> None:
+        nonlocal looking
+        if looking:  # on a busy machine a look may last until the next one is due
+            return
+        looking = True
         seen[phase(frame)] += 1
+        looking = False
 
     before = signal.signal(signal.SIGALRM, look)
     try:
@@ -193,8 +198,9 @@ def phase(frame: FrameType | None) -> str:
         module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
         if module == "autobatch.autodiff.tape" and function == "backward":
             return "backward"
-        if (block := _BLOCK.match(frame.f_code.co_filename)) is not None:
-            innermost = innermost or _phase_of_line(linecache.getline(block[0], frame.f_lineno))
+        filename = frame.f_code.co_filename
+        if _BLOCK in filename:
+            innermost = innermost or _phase_of_line(linecache.getline(filename, frame.f_lineno))
         elif module.startswith("autobatch."):
             innermost = innermost or _phase_of(module.removeprefix("autobatch."))
             computing = computing or module.startswith(_LAUNCHING) or function in _COMPUTING

@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -85,6 +86,29 @@ def test_the_shares_of_a_tree_are_of_its_phases():
     assert sum(found.values()) == pytest.approx(1)
     assert found["backward"] == 0
     assert found["tracing"] > 0
+
+
+def test_a_look_that_lasts_is_not_looked_at(monkeypatch):
+    depths, depth = [], 0
+
+    def slow(frame):
+        nonlocal depth
+        depth += 1
+        depths.append(depth)
+        end = time.perf_counter() + 4 * account._EVERY
+        while time.perf_counter() < end:
+            pass
+        depth -= 1
+        return "other"
+
+    monkeypatch.setattr(account, "phase", slow)
+    account.shares(lambda: None, 0.05)
+    assert set(depths) == {1}
+
+
+def test_a_line_of_a_generated_block_has_a_phase():
+    lines = ["    v7 = matmul(v6, v2)", "    v6 = concatenate_0(v0, v1, axis=value_0)", "    v8 = tanh(v7, out=v7)"]
+    assert list(map(account._phase_of_line, lines)) == ["products", "gathering", "elementwise"]
 
 
 def test_a_stack_outside_the_library_is_of_no_phase():
