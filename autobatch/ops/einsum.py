@@ -96,8 +96,9 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     kept = "".join(letter for letter in unique if letter in have and shape[letter] == full[letter])
     spec = ",".join([result, *(letters for letters, _ in others)]) + "->" + kept
     grad = einsum_p(ct, *(arg for _, arg in others), spec=spec)
-    if kept != unique:
-        grad = np.reshape(grad, tuple(shape[letter] if letter in kept else 1 for letter in unique))
+    sizes = dict(zip(kept, shape_of(grad), strict=True))
+    if kept != unique or any(sizes[letter] != shape[letter] for letter in kept):  # 1 in all others: it was stretched
+        grad = np.reshape(grad, tuple(sizes.get(letter, 1) for letter in unique))
         grad = np.broadcast_to(grad, tuple(shape[letter] for letter in unique))
         summed = [full[c] for c in unique if c not in kept and shape[c] == 1 and c not in have]
         grad = grad * np.prod(summed) if summed and np.prod(summed) != 1 else grad

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.autodiff.tape import Tape
 from autobatch.ops import nn
 from tests.ops.law import dense
@@ -87,5 +88,23 @@ def test_function(name):
 @pytest.mark.parametrize("spec", SUBSCRIPTS)
 def test_einsum(spec):
     args = [np.random.default_rng(k).normal(size=[n + 2 for n in shape]) for k, shape in enumerate(SUBSCRIPTS[spec])]
+    for which, x in enumerate(args):
+        check_second(lambda a, w=which: np.einsum(spec, *(a if k == w else b for k, b in enumerate(args))) ** 2, x)
+
+
+@pytest.mark.parametrize(
+    ("spec", "shapes"),
+    [
+        ("ij,ik->jk", [(1, 4), (3, 4)]),
+        ("ij,ij->ij", [(1, 4), (3, 1)]),
+        ("ij,ij->", [(1, 4), (3, 1)]),
+        ("ij,jk->ik", [(2, 1), (3, 4)]),
+        ("ii,ij->j", [(3, 3), (1, 2)]),
+        ("...j,...j->...", [(1, 4), (3, 4)]),
+    ],
+)
+def test_einsum_of_dimensions_that_are_stretched(spec, shapes):
+    args = [np.random.default_rng(k).normal(size=shape) for k, shape in enumerate(shapes)]
+    ab.testing.check_grads(lambda *given: np.einsum(spec, *given) ** 2, *args)
     for which, x in enumerate(args):
         check_second(lambda a, w=which: np.einsum(spec, *(a if k == w else b for k, b in enumerate(args))) ** 2, x)
