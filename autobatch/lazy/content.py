@@ -49,7 +49,7 @@ class Classes:
 
     def hold(self) -> bool:
         """Whether all of them still are what they were."""
-        for kind, (order, spaces) in list(self._known.items()):  # to which another thread may add
+        for kind, (order, spaces) in self._known.copy().items():  # to which another thread may add
             if kind.__mro__ != order or not all(map(_holds, order, spaces)):
                 return False
         return True

@@ -225,11 +225,11 @@ def test_warnings_of_what_is_computed_while_recording():
 
 
 def test_classes_are_asked_while_another_thread_adds_some():
-    classes, failures = Classes(()), []
+    classes, failures, done = Classes(()), [], threading.Event()
 
     def asks():
         try:
-            for _ in range(300):
+            while not done.is_set():
                 classes.hold()
         except RuntimeError as error:
             failures.append(error)
@@ -239,8 +239,9 @@ def test_classes_are_asked_while_another_thread_adds_some():
     try:
         thread = threading.Thread(target=asks)
         thread.start()
-        while thread.is_alive():
+        for _ in range(300):
             classes.admit(type("Some", (), {}))
+        done.set()
         thread.join()
     finally:
         sys.setswitchinterval(interval)
