@@ -192,6 +192,9 @@ class _Body:
         self.scope = scope
         self.read = read
         self.tree = tree
+        for node in ast.walk(tree):
+            if isinstance(node, ast.AnnAssign):
+                node.annotation = ast.Constant(None)  # which a function does not evaluate
         self.defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} - {tree.name}
         self.values: dict[str, list[ast.expr | None]] = {}  # what each name is bound to; None: something else
         for name, value in _bindings(tree):

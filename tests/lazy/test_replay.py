@@ -51,6 +51,14 @@ def a_loop(words, params):
     return {"h": h, "total": total, "length": len(words), "last": [h, h]}
 
 
+def annotated(words, params):
+    states: list[np.ndarray] = [np.zeros(4)]
+    for word in words:
+        state: np.ndarray = np.tanh(params["emb"][word] + states[-1] @ params["u"])
+        states.append(state)
+    return states[-1]
+
+
 def a_match(tree, params):
     match tree:
         case int(word):
@@ -90,6 +98,7 @@ WORDS = [[1, 2, 3], [4], [5, 6, 7, 8, 0]]
         (a_match, TREES),
         (functions_inside, TREES),
         (a_loop, WORDS),
+        (annotated, WORDS),
         (a_loop, [np.array(words) for words in WORDS]),
         (by_kind, [{"w": 1, "u": 2}, {"u": 2, "w": 1}, {"w": 3}]),
         (node, [Node(1, (Node(2), Node(3))), Node(4)]),
