@@ -61,5 +61,6 @@ WORKLOAD = Workload(
         Way("torch loop", "benchmarks.peers.transformer_torch:loop", needs="torch"),
         Way("JAX padded", "benchmarks.peers.transformer_jax:prepare", needs="jax"),
     ],
+    tolerance=5e-3,  # of 3.5 million inputs of a relu one lies so near to zero that rounding decides about its gradient
     bars=[Bar(("torch padded",), 1.0, holds=lambda case: case["hidden"] >= 64)],
 )
