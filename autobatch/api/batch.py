@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, overload
 
+from autobatch.api.mapping import map_columns
 from autobatch.batches.forms import Batch
 from autobatch.core.config import options
 from autobatch.core.lanes import as_first_example, current_region, in_example
@@ -24,7 +25,7 @@ class BatchFunction:
 
     Attributes:
         __wrapped__: the function itself, which runs when no argument is a batch.
-        strict: whether what cannot run in lock-step is an error instead of a loop over the examples.
+        strict: whether what cannot run in lock-step is an error instead of running example by example.
 
     >>> BatchFunction(np.mean)
     <batch function mean>
@@ -46,8 +47,8 @@ class BatchFunction:
             return call(function, *args, **kwargs)
         if self.strict:
             with options(strict=True):
-                return run(function, args, kwargs, _convert, is_local, alone)
-        return run(function, args, kwargs, _convert, is_local, alone)
+                return run(function, args, kwargs, _convert, is_local, alone, map_columns)
+        return run(function, args, kwargs, _convert, is_local, alone, map_columns)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind as a function does; over a staticmethod or classmethod, bind what that gives."""

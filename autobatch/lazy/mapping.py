@@ -18,7 +18,14 @@ from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.values import finish, settled, wrap_example, wrap_shared
 
-__all__ = ["examples_in", "map_with_stats"]
+__all__ = ["Arguments", "examples_in", "map_with_stats"]
+
+Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
+
+
+def _as_given(values: Sequence[Any], shared: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+    """The values of the example by position, what is shared by keyword."""
+    return values, shared
 
 
 def map_with_stats(
@@ -27,12 +34,14 @@ def map_with_stats(
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
     memory: Memory | None = None,
+    arguments_of: Arguments = _as_given,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
     Args:
         form: what is called while examples are recorded: `function`, or its block form.
         memory: where recordings of it are kept, if they may be.
+        arguments_of: from the values of an example and what is shared to the arguments of its call.
     """
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
@@ -40,7 +49,7 @@ def map_with_stats(
     count = _common_length(columns)
     outer = active_trace()
     if outer is not None and outer.park is not None:
-        return _map_inside(form, columns, count, shared), outer.stats
+        return _map_inside(form, columns, count, shared, arguments_of), outer.stats
     if count == 0:
         return [], Stats()
     trace = Trace()
@@ -56,15 +65,17 @@ def map_with_stats(
         given = [column[index] for column in columns]
         before = None if replay is None else replay.before(index)
         values = wrap_example(trace, given, own.copies)
-        result = settled(trace, (form if trace.inputs.in_order else function)(*values, **arguments))
+        positional, named = arguments_of(values, arguments)
+        result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
         if replay is not None and before is not None:
             replay.after(index, given, result, before)
         return result
 
     def plain(index: int) -> Any:
         with example(Example(index)):
+            positional, named = arguments_of([column[index] for column in columns], shared)
             try:
-                return function(*[column[index] for column in columns], **shared)
+                return function(*positional, **named)
             except Exception as error:
                 raise note_example(error, index)  # noqa: B904 - the same error, with its note
 
@@ -102,13 +113,19 @@ def map_with_stats(
     own.restore()
     results = [plain(index) for index in range(count)]
     reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
+    trace.stats.looped = reason
     trace.stats.fallbacks[reason] += 1
-    fell_back(f"ab.map could not run these examples together ({reason})")
+    if arguments_of is _as_given:  # else it was no map that the user called: the caller says it
+        fell_back(f"ab.map could not run these examples together ({reason})")
     return results, trace.stats
 
 
 def _map_inside(
-    function: Callable[..., Any], columns: Sequence[list[Any]], count: int, shared: dict[str, Any]
+    function: Callable[..., Any],
+    columns: Sequence[list[Any]],
+    count: int,
+    shared: dict[str, Any],
+    arguments_of: Arguments,
 ) -> list[Any]:
     """A map inside an example: a plain loop, whose lazy values are recorded in the one trace.
 
@@ -117,8 +134,9 @@ def _map_inside(
     results = []
     for index in range(count):
         with example(Example(index)):
+            positional, named = arguments_of([column[index] for column in columns], shared)
             try:
-                results.append(function(*[column[index] for column in columns], **shared))
+                results.append(function(*positional, **named))
             except Exception as error:
                 raise note_example(error, index)  # noqa: B904 - the same error, with its note
     return results

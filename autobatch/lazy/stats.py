@@ -18,6 +18,7 @@ class Stats:
         fallbacks: {reason: times} what ran call by call, or as a loop.
         group_sizes: how many calls each launch covered, in order.
         reads: how often an example saw the value of an array, or what was computed from shared ones.
+        looped: why the examples ran in a loop after all; None where they did not.
         replayed: examples whose Python did not run, since what an equal one recorded was kept.
     """
 
@@ -29,6 +30,7 @@ class Stats:
         "forced",
         "group_sizes",
         "launches",
+        "looped",
         "reads",
         "replayed",
         "rounds",
@@ -41,6 +43,7 @@ class Stats:
         self.rounds = 0
         self.reads = 0
         self.replayed = 0
+        self.looped: str | None = None
         self.by_signature: dict[tuple[str, str], list[Any]] = {}
         self.forced: Counter[tuple[str, int]] = Counter()
         self.fallbacks: Counter[str] = Counter()

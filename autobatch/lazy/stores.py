@@ -36,7 +36,7 @@ _MAKERS = frozenset(("list", "dict", "set", "deque", "defaultdict", "Counter", "
 def may_store(codes: Iterable[CodeType], classes: Iterable[type]) -> bool:
     """Whether code stores into what it has not made, or calls what may; methods are looked for in these classes."""
     classes = list(classes)
-    waiting, seen = list(codes), set()
+    waiting, seen = [*codes, *_called_without_a_name(classes)], set()
     while waiting:
         code = waiting.pop()
         if code in seen:
@@ -51,6 +51,16 @@ def may_store(codes: Iterable[CodeType], classes: Iterable[type]) -> bool:
                 return True
             waiting += found
     return False
+
+
+def _called_without_a_name(classes: Iterable[type]) -> list[CodeType]:
+    """What Python calls of these classes without a name: calls of objects, operators, properties."""
+    found = []
+    for each in (each for kind in classes for name, each in vars(kind).items() if name != "__init__"):
+        functions = (each.fget, each.fset) if isinstance(each, property) else (each,)
+        special = isinstance(each, property) or getattr(each, "__name__", "").startswith("__")
+        found += [function.__code__ for function in functions if special and isinstance(function, FunctionType)]
+    return found
 
 
 def _method(kind: type, name: str) -> Any:

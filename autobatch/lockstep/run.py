@@ -41,6 +41,8 @@ _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 
 __all__ = ["call_on_each", "has_batch", "run"]
 
+_NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the examples"
+
 
 def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether any argument, or leaf of one, is per example."""
@@ -57,8 +59,9 @@ def run(
     convert: Any,
     is_local: Any,
     alone: Callable[[Any], Any],
+    map_columns: Callable[..., tuple[list[Any] | None, bool]],
 ) -> Any:
-    """Call a function of one example on batches, all lanes at once; where that is not possible, one by one.
+    """Call a function of one example on batches, all lanes at once; where that is not possible, on the fly.
 
     Args:
         function: the user's own function.
@@ -66,6 +69,8 @@ def run(
             where a function has no lock-step form.
         is_local: whether a function changes nothing but its own variables.
         alone: gives what is called for each example in a loop.
+        map_columns: gives the results of examples on the fly, given as columns (None where they must run in their
+            order), and whether they ran together.
 
     Raises:
         ShapeError: arguments of different batch sizes.
@@ -92,12 +97,21 @@ def run(
         where, loop_first = _line_of(error, function), True
     if not size:
         return ObjectBatch([])
-    if loop_first:
-        out = call_on_each(alone(function), args, kwargs, size)
-        fell_back(reason, where)
-        return out
-    fell_back(reason, where)
-    return call_on_each(alone(function), args, kwargs, size)
+    if config.strict and not loop_first:
+        fell_back(reason, where, _NEXT_WAY)  # which raises
+    way = _NEXT_WAY
+    try:
+        with region(None):
+            out, together = _on_the_fly(function, args, kwargs, size, map_columns)
+        way = _NEXT_WAY if together else _LAST_WAY
+        if out is None:
+            out = call_on_each(alone(function), args, kwargs, size)
+    except Exception:
+        if not loop_first:
+            fell_back(reason, where, way)
+        raise
+    fell_back(reason, where, way)
+    return out
 
 
 def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -172,9 +186,14 @@ def _entered(tree: Any, root: Root) -> Any:
 
 def _map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
     """A tree with its batches changed; parts without a batch stay the very objects that they are."""
-    if isinstance(tree, Batch):
+    return _map_leaves(Batch, change, tree)
+
+
+def _map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with its leaves of one kind changed; parts without one stay the very objects that they are."""
+    if isinstance(tree, kind):
         return change(tree)
-    if not is_node(tree) or not any(isinstance(leaf, Batch) for leaf in leaves(tree)):
+    if not is_node(tree) or not any(isinstance(leaf, kind) for leaf in leaves(tree)):
         return tree
     if isinstance(tree, dict):
         keys, children = tuple(tree), list(tree.values())
@@ -184,7 +203,7 @@ def _map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
         keys = attributes(tree)
         children = [getattr(tree, key) for key in keys]
     one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys))
-    return unflatten(one_level, [_map_batches(change, child) for child in children])
+    return unflatten(one_level, [_map_leaves(kind, change, child) for child in children])
 
 
 def _left(tree: Any, root: Root) -> Any:
@@ -240,6 +259,66 @@ def _show(prints: list[Any], size: int) -> None:
         for place, (_, values, named) in zip(places, prints, strict=True):
             if i in place:
                 print(*(lane(value, place[i]) for value in values), **named)
+
+
+def _on_the_fly(function: Any, args: Any, kwargs: Any, size: int, map_columns: Any) -> tuple[Any, bool]:
+    """The examples of a call through the map on the fly: their results stacked, and whether they ran together.
+
+    None for the results where they must run in order.
+
+    An array of an example that is a corner of a padded one goes in without gaps, as it would alone; what is written
+    into it goes back into the batch.
+    """
+    batches: dict[int, Any] = {}
+    for leaf in leaves((list(args), kwargs)):
+        if isinstance(leaf, Batch):
+            batches.setdefault(id(leaf), leaf)
+    apart: list[tuple[np.ndarray, np.ndarray]] = []
+    columns = [batch.examples() for batch in batches.values()]
+    for column in columns:
+        for place, value in enumerate(column):
+            if type(value) is np.ndarray and not value.flags.c_contiguous:
+                column[place] = whole = np.ascontiguousarray(value)
+                apart.append((value, whole))
+    places = {key: place for place, key in enumerate(batches)}
+    takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
+    shared: dict[str, Any] = {}
+    for key, arg in [*enumerate(args), *kwargs.items()]:
+        takes.append((key, places[id(arg)] if isinstance(arg, Batch) else None))
+        if not isinstance(arg, Batch):
+            shared[f"{key}"] = _map_batches(lambda leaf: _Slot(places[id(leaf)]), arg)
+    shared["in columns"] = f"{takes}"  # recordings that are kept tell the calls apart by it
+
+    def arguments_of(values: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        positional, named = [], {}
+        for key, column in takes:
+            arg = (
+                values[column]
+                if column is not None
+                else _map_leaves(_Slot, lambda at: values[at.column], given[f"{key}"])
+            )
+            if isinstance(key, int):
+                positional.append(arg)
+            else:
+                named[key] = arg
+        return positional, named
+
+    try:
+        results, together = map_columns(function, columns, shared, arguments_of)
+    finally:
+        for part, whole in apart:
+            if part.flags.writeable:
+                part[...] = whole
+    return None if results is None else _per_example(stack_results(results), size), together
+
+
+class _Slot:
+    """Where a value of an example belongs in an argument that all examples share."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: int) -> None:
+        self.column = column
 
 
 def call_on_each(function: Any, args: Any, kwargs: Any, size: int) -> Any:
