@@ -5,7 +5,6 @@ arguments and what all lanes share, and changes nothing: then its order among th
 any other call the whole function runs as a loop.
 """
 
-import builtins
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
@@ -18,24 +17,22 @@ from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.functions import captures_lanes, unwrapped
-from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import made
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import LaneSequence
 
-__all__ = ["evaluated", "run_alone"]
+__all__ = ["run_alone"]
 
 _HARMLESS = (
     str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset, Batch, np.ndarray,
     BuiltinFunctionType,
 )  # fmt: skip
 _PURE = frozenset({
-    tuple, set, dict, frozenset, list, sorted, min, max, sum, any, all, len, map, filter, zip, enumerate, reversed,
+    tuple, set, dict, frozenset, list, sorted, min, max, sum, any, all, len, zip, enumerate, reversed,
     np.stack, np.concatenate, np.array, np.asarray,
 })  # fmt: skip
-_LAZY = frozenset({map, filter, zip, enumerate, reversed})
+_LAZY = frozenset({zip, enumerate, reversed})
 
 
 def run_alone(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: NeedsLoop) -> Any:
@@ -73,7 +70,7 @@ def _may(f: Any, root: Any, error: NeedsLoop) -> bool:
 
 def _plain(value: Any, error: NeedsLoop) -> Any:
     """Arguments whose lanes can be told apart, and that no plain call could change for others to see."""
-    if any(isinstance(leaf, LaneGenerator) or hasattr(leaf, "__next__") or _is_used_up(leaf) for leaf in leaves(value)):
+    if any(hasattr(leaf, "__next__") or _is_used_up(leaf) for leaf in leaves(value)):
         raise error
     value = unwrapped(value)
     for leaf in leaves(value):
@@ -107,27 +104,3 @@ def _each_lane(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         finally:
             set_region(region)
     return out
-
-
-def evaluated(f: Any, names: dict[str, Any], outer: dict[str, Any], text: Any) -> Any:
-    """`eval(text)` or `exec(text)` in a function with these variables, lane by lane.
-
-    Raises:
-        NeedsLoop: the text may change something.
-    """
-    root, region = current_root(), current_region()
-    own = {key: value for key, value in names.items() if not key.startswith("_ab_")}
-    cells = {key.removeprefix("_ab_cell_"): cell for key, cell in names.items() if isinstance(cell, Cell)}
-    if root is None or region is None:
-        return f(text, outer, {**own, **{key: cell.get() for key, cell in cells.items() if cell.pieces}})
-    error = NeedsLoop(f"a call of {f.__name__}")
-    texts = set(narrow_tree(text).examples()) if isinstance(text, Batch) else {text}
-    if f not in (builtins.eval, builtins.exec) or not all(isinstance(each, str) for each in texts):
-        raise error
-    if not all(root.is_local(each, {**outer, **own}) for each in texts):
-        raise error
-    used = {key: value for key, value in own.items() if any(key in each for each in texts)}
-    used.update((key, cell.get()) for key, cell in cells.items() if any(key in each for each in texts))
-    plain = {key: _plain(value, error) for key, value in used.items()}
-    fell_back(str(error))
-    return made_of(stack_results(_each_lane(lambda each, **local: f(each, outer, local), (narrow_tree(text),), plain)))

@@ -9,10 +9,9 @@ from autobatch.batches.builtins import call_per_lane
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.plain import per_lane_of
+from autobatch.lockstep.lists import LaneList, plain_lists
 from autobatch.lockstep.regions import lanes_within
-from autobatch.lockstep.unwrapping import is_batched_tree, is_spread, unwrapped
+from autobatch.lockstep.unwrapping import is_batched_tree, unwrapped
 from autobatch.ops.creation import CREATION
 from autobatch.ops.table import top_box
 
@@ -52,7 +51,7 @@ def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_spread(object):
         return _create(np.array)(object, *args, **kwargs)
     if _some_empty(object):
-        return call_per_lane(np.array, per_lane_of(object), *args, **kwargs)
+        return call_per_lane(np.array, plain_lists(object), *args, **kwargs)
     out = _strong(object.stacked())
     return _create(np.array)(out, *args, **kwargs) if args or kwargs else out
 
@@ -71,6 +70,11 @@ def _create(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, **kwargs)
 
     return call
+
+
+def is_spread(value: Any) -> bool:
+    """Whether a value is a list that differs by example."""
+    return type(value) is LaneList and value.is_spread
 
 
 ARRAY_HANDLERS: dict[Any, Callable[..., Any]] = {

@@ -16,11 +16,10 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import per_lane, weak_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.choosing import each_object
-from autobatch.lockstep.classes import BINARY, PLAIN, hook
+from autobatch.lockstep.classes import BINARY, refuse_hooks
 from autobatch.lockstep.joins import Piece, meet, narrowed_values
+from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.regions import Subset, part_of
-from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence
 
 __all__ = [
@@ -45,20 +44,15 @@ def truth(test: Any) -> Any:
     """`bool(test)`: a bool where all lanes of the region agree, else a bool array, one per lane."""
     if isinstance(test, bool):
         return test
-    if isinstance(test, Held):
+    if isinstance(test, LaneList):
         test = test.count_here()
     if isinstance(test, LaneSequence):
         raise NeedsLoop("the truth of items per example")
     region: Any = current_region()
-    if type(test) is Choice:
-        return truth(each_object(test, truth_value))
-    if type(test) not in PLAIN and region is not None:
-        for name in ("__bool__", "__len__"):
-            if (method := hook(test, name)) is not None:
-                return truth(region.root.call(method))
+    refuse_hooks(test, "__bool__", "__len__")
     if not isinstance(test, Batch) or region is None:
         if region is not None and region.root.outside is not None:
-            region.root.outside.note(test)
+            region.root.outside.read(test)
         return bool(test)
     batch = narrowed(test)
     data: Any = batch.data if type(batch) is MaskedBatch else None
@@ -186,12 +180,7 @@ class Returns:
 
     def give(self, value: Any) -> None:
         """The lanes of the current region return."""
-        pieces = self.pieces
-        journal = None if self.base is None else self.base.root.journal
-        if journal is not None:
-            count = len(pieces)
-            journal.on_undo(lambda: pieces.__delitem__(slice(count, None)))
-        pieces.append((current_region(), (value,)))
+        self.pieces.append((current_region(), (value,)))
 
     def result(self) -> Any:
         """All lanes have returned."""
@@ -255,33 +244,20 @@ def negation(value: Any) -> Any:
 def chain(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
     """`left < b < c`: each operand is evaluated once, by the lanes for which all before it was true."""
     right = rest[0]()
+    region: Any = current_region()
+    if region is not None and region.root.outside is not None:
+        region.root.outside.read((left, right))
     value = BINARY[symbols[0]](left, right)
     return value if len(rest) == 1 else both(value, lambda: chain(right, symbols[1:], *rest[1:]))
 
 
 class RaisedError(Exception):
-    """An example raises: the loop over the examples says which, and what."""
+    """An example raises: the next way says which, and what."""
 
 
 def raised(error: Callable[[], Any]) -> Any:
-    """What a `raise` raises: of one lane the exception itself, which a handler may catch and read.
-
-    Of several lanes it is enough to know that each of them raises: a `try` around it runs again for each alone, and
-    without one the loop over the examples says which comes first.
-    """
-    region: Any = current_region()
-    if region is None:
-        return error()
-    if region.count != 1:
-        return RaisedError("an exception is raised")
-    out = error()
-    if isinstance(out, Batch):
-        out = narrowed(out)._lane(0)
-    if isinstance(out, type) and issubclass(out, BaseException):
-        out = out()
-    if isinstance(out, BaseException):
-        out._ab_raised = True  # type: ignore[attr-defined]
-    return out
+    """What a `raise` raises: of lanes it is enough to know that each of them raises."""
+    return error() if current_region() is None else RaisedError("an exception is raised")
 
 
 def check(test: Any) -> bool:

@@ -11,33 +11,26 @@ import inspect
 import operator
 import random
 import sys
-from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.alone import run_alone
-from autobatch.lockstep.boxes import BoxMethod, LaneBox
-from autobatch.lockstep.choosing import each_object
-from autobatch.lockstep.classes import class_of, convertible, getattribute
+from autobatch.lockstep.classes import convertible, getattribute
 from autobatch.lockstep.foreign import IMMUTABLE, is_library, library, plain_arguments
-from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
-from autobatch.lockstep.generators import LaneGenerator
-from autobatch.lockstep.items import getitem, own, update
-from autobatch.lockstep.iterating import HANDLERS
-from autobatch.lockstep.joins import meet
+from autobatch.lockstep.functions import HANDLERS, is_batched_tree, shared, unwrapped
+from autobatch.lockstep.items import getitem, is_lanes, own, update
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import remember, require_own, require_whole
-from autobatch.lockstep.regions import Subset, current_root
-from autobatch.lockstep.rows import Choice
+from autobatch.lockstep.ownership import is_made, remember, require_own, require_whole
+from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops.inplace import zero_d
 from autobatch.ops.table import UFUNCS, top_box
@@ -73,10 +66,6 @@ _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     """`f(*args, **kwargs)`."""
     kind = type(f)
-    if kind is np.ufunc or kind is _DISPATCHER:
-        for place, arg in enumerate(args):
-            if type(arg) is Choice:
-                return each_object(arg, lambda own: call(f, *args[:place], own, *args[place + 1 :], **kwargs))  # noqa: B023
     if kind is np.ufunc:
         args = _array_arguments(args)
         if kwargs:
@@ -90,18 +79,15 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         return _replaced(*args, **kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
-        if args and type(args[0]) is Choice and handler is not None:
-            return each_object(args[0], lambda each: call(f, each, *args[1:], **kwargs))
         root = current_root()
         if handler is not None or (kind is FunctionType and root is not None):
-            region, journal = current_region(), root and root.journal
+            region = current_region()
             try:
                 return handler(*args, **kwargs) if handler is not None else _own(f, args, kwargs)
             except NeedsLoop as error:
                 if root is None:
                     raise
                 set_region(region)
-                root.journal = journal
                 return run_alone(f, args, kwargs, error)
         if root is None:
             return f(*args, **kwargs)
@@ -110,12 +96,10 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if kind is BuiltinFunctionType:
             return _builtin(f, args, kwargs)
         return _instance(f, args, kwargs)
-    if current_region() is None or kind is BoxMethod:
+    if current_region() is None:
         return f(*args, **kwargs)
-    if kind is Choice:
-        return each_object(f, lambda each: call(each, *args, **kwargs))
     if isinstance(f, Batch):
-        return _each_function(f, args, kwargs)
+        return _of_text(f, args, kwargs)
     return _object(f, args, kwargs)
 
 
@@ -165,7 +149,7 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
         out = f(*args, **kwargs)
-        return LaneBox(out) if type(out) is dict and current_region() is not None else out
+        return remember(out) if type(out) is dict else out
     root = current_root()
     if root is None:
         return f(*args, **kwargs)
@@ -184,18 +168,12 @@ def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     """A call of the user's own function, in its lock-step form."""
     if ours is None:
         return library(f, args, kwargs)
-    out = ours(*args, **kwargs)
-    if type(out) is GeneratorType and out.gi_code is getattr(ours, "__code__", None):
-        return LaneGenerator(out)
-    return out
+    return ours(*args, **kwargs)
 
 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name == "extend":
         update("+", holder, args[0])
-        return None
-    if name == "sort" and kwargs.get("key") is not None:
-        holder.set(slice(None), HANDLERS[sorted](holder, **kwargs))
         return None
     return getattr(holder, name)(*args, **kwargs)
 
@@ -239,18 +217,22 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(holder, type) and f.__name__ == "fromkeys" and issubclass(holder, dict):
         keys, *value = args
         pairs = [(key, value[0] if value else None) for key in shared(keys)]
-        return call(holder, pairs) if holder is not dict else LaneBox(dict(pairs))
+        return remember(holder(pairs)) if current_region() is not None else holder(pairs)
     for base, names in _CHANGES.items():
         if isinstance(holder, base) and f.__name__ in names:
             require_own(holder, f".{f.__name__}()")
-            if base is np.ndarray and is_batched_tree(args):
-                raise NeedsLoop("an array of the call takes a value per example")
+            if (base is np.ndarray or base is set) and is_batched_tree(args):
+                raise NeedsLoop(f".{f.__name__}() of a value per example")
+            if base is dict and args and (is_lanes(args[0]) or type(args[0]) is LaneList):
+                raise NeedsLoop("a key that differs by example")
             return f(*args, **kwargs)
     if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
         require_own(holder, f".{f.__name__}()")
-        return f(*plain_arguments(args), **kwargs)
+        return f(*args, **kwargs)
     if not is_batched_tree((args, kwargs)):
         return f(*plain_arguments(args), **kwargs)
+    if is_made(holder):
+        raise NeedsLoop(f".{f.__name__}() of a value per example")
     if isinstance(holder, np.ndarray):
         function = getattr(np, f.__name__, None)
         if function is not None:
@@ -314,11 +296,9 @@ def _dataclass(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _replaced(old: Any, /, **changes: Any) -> Any:
     """`dataclasses.replace`."""
-    kind = class_of(old)
-    if kind is None and type(old) is Choice:
-        return each_object(old, lambda each: _replaced(each, **changes))
-    if kind is None:
-        raise NeedsLoop("dataclasses.replace of objects of different classes")
+    kind: Any = type(old)
+    if not dataclasses.is_dataclass(kind):
+        raise NeedsLoop("dataclasses.replace of objects that differ by example")
     fields = dataclasses.fields(kind)
     for field in fields:
         if not field.init and field.name in changes:
@@ -333,40 +313,15 @@ def _cast(x: Any, cls: Any) -> Any:
     return x.astype(cls)
 
 
-def _each_function(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a function, or of an object's method, that differs by example: each in a region of its lanes."""
-    f = narrowed(f)
-    region: Any = current_region()
-    groups: dict[Any, list[int]] = {}
-    functions = [_bound(each) for each in getattr(f, "values", ())]
-    for lane, function in enumerate(functions):
-        inner = getattr(function, "__func__", function)
-        holder = getattr(function, "__self__", None)
-        if isinstance(inner, BuiltinFunctionType) and holder is not None and not isinstance(holder, _FIXED):
-            if function.__name__ not in _READS:
-                raise NeedsLoop(f".{function.__name__}() of objects that differ by example")
-            return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
-        groups.setdefault((id(inner), type(inner)), []).append(lane)
-    if not any(issubclass(kind, FunctionType | type) or hasattr(kind, "_ab_batch") for _, kind in groups):
-        return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
-    pieces = []
-    for lanes in groups.values():
-        part = Subset(region, region.lanes()[lanes])
-        first = functions[lanes[0]]
-        holders = [getattr(functions[lane], "__self__", None) for lane in lanes]
-        set_region(part)
-        if isinstance(first, MethodType) and any(holder is not holders[0] for holder in holders):
-            first = MethodType(first.__func__, ObjectBatch(holders))
-        pieces.append((part, (call(first, *args, **kwargs),)))
-    out = meet(pieces, region)[1][0]
-    set_region(region)
-    return out
-
-
-def _bound(f: Any) -> Any:
-    """An object that is called, as the method that its class has for that."""
-    function: Any = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
-    return MethodType(function, f) if convertible(function) else f
+def _of_text(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a method of text, tuples and their like that differ by example."""
+    for each in getattr(narrowed(f), "values", ()):
+        holder = getattr(each, "__self__", None)
+        if not isinstance(each, BuiltinFunctionType) or (
+            each.__name__ not in _READS and not isinstance(holder, _FIXED)
+        ):
+            raise NeedsLoop("functions that differ by example")
+    return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
 
 
 def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,8 +1,7 @@
-"""What a class of the user's defines, found and called as converted code: its operators, properties and other hooks.
+"""Operators and reads of attributes in converted code, where a value's class may have code of the user's.
 
-Python itself would call them as they are written, where `isinstance(x, np.ndarray)` is false of a batch. Each function
-here is what converted code calls in the place of an operator or of a read of an attribute. Values whose classes are
-known to have no such code, arrays above all, go straight on.
+What a class of the user's says of an operator, Python would call as it is written, where `isinstance(x, np.ndarray)` is
+false of a batch. So such a class is not for lock-step. Methods and properties are called as converted code.
 """
 
 import dataclasses
@@ -14,27 +13,22 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.forms import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import stack_results
 from autobatch.core.lanes import current_region
-from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.boxes import LaneBox
-from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.lists import LaneList, differs
-from autobatch.lockstep.merging import UNBOUND
-from autobatch.lockstep.ownership import is_made, require_own
 from autobatch.lockstep.regions import current_root
-from autobatch.lockstep.rows import Choice, Held, each_lane, scattered
 from autobatch.ops.table import UFUNCS
 
-__all__ = ["BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "getattribute", "hook", "is_plain"]
+__all__ = [
+    "BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "found", "getattribute", "is_plain", "refuse_hooks",
+]  # fmt: skip
 
 PLAIN = frozenset({
-    MaskedBatch, PackedBatch, LaneList, LaneBox, np.ndarray, int, float, bool, complex, str, bytes, list, tuple, dict,
+    MaskedBatch, PackedBatch, LaneList, np.ndarray, int, float, bool, complex, str, bytes, list, tuple, dict,
     set, frozenset, range, slice, type(None), ModuleType, *np.sctypeDict.values(),
 })  # fmt: skip
 
@@ -42,17 +36,6 @@ PLAIN = frozenset({
 def is_plain(value: Any) -> bool:
     """Whether the value's class is known to have no code of the user's."""
     return type(value) in PLAIN
-
-
-def class_of(value: Any) -> Any:
-    """The class of a value: of objects that differ by example the one that all have, or None."""
-    if type(value) is Choice:
-        kinds = {type(each) for each in value.objects}
-        return kinds.pop() if len(kinds) == 1 else None
-    if type(value) is not ObjectBatch:
-        return type(value)
-    kinds = {type(each) for each in value.values}
-    return kinds.pop() if len(kinds) == 1 else None
 
 
 def found(kind: Any, name: str) -> Any:
@@ -73,15 +56,25 @@ def convertible(function: Any) -> bool:
     return isinstance(function, FunctionType) and root.convert(function) is not None
 
 
-def hook(value: Any, name: str) -> Any:
-    """A special method of the user's own that a value's class defines, bound to it; None if there is none."""
-    if type(value) in PLAIN or current_region() is None:
-        return None
-    value = narrowed(value) if type(value) is not Choice else value.sole()
-    method = found(class_of(value), name)
-    if method is None or not isinstance(method, FunctionType) or not convertible(method):
-        return None
-    return MethodType(method, value)
+@functools.lru_cache(maxsize=4096)
+def _own(kind: type, name: str) -> Any:
+    """The function that a class defines under a name, but for what `dataclass` and `namedtuple` write."""
+    method = found(kind, name)
+    written = isinstance(method, FunctionType) and method.__code__.co_filename != "<string>"
+    return method if written and not getattr(method, "__module__", "").startswith("autobatch.") else None
+
+
+def refuse_hooks(value: Any, *names: str) -> None:
+    """Raise NeedsLoop if the class of a value says itself what Python does with it."""
+    kind = type(value)
+    if kind in PLAIN or current_region() is None:
+        return
+    kinds: set[Any] = {type(each) for each in value.values} if kind is ObjectBatch else {kind}
+    for each in kinds:
+        for name in names:
+            method: Any = _own(each, name)
+            if method is not None and convertible(method):
+                raise NeedsLoop(f"{name} of a {each.__name__}")
 
 
 _NESTED = frozenset({tuple, list, dict})
@@ -102,61 +95,19 @@ def _binary(name: str, native: Callable[[Any, Any], Any], reflected: str) -> Cal
         kind = type(b)
         if type(a) is MaskedBatch and (kind is MaskedBatch or kind is np.ndarray) and a.scalar is None and op:
             return op(a, b)  # what the batch's own operator comes to
-        if kind in PLAIN and type(a) in PLAIN:
-            if compares and (kind in _NESTED or type(a) in _NESTED) and (differs(a) or differs(b)):
-                return stack_results(each_lane(native, scattered(a), scattered(b)))
-            return native(a, b)
-        return _of_users(a, b, forward, reflected, native)
+        if kind not in PLAIN or type(a) not in PLAIN:
+            refuse_hooks(a, forward)
+            refuse_hooks(b, reflected)
+        if compares and (_is_nested(a) or _is_nested(b)) and (differs(a) or differs(b)):
+            raise NeedsLoop("containers of values that differ by example are compared")
+        return native(a, b)
 
     call.__name__ = name
     return call
 
 
-def _of_users(a: Any, b: Any, forward: str, reflected: str, native: Callable[[Any, Any], Any]) -> Any:
-    root = current_root()
-    if native in (operator.eq, operator.ne) and _compares_fields(class_of(a)) and class_of(a) is class_of(b):
-        names = [field.name for field in dataclasses.fields(class_of(a)) if field.compare]
-        x, y = (tuple([getattribute(each, name) for name in names]) for each in (a, b))
-        return BINARY[_BY_NAME[forward]](x, y)
-    if native in (operator.eq, operator.ne) and _compares_fields(class_of(a)) and is_plain(b):
-        return native is operator.ne  # of another class
-    if type(a) is Choice and hook(a, forward) is None:
-        return each_object(a, lambda each: BINARY[_BY_NAME[forward]](each, b))
-    if type(b) is Choice and hook(a, forward) is None:
-        return each_object(b, lambda each: BINARY[_BY_NAME[forward]](a, each))
-    first, second = hook(a, forward), hook(b, reflected)
-    if root is None or (first is None and second is None):
-        return native(a, b)
-    order = [(first, b), (second, a)]
-    if second is not None and class_of(b) is not class_of(a) and _is_below(class_of(b), class_of(a)):
-        order.reverse()
-    elif first is None and not isinstance(a, _ANSWERS_NOTHING):
-        if isinstance(a, np.ndarray) or is_boxed(a):
-            if getattr(b, "__array_ufunc__", False) is not None:
-                raise NeedsLoop(f"an operator between an array and a {type(b).__name__}")
-        elif getattr(type(a), forward, None) is not None:
-            raise NeedsLoop(f"an operator between a {type(a).__name__} and a {type(b).__name__}")
-    for method, other in order:
-        out = NotImplemented if method is None else root.call(method, other)
-        if out is not NotImplemented:
-            return out
-    if native in (operator.eq, operator.ne):
-        return (a is b) is (native is operator.eq)
-    raise TypeError(f"unsupported operand types: {type(a).__name__!r} and {type(b).__name__!r}")
-
-
-def _compares_fields(kind: Any) -> bool:
-    """Whether a class is a dataclass with the `==` that dataclasses write."""
-    code = getattr(getattr(kind, "__eq__", None), "__code__", None)
-    return dataclasses.is_dataclass(kind) and code is not None and code.co_filename == "<string>"
-
-
-_ANSWERS_NOTHING = (int, float, complex, str, bytes, list, tuple, dict, set, type(None))
-"""Of a class of the user's, whose own method is asked then."""
-
-
-def _is_below(kind: Any, other: Any) -> bool:
-    return isinstance(kind, type) and isinstance(other, type) and issubclass(kind, other)
+def _is_nested(value: Any) -> bool:
+    return type(value) in _NESTED or isinstance(value, tuple) or dataclasses.is_dataclass(value)
 
 
 _SYMBOLS = {
@@ -179,16 +130,12 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
 """Each binary operator and comparison, by its symbol."""
 
 
-_BY_NAME = {f"__{name}__": symbol for symbol, name in _SYMBOLS.items()}
-_BY_NAME |= {f"__{name}__": symbol for symbol, (name, _) in _COMPARISONS.items()}
-
-
 def _unary(name: str, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     special = f"__{name}__"
 
     def call(a: Any) -> Any:
-        method = None if type(a) in PLAIN else hook(a, special)
-        return native(a) if method is None else current_root().call(method)  # type: ignore[union-attr]
+        refuse_hooks(a, special)
+        return native(a)
 
     return call
 
@@ -203,7 +150,7 @@ UNARY = {
 @functools.lru_cache(maxsize=4096)
 def _is_field(kind: type, name: str) -> bool:
     """Whether reading an attribute of an object of this class runs no Python code."""
-    if kind in (Choice, ObjectBatch, super) or name == "__dict__":
+    if kind in (ObjectBatch, super) or name == "__dict__":
         return False
     if found(kind, "__getattribute__") not in _NATIVE or found(kind, "__getattr__") is not None:
         return False
@@ -217,37 +164,31 @@ _NATIVE = (object.__getattribute__, type.__getattribute__)
 def getattribute(x: Any, name: str) -> Any:
     """`x.name`."""
     kind = type(x)
-    if kind in PLAIN or current_region() is None:
-        if kind is MaskedBatch and (x.scalar is not None or name == "__class__") and current_region() is not None:
+    region: Any = current_region()
+    if kind in PLAIN or region is None:
+        if kind is MaskedBatch and (x.scalar is not None or name == "__class__") and region is not None:
             return _of_number(x, name)
         return getattr(x, name)
+    if region.root.outside is not None:
+        region.root.outside.read_attribute(x, name)
     if _is_field(kind, name):  # type: ignore[arg-type]
-        value = getattr(x, name)
-        if value is UNBOUND:
-            raise NeedsLoop(f"attribute {name!r} is set for other examples only")
-        return value
-    if kind is Choice:
-        return _of_choice(x, name)
-    if kind is super:
-        return _of_super(x, name)
+        return getattr(x, name)
     if kind is ObjectBatch:
         return _of_lanes(narrowed(x), name)
-    attribute = found(kind, name)
-    if name == "__dict__" and is_made(x):
+    if name == "__dict__":
         raise NeedsLoop("the __dict__ of an object")
-    if isinstance(found(kind, "__getattribute__"), FunctionType) and convertible(found(kind, "__getattribute__")):
-        raise NeedsLoop("a class with its own __getattribute__")
-    if attribute is None and convertible(found(kind, "__getattr__")):
-        try:
-            value = object.__getattribute__(x, name)
-        except AttributeError:
-            return _call(MethodType(found(kind, "__getattr__"), x), name)
-    else:
-        computed = _computed(attribute, x, kind, name)
-        value = getattr(x, name) if computed is UNBOUND else computed
-    if value is UNBOUND:
-        raise NeedsLoop(f"attribute {name!r} is set for other examples only")
-    return value
+    mro = kind.__mro__ if kind is not super else x.__self_class__.__mro__
+    if kind is super:
+        mro = mro[mro.index(x.__thisclass__) + 1 :]
+    attribute = next((each.__dict__[name] for each in mro if name in each.__dict__), None)
+    if type(attribute) is property and convertible(attribute.fget):
+        return region.root.call(MethodType(attribute.fget, x.__self__ if kind is super else x))  # type: ignore[arg-type]
+    refuse_hooks(x, "__getattribute__", "__getattr__")
+    getter = found(type(attribute), "__get__")
+    is_own = isinstance(getter, FunctionType) and convertible(getter) and not hasattr(type(attribute), "_ab_batch")
+    if is_own or isinstance(attribute, functools.cached_property):
+        raise NeedsLoop(f"the attribute {name!r}, which a descriptor of a {kind.__name__} computes")
+    return getattr(x, name)
 
 
 def class_of_lanes(x: Any) -> type:
@@ -265,70 +206,9 @@ def _of_number(x: MaskedBatch, name: str) -> Any:
     return getattr(x, name) if name[0] == "_" else x.__getattr__(name)
 
 
-def _of_choice(x: Choice, name: str) -> Any:
-    """An attribute of objects of this call that differ by example."""
-    alone = x.sole()
-    if alone is not x:
-        return getattribute(alone, name)
-    kind = class_of(x)
-    attribute = found(kind, name)
-    if convertible(attribute):
-        return MethodType(getattr(attribute, "__wrapped__", attribute), x)
-    if (kind is None or isinstance(x.objects[0], Held)) and _are_methods(x, name):
-        methods = Choice([getattribute(each, name) for each in x.objects], x.which)
-        methods.region = x.region
-        return methods
-    return each_object(x, lambda each: getattribute(each, name))
-
-
-def _are_methods(x: Choice, name: str) -> bool:
-    return all(isinstance(each, Held) or convertible(found(type(each), name)) for each in x.objects)
-
-
-def _call(function: Any, *args: Any) -> Any:
-    return current_root().call(function, *args)  # type: ignore[union-attr]
-
-
-def _computed(attribute: Any, x: Any, kind: Any, name: str) -> Any:
-    """What a property or a descriptor of the user's gives; UNBOUND if the attribute is none."""
-    if type(attribute) is property and convertible(attribute.fget):
-        return _call(MethodType(attribute.fget, x))  # type: ignore[arg-type]
-    if isinstance(attribute, functools.cached_property) and name not in getattr(x, "__dict__", {}):
-        if not convertible(attribute.func):
-            return UNBOUND
-        require_own(x, "a cached property")
-        x.__dict__[name] = value = _call(MethodType(attribute.func, x))
-        return value
-    getter = found(type(attribute), "__get__")
-    if isinstance(getter, FunctionType) and convertible(getter) and not hasattr(type(attribute), "_ab_batch"):
-        return _call(MethodType(getter, attribute), x, kind)
-    return UNBOUND
-
-
-def _of_super(x: Any, name: str) -> Any:
-    mro = x.__self_class__.__mro__
-    for kind in mro[mro.index(x.__thisclass__) + 1 :]:
-        if name in kind.__dict__:
-            computed = _computed(kind.__dict__[name], x.__self__, kind, name)
-            return getattr(x, name) if computed is UNBOUND else computed
+def _of_lanes(x: Any, name: str) -> Any:
+    """An attribute of text, tuples and their like that differ by example: their classes have no code of the user's."""
+    for kind in {type(each) for each in getattr(x, "values", ())} - PLAIN:
+        if not isinstance(kind, type) or kind.__module__ != "builtins":
+            raise NeedsLoop("an attribute of objects that differ by example")
     return getattr(x, name)
-
-
-def _of_lanes(x: ObjectBatch, name: str) -> Any:
-    """An attribute of objects that differ by example."""
-    kind = class_of(x)
-    attribute = found(kind, name)
-    if convertible(attribute):
-        return MethodType(getattr(attribute, "__wrapped__", attribute), x)
-    if kind is not None and attribute is not None:
-        computed = _computed(attribute, x, kind, name)
-        if computed is not UNBOUND:
-            return computed
-    elif kind is None and any(type(found(type(each), name)) is property for each in x.values):
-        raise NeedsLoop(f"the property {name!r} of objects of different classes")
-    elif kind is not None and convertible(found(kind, "__getattr__")):
-        raise NeedsLoop("a class with its own __getattr__")
-    out = getattr(x, name)
-    if type(out) is ObjectBatch and any(isinstance(value, Batch | Held | Choice) for value in out.values):
-        raise NeedsLoop(f"the attribute {name!r} that the examples' objects have for several of them")
-    return out

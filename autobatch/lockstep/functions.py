@@ -1,7 +1,12 @@
 """What certain builtins and NumPy functions do in converted code, where an argument may differ between lanes."""
 
+import bisect
 import builtins
+import collections
+import copy
 import functools
+import heapq
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -15,54 +20,46 @@ from autobatch.batches.results import weak_lanes
 from autobatch.core.aval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.pytree import map_tree
+from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.array_functions import ARRAY_HANDLERS
-from autobatch.lockstep.boxes import BOXED, BoxView, LaneBox
 from autobatch.lockstep.branches import truth_value
-from autobatch.lockstep.classes import BINARY, UNARY, class_of_lanes, getattribute, hook, is_plain
-from autobatch.lockstep.generators import LaneGenerator
+from autobatch.lockstep.classes import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
 from autobatch.lockstep.items import delitem, getitem, setattribute, setitem, update
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.loops import UniformLoop, iterated, loop, loop_over
-from autobatch.lockstep.ownership import is_changeable, remember, require_own
+from autobatch.lockstep.loops import UniformLoop, loop, loop_over
+from autobatch.lockstep.ownership import is_changeable, remember
 from autobatch.lockstep.regions import current_root
-from autobatch.lockstep.rows import Held, gathered
-from autobatch.lockstep.sequences import Drawn, Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
+from autobatch.lockstep.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.lockstep.unwrapping import (
     as_list,
     captures_lanes,
     is_batched_tree,
     is_readable,
-    is_spread,
-    read,
     shared,
     unwrapped,
 )
-from autobatch.lockstep.zipping import enumerated, zipped
 
 __all__ = ["HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
 
 
 def _tuple(iterable: Any = ()) -> Any:
-    iterable = read(iterable)
     sequence = lane_sequence(iterable)
     if sequence is None:
         return tuple(iterable) if is_readable(iterable) else ()
     running = loop_over(sequence)
     if isinstance(running, UniformLoop):
         return tuple(running)
-    return gathered(list(map(tuple, as_list(iterable).here())))
+    raise NeedsLoop("a tuple whose length differs by example")
 
 
 def _len(x: Any) -> Any:
-    if isinstance(x, LaneList | LaneBox):
+    if isinstance(x, LaneList):
         return x.count_here()
     if isinstance(x, Packed) and isinstance(x.values, Packed):
         return weak_lanes(narrowed(x).lengths, int)
-    if (method := hook(x, "__len__")) is not None:
-        return current_root().call(method)  # type: ignore[union-attr]
-    if isinstance(x, Ranges | BoxView):
+    refuse_hooks(x, "__len__")
+    if isinstance(x, Ranges):
         lengths = x.here().lengths()
         return lengths if isinstance(lengths, int) else weak_lanes(lengths, int)
     return lane_len(x)
@@ -82,14 +79,17 @@ def _sum(iterable: Any, start: Any = 0) -> Any:
 
 
 def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
-    """min, max, any, all: of several values, or of an iterable."""
+    """min, max, any, all, sorted: of several values, or of an iterable."""
     lanes = LANE_FUNCTIONS.get(function) or functools.partial(call_per_lane, function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("key") is not None and current_region() is not None:
+            raise NeedsLoop(f"{function.__name__}() by a key")
         args = tuple(unwrapped(arg) for arg in args)
-        if not is_batched_tree(args):
-            return function(*args, **kwargs)
-        return lanes(*args, **kwargs)
+        if current_region() is not None and any(map(is_changeable, leaves(args))):
+            raise NeedsLoop(f"{function.__name__}() of objects of the call")
+        out = lanes(*args, **kwargs) if is_batched_tree(args) else function(*args, **kwargs)
+        return LaneList(out) if type(out) is list and current_region() is not None else out
 
     return call
 
@@ -103,7 +103,7 @@ def converted(function: Any) -> Any:
 
 def _lazily(make_lanes: Callable[..., Any], builtin: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(arg, Batch | LaneSequence) or is_spread(arg) for arg in args):
+        if any(isinstance(arg, Batch | LaneSequence) or (type(arg) is LaneList and arg.is_spread) for arg in args):
             return make_lanes(*args, **kwargs)
         if current_region() is None:
             return builtin(*args, **kwargs)
@@ -115,30 +115,13 @@ def _lazily(make_lanes: Callable[..., Any], builtin: Callable[..., Any]) -> Call
     return call
 
 
-def _zip(*iterables: Any, strict: bool = False) -> Any:
-    if any(isinstance(each, LaneGenerator) for each in iterables):
-        if strict:
-            raise NeedsLoop("zip(strict=True) of a generator")
-        return zipped(list(iterables))
-    return _LANE_ZIP(*iterables, **({"strict": True} if strict else {}))
-
-
-def _enumerate(iterable: Any, start: Any = 0) -> Any:
-    if isinstance(iterable, LaneGenerator):
-        return enumerated(iterable, start)
-    return _LANE_ENUMERATE(iterable, start)
-
-
-_LANE_ZIP, _LANE_ENUMERATE = _lazily(Zipped, zip), _lazily(Enumerated, enumerate)
-
-
 def _range(*bounds: Any) -> Any:
     return Ranges(*bounds) if any(isinstance(bound, Batch) for bound in bounds) else range(*bounds)
 
 
 def _isinstance(x: Any, classes: Any) -> Any:
-    if isinstance(x, Held):
-        return issubclass(x.kind, classes)
+    if isinstance(x, LaneList):
+        return issubclass(list, classes)
     if not isinstance(x, Batch) or isinstance(x, classes):
         return isinstance(x, classes)
     if isinstance(x, ObjectBatch):
@@ -147,8 +130,8 @@ def _isinstance(x: Any, classes: Any) -> Any:
 
 
 def _type(x: Any, *rest: Any) -> Any:
-    if isinstance(x, Held) and not rest:
-        return x.kind
+    if isinstance(x, LaneList) and not rest:
+        return list
     if not isinstance(x, Batch) or rest:
         return type_of(x, *rest)
     if isinstance(x, ObjectBatch):
@@ -164,35 +147,7 @@ def _print(*args: Any, **kwargs: Any) -> None:
     if kwargs.get("file") is not None:
         raise NeedsLoop("print to a file")
     frozen = map_tree(lambda leaf: leaf.__copy__() if type(leaf) is MaskedBatch else leaf, unwrapped(list(args)))
-    root.note_change()
     root.prints.append((region, map_tree(narrowed, frozen), kwargs))
-
-
-def _next(iterator: Any, *default: Any) -> Any:
-    if isinstance(iterator, LaneGenerator):
-        return iterator.following(*default)
-    if (method := hook(iterator, "__next__")) is not None:
-        return current_root().call(method)  # type: ignore[union-attr]
-    if isinstance(iterator, LaneList):  # what map() and filter() gave
-        raise NeedsLoop("next() of what a function has made of items")
-    if current_region() is not None:
-        require_own(iterator, "next()")
-    return next(iterator, *default)
-
-
-def _iter(x: Any, *sentinel: Any) -> Any:
-    if isinstance(x, LaneGenerator):
-        return x
-    if current_region() is None:
-        return iter(x, *sentinel)
-    if sentinel:
-        raise NeedsLoop("iter() of a function")
-    x = iterated(x)
-    if isinstance(x, LaneList) and not is_batched_tree(x):
-        return remember(iter(x))
-    if isinstance(x, Batch | LaneSequence | Held):
-        return Drawn(x if isinstance(x, LaneList) else as_list(x))
-    return remember(iter(x)) if not hasattr(x, "__next__") else x
 
 
 _SPECIAL = {
@@ -208,12 +163,12 @@ def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for arg in args:
-            if not is_plain(arg) or isinstance(arg, Held | tuple | list | dict):
+            if not is_plain(arg) or isinstance(arg, LaneList | tuple | list | dict):
                 break
         else:
             return lanes(*args, **kwargs)
-        if special is not None and (method := hook(args[0], special)) is not None:
-            return current_root().call(method, *args[1:])  # type: ignore[union-attr]
+        if special is not None:
+            refuse_hooks(args[0], special)
         if current_region() is not None and is_changeable(args[0]):
             raise NeedsLoop(f"{function.__name__}() of an object of the call")
         return lanes(*map(unwrapped, args), **kwargs)
@@ -226,8 +181,8 @@ def _bool(x: Any = False) -> Any:
 
 
 def _abs(x: Any) -> Any:
-    method = hook(x, "__abs__")
-    return LANE_FUNCTIONS[abs](x) if method is None else current_root().call(method)  # type: ignore[union-attr]
+    refuse_hooks(x, "__abs__")
+    return LANE_FUNCTIONS[abs](x)
 
 
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
@@ -266,23 +221,37 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _is_iterated(arg: Any) -> bool:
-    return isinstance(arg, LaneSequence) or hasattr(arg, "__next__")
-
-
 def _copied(container: type) -> Callable[..., Any]:
     """dict(), set(), deque() and the like: new containers, which may be changed."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_region() is None:
             return container(*args, **kwargs)
-        args = tuple(map(read, args))
-        given = [as_list(arg) if _is_iterated(arg) else arg for arg in args if is_readable(arg)]
-        if container is not dict or any(map(is_batched_tree, given)):
-            return LaneBox.made(container, *given, **kwargs)
-        return LaneBox(dict(*map(unwrapped, given), **kwargs))
+        given = [arg for arg in args if is_readable(arg)]
+        if not (container is dict and all(isinstance(arg, dict) for arg in given)) and any(map(is_batched_tree, given)):
+            raise NeedsLoop(f"a {container.__name__} of values that differ by example")
+        return remember(container(*(arg if isinstance(arg, dict) else unwrapped(arg) for arg in given), **kwargs))
 
     return call
+
+
+_COPIED = (
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    collections.Counter,
+    collections.OrderedDict,
+    collections.defaultdict,
+)
+_REFUSED = (
+    functools.reduce, itertools.filterfalse, itertools.takewhile, itertools.dropwhile, itertools.starmap,
+    itertools.accumulate, itertools.chain, itertools.chain.from_iterable, itertools.islice, itertools.pairwise,
+    itertools.count, itertools.cycle, itertools.repeat, itertools.groupby, itertools.product, itertools.zip_longest,
+    itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.compress,
+    heapq.heappush, heapq.heappop, heapq.heapify, heapq.heappushpop, heapq.heapreplace, heapq.nlargest, heapq.nsmallest,
+    bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right, copy.copy, copy.deepcopy,
+)  # fmt: skip
 
 
 def _update(name: str) -> Callable[..., Any]:
@@ -303,20 +272,20 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     sum: _sum,
     min: _of_items(min),
     max: _of_items(max),
+    sorted: _of_items(sorted),
+    **{function: _refused(function) for function in _REFUSED},
     any: _of_items(any),
     all: _of_items(all),
     list: as_list,
     tuple: _tuple,
-    **{container: _copied(container) for container in BOXED},
+    **{container: _copied(container) for container in _COPIED},
     range: _range,
-    zip: _zip,
-    enumerate: _enumerate,
+    zip: _lazily(Zipped, zip),
+    enumerate: _lazily(Enumerated, enumerate),
     reversed: _lazily(in_reverse, reversed),
     isinstance: _isinstance,
     type: _type,
     print: _print,
-    next: _next,
-    iter: _iter,
     setattr: _setattr,
     getattr: _getattr,
     hasattr: _hasattr,
@@ -324,7 +293,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     **{getattr(operator, name): _update(name) for name in ("iadd", "isub", "imul", "itruediv")},
     **{
         getattr(builtins, name): _refused(getattr(builtins, name))
-        for name in ("open", "input", "exec", "eval", "delattr", "id")
+        for name in ("open", "input", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
     },
     **{getattr(operator, name): BINARY[symbol] for name, symbol in _OPERATORS.items()},
     operator.neg: UNARY["-"],

@@ -18,16 +18,13 @@ from autobatch.core.op import is_boxed
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
-from autobatch.lockstep.boxes import LaneBox, boxed
-from autobatch.lockstep.choosing import each_object
-from autobatch.lockstep.classes import BINARY, found, hook
+from autobatch.lockstep.classes import BINARY, found, refuse_hooks
 from autobatch.lockstep.joins import meet
-from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.lists import LaneList, differs
 from autobatch.lockstep.loops import each
 from autobatch.lockstep.merging import UNBOUND
 from autobatch.lockstep.ownership import freeze, home_of, is_made, remember, require_own, require_whole
 from autobatch.lockstep.regions import Subset, current_root, lanes_within
-from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.lockstep.tables import is_table, rows_later
 from autobatch.ops import indexing
@@ -36,12 +33,10 @@ from autobatch.ops.inplace import is_scalar, zero_d
 __all__ = [
     "delitem",
     "dict_of",
-    "element",
     "getitem",
     "list_of",
     "made",
     "own",
-    "set_of",
     "setattribute",
     "setitem",
     "setitem_in",
@@ -71,9 +66,7 @@ def is_lanes(index: Any) -> bool:
         return any(map(is_lanes, index))
     if isinstance(index, slice):
         return is_lanes(index.start) or is_lanes(index.stop) or is_lanes(index.step)
-    return isinstance(index, Batch) or (
-        isinstance(index, Held) and (index.is_spread or any(map(is_lanes, getattr(index, "items", ()))))
-    )
+    return isinstance(index, Batch) or (isinstance(index, LaneList) and differs(index))
 
 
 def _as_index(index: Any) -> Any:
@@ -115,18 +108,14 @@ def getitem(x: Any, index: Any) -> Any:
         return indexing.getitem(x, index) if is_lanes(index) else x[index]
     elif kind is LaneList:
         return x.part(index) if isinstance(index, slice) else x.item(index)
-    elif kind is LaneBox:
-        return x.item(index)
     elif kind is PackedBatch and isinstance(x.values, PackedBatch):
         return _nested(narrowed(x), index)
     elif isinstance(x, LaneSequence):
         raise NeedsLoop("an item of a sequence whose length differs by example")
-    if kind is Choice:
-        return each_object(x, lambda each: getitem(each, index))
     index = _as_index(index)
-    root = current_root()
-    if root is not None and (method := hook(x, "__getitem__")) is not None:
-        return root.call(method, index)
+    refuse_hooks(x, "__getitem__", "__missing__")
+    if isinstance(x, dict) and is_lanes(index) and is_made(x) and current_root() is not None:
+        raise NeedsLoop("a key that differs by example, of a dict of the call")
     if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
         known = looked_up(x, index)
         if known is not None:
@@ -136,11 +125,6 @@ def getitem(x: Any, index: Any) -> Any:
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
     return stack_results(per_lane(operator.getitem, (x, index), {}))
-
-
-def element(x: Any, index: Any) -> Any:
-    """`x[index]` for a write into it: of a container the array itself that each lane has there, not a copy."""
-    return x.element(index) if isinstance(x, LaneList | LaneBox) else getitem(x, index)
 
 
 def _nested(x: Any, index: Any) -> Any:
@@ -156,9 +140,7 @@ def _nested(x: Any, index: Any) -> Any:
 
 def setitem(value: Any, x: Any, index: Any) -> None:
     """`x[index] = value`."""
-    if type(x) is Choice:
-        each_object(x, lambda each: setitem(value, each, index))
-    elif isinstance(x, MaskedBatch):
+    if isinstance(x, MaskedBatch):
         index = _as_index(index)
         if type(value) is MaskedBatch and value.sizes and value.region is not x.region:
             # what is written was read before: if nobody else has it, it is no other name for a part of x any more
@@ -169,18 +151,29 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         if isinstance(value, LaneList):
             value = list(value)
         x[index] = value
-    elif isinstance(x, LaneList | LaneBox):
-        x.set(index, value)
+    elif isinstance(x, LaneList):
+        if x.owners is None and isinstance(index, int) and not x.is_whole:
+            value = _with_others(value, x.items[index], current_region(), x.region)
+            x.version += 1
+            x.items[index] = value
+        else:
+            x.set(index, value)
     elif isinstance(x, ObjectBatch):
         raise NeedsLoop("a write into objects that differ by example")
     elif current_region() is None:
         x[index] = value
-    elif (method := hook(x, "__setitem__")) is not None:
-        current_root().call(method, index, value)  # type: ignore[union-attr]
     else:
-        require_own(x, "a write into an item")
+        refuse_hooks(x, "__setitem__")
         if is_lanes(index):
             raise NeedsLoop("a write at a key that differs by example")
+        if type(x) is dict:
+            home = home_of(x, "a write into an item")
+            if home is not current_region():
+                if index not in x:
+                    raise NeedsLoop("a new key of a dict by some of its examples")
+                value = _with_others(value, x[index], current_region(), home)
+        else:
+            require_own(x, "a write into an item")
         x[index] = value
 
 
@@ -191,33 +184,25 @@ def setitem_in(x: Any, index: Any, value: Any) -> None:
 
 def delitem(x: Any, index: Any) -> None:
     """`del x[index]`."""
-    if type(x) is Choice:
-        each_object(x, lambda each: delitem(each, index))
-    elif isinstance(x, LaneList | LaneBox):
+    if isinstance(x, LaneList):
         x.delete(index)
     elif isinstance(x, Batch) or is_lanes(index):
         raise NeedsLoop("del of an item that differs by example")
-    elif (method := hook(x, "__delitem__")) is not None:
-        current_root().call(method, index)  # type: ignore[union-attr]
     else:
+        refuse_hooks(x, "__delitem__")
         require_own(x, "del of an item")
         del x[index]
 
 
 def setattribute(value: Any, x: Any, name: str) -> None:
     """`x.name = value`."""
-    if type(x) is Choice:
-        each_object(x, lambda each: setattribute(value, each, name))
-        return
     if isinstance(x, Batch):
         raise NeedsLoop("an attribute of objects that differ by example is set")
     region: Any = current_region()
     if region is None:
         setattr(x, name, value)
         return
-    if (method := hook(x, "__setattr__")) is not None:
-        current_root().call(method, name, value)  # type: ignore[union-attr]
-        return
+    refuse_hooks(x, "__setattr__")
     attribute = found(type(x), name)
     if type(attribute) is property and attribute.fset is not None:
         current_root().call(MethodType(attribute.fset, x), value)  # type: ignore[union-attr]
@@ -226,12 +211,14 @@ def setattribute(value: Any, x: Any, name: str) -> None:
         raise NeedsLoop("an attribute is set through a descriptor")
     home = home_of(x, "setting an attribute")
     if home is not region:
-        value = _with_others(value, getattr(x, name, UNBOUND), region, home)
+        if not hasattr(x, name):
+            raise NeedsLoop("a new attribute of an object by some of its examples")
+        value = _with_others(value, getattr(x, name), region, home)
     setattr(x, name, value)
 
 
 def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
-    """The value of a field for all lanes of an object, where those of a region in it have set theirs."""
+    """The value of a field or an item for all lanes of an object, where those of a region in it have set theirs."""
     lanes = lanes_within(region, home)
     if lanes is None:
         raise NeedsLoop("an object of other examples is changed")
@@ -260,10 +247,6 @@ def update(symbol: str, x: Any, value: Any) -> Any:
         else:
             each(value, x.append)
         return x
-    if isinstance(x, LaneBox):
-        return x.update_in_place(symbol, value)
-    if type(x) is Choice:
-        return each_object(x, lambda each: update(symbol, each, value))
     if isinstance(x, ObjectBatch):
         if any(not isinstance(each_value, _IMMUTABLE) for each_value in x.values):
             raise NeedsLoop("an update in place of objects that differ by example")
@@ -271,11 +254,8 @@ def update(symbol: str, x: Any, value: Any) -> Any:
     if is_boxed(x) or current_region() is None:
         return _UPDATES[symbol](x, value)
     name = _NAMES[symbol]
-    method = hook(x, f"__i{name}__")
-    if method is not None:
-        return current_root().call(method, value)  # type: ignore[union-attr]
-    if hook(x, f"__{name}__") is not None or hook(value, f"__r{name}__") is not None:
-        return BINARY[symbol](x, value)
+    refuse_hooks(x, f"__i{name}__", f"__{name}__")
+    refuse_hooks(value, f"__r{name}__")
     require_own(x, "an update in place")
     if any(isinstance(leaf, Batch) for leaf in leaves(value)):
         raise NeedsLoop("an update in place of a shared object by a value per example")
@@ -294,20 +274,12 @@ def own(value: Any) -> Any:
 
 def dict_of(*pairs: tuple[Any, Any]) -> Any:
     """A dict display; a pair of UNBOUND and a mapping stands for `**mapping`."""
-    if current_region() is None:
-        out: dict[Any, Any] = {}
-        for key, value in pairs:
-            out.update(value if key is UNBOUND else {key: value})
-        return out
-    box = LaneBox({})
+    out: dict[Any, Any] = {}
     for key, value in pairs:
-        if key is not UNBOUND:
-            box.set(key, value)
-        elif isinstance(value, LaneBox):
-            each(value.method("items"), lambda pair: box.set(*pair))
-        else:
-            each(value, lambda name: box.set(name, getitem(value, name)))  # noqa: B023
-    return box
+        if is_lanes(key):
+            raise NeedsLoop("a key that differs by example")
+        out.update(value if key is UNBOUND else {key: value})
+    return out if current_region() is None else remember(out)
 
 
 def list_of(*parts: tuple[Any, ...]) -> Any:
@@ -325,19 +297,12 @@ def list_of(*parts: tuple[Any, ...]) -> Any:
     return out
 
 
-def set_of(*items: Any) -> Any:
-    """A set display."""
-    if current_region() is None:
-        return set(items)
-    return LaneBox.made(set, LaneList(items))
-
-
 def made(display: Any) -> Any:
     """A display of converted code: a list that lanes can append to, or a container that this call may change."""
     if current_region() is None:
         return display
     if type(display) is list:
         return LaneList(display)
-    if type(display) in (dict, set):
-        return boxed(display)
+    if type(display) is set and any(map(differs, display)):
+        raise NeedsLoop("a set of values that differ by example")
     return remember(display) if not is_made(display) else display

@@ -7,12 +7,12 @@ import numpy as np
 
 from autobatch.batches.forms import Batch
 from autobatch.batches.results import take_lanes
-from autobatch.core.lanes import set_region
+from autobatch.core.lanes import let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.merging import UNBOUND, batch_of, joined
 from autobatch.lockstep.regions import Subset, lanes_within
-from autobatch.lockstep.rows import Held
 from autobatch.ops.inplace import has_views
 
 __all__ = ["Piece", "meet", "narrowed_values"]
@@ -64,7 +64,7 @@ def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any,
             parts.append((piece.region if partly else region, piece))
     if sum(region.count for region, _ in parts) < len(order):
         # Some lanes have not bound the name: its value is that of those that have, and no other can read it.
-        if not parts or any(is_node(piece) or isinstance(piece, Held) for _, piece in parts):
+        if not parts or any(is_node(piece) or isinstance(piece, LaneList) for _, piece in parts):
             return UNBOUND
         arrived = np.concatenate([region.lanes() for region, _ in parts])
         order = np.argsort(arrived, kind="stable")
@@ -137,6 +137,7 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
         return value
     if not owned and not any(isinstance(leaf, Batch) for leaf in leaves(value)):
         return value
+    let_go(value)
     return map_tree(lambda leaf: _whole(leaf, region) if isinstance(leaf, Batch) else leaf, value)
 
 

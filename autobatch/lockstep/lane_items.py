@@ -1,7 +1,6 @@
 """Items per lane that a loop runs over: rows of batches, lists that differ, lists of arrays."""
 
 import weakref
-from collections import deque
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,10 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
-from autobatch.lockstep.rows import gathered
 from autobatch.ops.indexing_rows import rows_p
 from autobatch.ops.spans import rows_between
 
-__all__ = ["Items", "Kept", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
+__all__ = ["Items", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
 
 
 class LaneSequence:
@@ -203,7 +201,7 @@ class Trees(LaneSequence):
 
 
 _ITERABLES: tuple[type, ...] = (
-    list, tuple, range, str, bytes, np.ndarray, dict, set, frozenset, deque, type({}.keys()), type({}.values()),
+    list, tuple, range, str, bytes, np.ndarray, dict, set, frozenset, type({}.keys()), type({}.values()),
     type({}.items()),
 )  # fmt: skip
 
@@ -232,26 +230,6 @@ class Items(LaneSequence):
 
     def at(self, step: int, region: Any) -> Any:
         return stack_results([self.values[lane][step] for lane in self.lanes[: region.count]])
-
-
-class Kept(LaneSequence):
-    """The items of one list per lane, as the lists keep them: the loop sees how they change meanwhile."""
-
-    __slots__ = ("lanes", "lists")
-
-    def __init__(self, source: LaneList, backwards: bool = False) -> None:
-        super().__init__()
-        self.lists = [each[::-1] for each in source.here()] if backwards else source.here()
-
-    def lengths(self) -> Any:
-        return np.array([len(each) for each in self.lists], np.int64)
-
-    def open(self, order: Any) -> None:
-        super().open(order)
-        self.lanes = list(range(len(self.lists))) if order is None or order.index is None else order.index.tolist()
-
-    def at(self, step: int, region: Any) -> Any:
-        return gathered([self.lists[lane][step] for lane in self.lanes[: region.count]])
 
 
 class Nested(LaneSequence):

@@ -1,71 +1,68 @@
-"""`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists."""
+"""`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists.
 
-from collections.abc import Callable, Iterable, Iterator
+What lanes do to their lists apart from each other beside appending (`pop`, `insert`, a write at a place of its own) is
+not done in lock-step.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.batches.forms import Batch, narrowed
-from autobatch.batches.results import stack_results, weak_lanes
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.results import broadcast, lanes_of, narrow_tree, weak_lanes
+from autobatch.batches.unpadded import stacked_rows
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region, set_region
-from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.list_rows import ListRows
-from autobatch.lockstep.ownership import freeze, is_changeable
-from autobatch.lockstep.plain import plain, require_comparable
+from autobatch.lockstep.merging import concatenated, stackable
+from autobatch.lockstep.ownership import freeze, is_changeable, let_go
 from autobatch.lockstep.regions import lanes_within
-from autobatch.lockstep.rows import CONTAINERS, Choice, Held, each_lane, gathered, owned, scattered, themselves, unified
 
-__all__ = ["LaneList", "differs"]
+__all__ = ["LaneList", "differs", "plain", "plain_lists"]
 
 
-class LaneList(ListRows):
-    """A list that every lane of its region has, in one of three forms.
+class LaneList:
+    """A list that every lane of its region has, in one of two forms.
 
     Whole: one list of values of all lanes. Spread: some lanes have appended what others have not; each item is of some
-    lanes. Apart: a list for each lane, once lanes have changed theirs in other ways than by appending.
+    lanes.
 
     Attributes:
         region: where it was made.
-        items: the values, in the order of appending; whole or spread.
+        items: the values, in the order of appending.
         owners: spread, for each item: the lanes of `region` that have it, in the order of the item's own lanes, its
             place in each of their lists, and the region whose lanes the item's are.
-        lanes: apart, the lists themselves. A list that a lane knows by several names is one object.
+        version: counts its changes.
     """
 
-    __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "lanes", "owners", "region", "version")
+    __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "owners", "region", "version")
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self.items = list(items)
         self.region: Any = current_region()
         self.owners: list[tuple[np.ndarray, np.ndarray, Any]] | None = None
-        self.lanes: list[list[Any]] | None = None
         self._counts: Any = None
         self._stacked: Any = None
         self._packs: dict[int, tuple[Any, int]] = {}
         self.version = 0
 
-    @classmethod
-    def of_lanes(cls, lanes: list[list[Any]]) -> "LaneList":
-        """From lists that are the lanes' own, one for each lane of the current region."""
-        out = cls()
-        out.lanes = lanes
-        return out
-
-    @property
-    def kind(self) -> type:
-        return list
-
     @property
     def is_spread(self) -> bool:
         """Whether its lanes may have lists of different lengths."""
-        return self.owners is not None or self.lanes is not None
+        return self.owners is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one Python list stands for all lanes, and those are the lanes that are here."""
+        return self.owners is None and current_region() is self.region
 
     @property
     def counts(self) -> Any:
         """The length of each lane's list."""
-        if self.lanes is not None:
-            return np.array(list(map(len, self.lanes)), np.int64)
         return self._counts if self.owners is not None else np.full(self.region.count, len(self.items))
 
     def count_here(self) -> Any:
@@ -76,36 +73,9 @@ class LaneList(ListRows):
         out.region = self.region
         return narrowed(out)
 
-    def apart(self) -> list[list[Any]]:
-        if self.lanes is None:
-            self._parting()
-            here = current_region()
-            counts = self.counts
-            lanes: list[list[Any]] = [owned([None] * count) for count in counts.tolist()]
-            everyone = range(len(lanes))
-            try:
-                for place, item in enumerate(self.items):
-                    own, places, at = self.owners[place] if self.owners is not None else (everyone, None, self.region)
-                    set_region(at)
-                    for each, (lane, value) in enumerate(zip(own, scattered(item), strict=True)):
-                        lanes[lane][place if places is None else places[each]] = value
-            finally:
-                set_region(here)
-            self.lanes, self.items, self.owners, self._counts, self._stacked = lanes, [], None, None, None
-            self._packs = {}
-        return self.lanes
-
     def append(self, value: Any) -> None:
         region = current_region()
-        if region is None or region.root.journal is not None:  # type: ignore[attr-defined]
-            self.count_change()
-        else:
-            self.version += 1
-            region.root.changes += 1  # type: ignore[attr-defined]
-        if self.lanes is not None:
-            for each, kept in zip(self.here(), scattered(value), strict=True):
-                each.append(kept)
-            return
+        self.version += 1
         if region is self.region and self.owners is None:
             self.items.append(value)
             return
@@ -117,26 +87,43 @@ class LaneList(ListRows):
         assert self.owners is not None
         places = self._counts[lanes]
         self.owners.append((lanes, places, region))
+        let_go(value)
         self.items.append(map_tree(_narrowed_copy, value))
         self._counts[lanes] = places + 1
         self._stacked = None
 
-    def extend(self, values: "LaneList") -> None:
-        """Append the items of another list, or of this one."""
-        self.count_change()
-        if self._is_whole() and not values.is_spread:
-            self.items += list(values.items)
-        else:
-            each_lane(list.extend, self.here(), [list(each) for each in values.here()])
+    def append_steps(self, rows: Any, items: Sequence[Any], regions: Sequence[Any]) -> None:
+        """Append what each step of a loop made, as `append` in each of its steps does.
 
-    def count_change(self) -> None:
-        """Say that the list is going to change, for the lanes of the current region."""
+        Args:
+            rows: a batch of all steps' rows, one step after the other.
+            items: those of each step.
+            regions: the region of each step: the current one, or a prefix of the one of the step before.
+        """
         self.version += 1
-        self.about_to_change()
+        if self.owners is None and regions[-1] is self.region:
+            self.items += items
+            return
+        lanes = None if self.region is None else lanes_within(regions[0], self.region)
+        if lanes is None:
+            raise NeedsLoop("a list is appended to by examples that it does not belong to")
+        if self.owners is None:
+            self._spread()
+        assert self.owners is not None
+        self._packs[len(self.items)] = rows, len(items)
+        counts = self._counts[lanes]
+        for region in regions:
+            places = counts[: region.count]
+            self.owners.append((lanes[: region.count], places.copy(), region))
+            places += 1
+        self.items += items
+        self._counts[lanes] = counts
+        self._stacked = None
 
     def _spread(self) -> None:
         everyone = np.arange(self.region.count)
         self.owners = [(everyone, np.full(len(everyone), place), self.region) for place in range(len(self.items))]
+        let_go(self.items)
         self.items = [_within(self.region, item) for item in self.items]
         self._counts = np.full(len(everyone), len(self.items))
 
@@ -144,67 +131,53 @@ class LaneList(ListRows):
         """`list[place]`; `place` is one int or one per lane of the current region."""
         if not self.is_spread and not isinstance(place, Batch):
             return self.items[place]
-        if self.owners is not None and self.region is current_region() and not self.has_python_scalars():
-            try:
-                return map_tree(freeze, self._item_of_rows(place))
-            except NeedsLoop:
-                pass
-        return gathered(each_lane(list.__getitem__, self.here(), scattered(place)))
+        source = self
+        if self.owners is None:
+            source = LaneList(self.items)
+            source.region = self.region
+            source._spread()
+        return map_tree(freeze, source._item_of_rows(place))
 
-    def element(self, place: Any) -> Any:
-        """`list[place]`, to be written into."""
-        if not self.is_spread and not isinstance(place, Batch):
-            return self.items[place]
-        return themselves(each_lane(list.__getitem__, self.here(), scattered(place)))
-
-    def part(self, index: Any) -> "LaneList":
-        """`list[start:stop:step]`, a new list; bounds may be per lane."""
+    def part(self, index: slice) -> "LaneList":
+        """`list[start:stop:step]`, a new list."""
         if not self.is_spread and not differs(index):
-            return self._new(self.items[index])
+            return LaneList(self.items[index])
         if index == slice(None, None, -1) and self.owners is not None and self.region is current_region():
             return self.backwards()
-        return unified(list, each_lane(lambda each, part: each[part], self.here(), scattered(index)))  # type: ignore
-
-    def _new(self, items: list[Any]) -> "LaneList":
-        """A new list of items that may be of more lanes than this list's current ones."""
-        return LaneList(items)
+        raise NeedsLoop("a part of a list that differs by example")
 
     def backwards(self) -> "LaneList":
         """A new list with each lane's items in reverse."""
         out = LaneList(self.items if self.owners is not None else self.items[::-1])
         out.region = self.region
-        if self.lanes is not None:
-            out.lanes = [owned(each[::-1]) for each in self.lanes]
         if self.owners is not None:
             out._counts = self._counts.copy()
             out._packs = self._packs.copy()
             out.owners = [(lanes, self._counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
         return out
 
-    def _is_whole(self, *args: Any) -> bool:
-        """Whether one Python list stands for all lanes here, and these arguments are the same for all of them."""
-        return not self.is_spread and current_region() is self.region and not any(map(differs, args))
-
     def _change(self, name: str, *args: Any) -> Any:
-        """A method of the list that changes it: once for all lanes, or on each one's own list."""
-        self.count_change()
-        if self._is_whole(*args):
-            return getattr(self.items, name)(*args)
-        method = getattr(list, name)
-        return gathered(each_lane(method, self.here(), *map(scattered, args)))
+        """A method of the list that changes it, once for all lanes."""
+        if not self.is_whole or any(map(differs, args[:1])):
+            raise NeedsLoop(f".{name}() of a list by some of its examples")
+        self.version += 1
+        return getattr(self.items, name)(*args)
 
-    def _read(self, name: str, *args: Any) -> Any:
-        """A method that compares items, which must be those of each lane."""
-        self.require_comparable(*args)
-        if self._is_whole(*args) and not any(map(differs, self.items)):
-            return getattr(self.items, name)(*(arg if is_changeable(arg) else plain(arg) for arg in args))
-        return stack_results(each_lane(getattr(list, name), self.here(), *map(scattered, args)))
+    def _compare(self, name: str, *args: Any) -> Any:
+        """A method that compares items, which are the same for all lanes."""
+        self._require_same(*args)
+        return getattr(self.items, name)(*args)
 
-    def require_comparable(self, *others: Any) -> None:
-        """Raise NeedsLoop if its items, or these, cannot be compared by Python itself."""
-        require_comparable(others)
-        for items in (self.items, *(self.lanes or ())):
-            require_comparable(items)
+    def _require_same(self, *others: Any) -> None:
+        if self.is_spread or any(map(differs, (*self.items, *others))):
+            raise NeedsLoop("a list of values that differ by example is compared or searched")
+
+    def extend(self, values: "LaneList") -> None:
+        """Append the items of another list, or of this one."""
+        if values.is_spread:
+            raise NeedsLoop("a list is extended by one that differs by example")
+        for value in list(values.items):
+            self.append(value)
 
     def pop(self, *place: Any) -> Any:
         return self._change("pop", *place)
@@ -216,75 +189,159 @@ class LaneList(ListRows):
         self._change("reverse")
 
     def insert(self, place: Any, value: Any) -> None:
-        if self._is_whole(place):
-            self.count_change()
-            self.items.insert(place, value)
-        else:
-            self._change("insert", place, value)
+        self._change("insert", place, value)
 
     def set(self, index: Any, value: Any) -> None:
         """`list[index] = value`."""
-        self.count_change()
-        if self._is_whole(index) and not isinstance(index, slice):
-            self.items[index] = value
-        else:
-            each_lane(list.__setitem__, self.here(), scattered(index), scattered(value))
+        self._change("__setitem__", index, value)
 
     def delete(self, index: Any) -> None:
         """`del list[index]`."""
         self._change("__delitem__", index)
 
     def remove(self, value: Any) -> None:
-        self.count_change()
-        self._read("remove", value)
+        self._require_same(value)
+        self._change("remove", value)
 
-    def sort(self, *, reverse: Any = False) -> None:
-        """Without `key`, which is the user's function: converted code sorts by it."""
-        self.count_change()
-        self.require_comparable()
-        if self._is_whole(reverse) and not any(map(differs, self.items)):
-            self.items.sort(reverse=reverse)
-        else:
-            each_lane(lambda each, falls: each.sort(reverse=falls), self.here(), scattered(reverse))
+    def sort(self, *, key: Any = None, reverse: Any = False) -> None:
+        self._require_same(reverse)
+        if key is not None or not self.is_whole:
+            raise NeedsLoop("a list is sorted by some of its examples, or by a key")
+        self.version += 1
+        self.items.sort(reverse=reverse)
 
     def copy(self) -> "LaneList":
         return self.part(slice(None))
 
     def index(self, *args: Any) -> Any:
-        return self._read("index", *args)
+        return self._compare("index", *args)
 
     def count(self, value: Any) -> Any:
-        return self._read("count", value)
-
-    def contains(self, value: Any) -> Any:
-        """`value in list`."""
-        return self._read("__contains__", value)
-
-    def equals(self, other: Any) -> Any:
-        """`list == other`."""
-        self.require_comparable(other)
-        return stack_results(each_lane(lambda x, y: x == y, self.here(), scattered(other)))
+        return self._compare("count", value)
 
     def times(self, count: Any) -> "LaneList":
         """`list * count`."""
-        if not self.is_spread and not differs(count):
-            return self._new(self.items * count)
-        return unified(list, each_lane(lambda each, n: each * n, self.here(), scattered(count)))  # type: ignore
+        if self.is_spread or differs(count):
+            raise NeedsLoop("a list is repeated as often as differs by example")
+        return LaneList(self.items * count)
 
     def repeat(self, count: Any) -> "LaneList":
         """`list *= count`, in place."""
-        self.count_change()
-        if self._is_whole(count):
-            self.items *= count
-        else:
-            each_lane(list.__imul__, self.here(), scattered(count))
+        self._change("__imul__", count)
         return self
 
     def plus(self, other: Any) -> "LaneList":
         """`list + other`, a new list."""
-        if isinstance(other, LaneList) and not self.is_spread and not other.is_spread:
-            return self._new(self.items + other.items)
-        return unified(list, each_lane(lambda x, y: x + y, self.here(), scattered(other)))  # type: ignore
+        if self.is_spread or other.is_spread:
+            raise NeedsLoop("lists that differ by example are put together")
+        return LaneList(self.items + other.items)
+
+    def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
+        """Leaves with one row for each item of each lane, their structure, and the row number of (lane, place)."""
+        assert self.owners is not None
+        if not self.items:
+            raise NeedsLoop("an empty list of each example")
+        sizes = [len(lanes) for lanes, _, _ in self.owners]
+        items, heights = self._packed(sizes) if self._packs else (self.items, sizes)
+        columns, structure = _columns(items)
+        leaves = []
+        for column in columns:
+            batches = [_as_batch(value, size) for value, size in zip(column, heights, strict=True)]
+            if not stackable(batches):
+                raise NeedsLoop("a list of different ranks or dtypes")
+            leaves.append(concatenated(batches))
+        total = sum(sizes)
+        table = np.full((len(self._counts), int(self._counts.max(initial=0))), total)
+        lanes, places = (np.concatenate([owner[which] for owner in self.owners]) for which in (0, 1))
+        table[lanes, places] = np.arange(total)
+        return leaves, structure, table
+
+    def _packed(self, sizes: Sequence[int]) -> tuple[list[Any], list[int]]:
+        """The items, those that lie one after the other as one; and how many rows each has."""
+        items: list[Any] = []
+        heights: list[int] = []
+        place = 0
+        while place < len(self.items):
+            rows, count = self._packs.get(place, (self.items[place], 1))
+            items.append(rows)
+            heights.append(sum(sizes[place : place + count]))
+            place += count
+        return items, heights
+
+    def stacked(self) -> Any:
+        """The items of each lane along a new first dimension: a batch, or a tree of them. One join and one gather.
+
+        Raises:
+            NeedsLoop: items of different structure, rank or dtype, or of different shapes in one lane.
+        """
+        if self._stacked is not None:
+            return self._stacked
+        leaves, structure, table = self._rows()
+        counts = self.counts
+        first = int(counts[0]) if len(counts) else 0
+        length: Any = first if (counts == first).all() else Lengths(counts)
+        out = []
+        for leaf in leaves:
+            data = stacked_rows(leaf.data, table, length) if isinstance(length, Lengths) else leaf.data[table]
+            inner = []
+            for size in leaf.sizes:
+                if isinstance(size, Lengths):
+                    raise NeedsLoop("a list of ragged items")
+                inner.append(size)
+            out.append(MaskedBatch.in_region(Batched(data, (length, *inner), None), self.region))
+        self._stacked = unflatten(structure, out)
+        return self._stacked
+
+    def has_python_scalars(self) -> bool:
+        """Whether an item is a Python number in some lane, which a row of an array would not be."""
+        found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
+        return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
+
+    def joined(self) -> MaskedBatch:
+        """The items of each lane end to end along their first dimension.
+
+        Raises:
+            NeedsLoop: items of other than one array with static other dimensions.
+        """
+        leaves, structure, table = self._rows()
+        (leaf,) = leaves if structure.kind is None else (None,)
+        if leaf is None or not leaf.sizes or any(isinstance(size, Lengths) for size in leaf.sizes[1:]):
+            raise NeedsLoop("a concatenation along a list of structured or ragged items")
+        data, size = leaf.data, leaf.sizes[0]
+        total, width = data.shape[:2]
+        lengths = size.values if isinstance(size, Lengths) else np.full(total, size)
+        flat = data.reshape(total * width, *data.shape[2:])
+        flat = np.concatenate([flat, np.zeros((1, *data.shape[2:]), data.dtype)])
+        rows: list[np.ndarray] = []
+        for lane_rows, count in zip(table, self.counts, strict=True):
+            parts = [np.arange(row * width, row * width + lengths[row]) for row in lane_rows[:count]]
+            rows.append(np.concatenate(parts) if parts else np.zeros(0, np.int64))
+        out = Lengths([len(part) for part in rows])
+        index = np.full((len(rows), out.max()), total * width)
+        for i, part in enumerate(rows):
+            index[i, : len(part)] = part
+        return MaskedBatch.in_region(Batched(flat[index], (out, *leaf.sizes[1:])), self.region)
+
+    def _item_of_rows(self, place: Any) -> Any:
+        """Copies of the items at a place, for the lanes that are here: neither these nor the items may change."""
+        region: Any = current_region()
+        here = lanes_within(region, self.region)
+        if here is None:
+            raise NeedsLoop("a list of other examples is read")
+        leaves, structure, table = self._rows()
+        counts = self._counts[here]
+        places = np.broadcast_to(np.asarray(getattr(narrowed(place), "data", place)), counts.shape)
+        places = np.where(places < 0, places + counts, places)
+        if ((places < 0) | (places >= counts)).any():
+            raise IndexError("list index out of range")
+        for item in self.items:
+            map_tree(freeze, item)
+        rows = table[here, places]
+        out = []
+        for leaf in leaves:
+            sizes = [Lengths(size.values[rows]) if isinstance(size, Lengths) else size for size in leaf.sizes]
+            out.append(MaskedBatch.in_region(Batched(leaf.data[rows], sizes, leaf.scalar), region))
+        return unflatten(structure, out)
 
     def _same_count(self) -> int:
         counts = narrowed_counts(self)
@@ -308,16 +365,16 @@ class LaneList(ListRows):
                 raise NeedsLoop("a list changes for some examples while a loop runs over it")
 
     def __contains__(self, value: Any) -> bool:
-        return bool(self.contains(value))
+        return bool(self._compare("__contains__", value))
 
     def __getitem__(self, index: Any) -> Any:
         return self.part(index) if isinstance(index, slice) else self.item(index)
 
     def __add__(self, other: Any) -> Any:
-        return self.plus(other) if _is_list(other) else NotImplemented
+        return self.plus(_ours(other)) if isinstance(other, LaneList | list) else NotImplemented
 
     def __radd__(self, other: Any) -> Any:
-        return LaneList(other).plus(self) if type(other) is list else NotImplemented
+        return _ours(other).plus(self) if type(other) is list else NotImplemented
 
     def __mul__(self, count: Any) -> Any:
         return self.times(count)
@@ -325,11 +382,18 @@ class LaneList(ListRows):
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> Any:
-        return self is other or self.equals(other)
+        if self is other:
+            return True
+        self._require_same(other)
+        return self.items == (other.items if isinstance(other, LaneList) else other)
 
     def __ne__(self, other: object) -> Any:
-        return self is not other and stack_results(each_lane(lambda x, y: x != y, self.here(), scattered(other)))
+        return not self == other
 
+    def __lt__(self, other: Any) -> Any:
+        raise NeedsLoop("lists are compared by their order")
+
+    __le__ = __gt__ = __ge__ = __lt__
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
@@ -338,22 +402,39 @@ class LaneList(ListRows):
         return np.asarray(self.items, dtype)
 
     def __repr__(self) -> str:
-        if not self.is_spread and not any(map(differs, self.items)):
-            return repr(self.items)
-        return f"LaneList({self.items if self.lanes is None else self.lanes!r})"
+        return repr(self.items) if not self.is_spread else f"LaneList({self.items})"
+
+    def _ab_unite(self, pieces: Sequence[Any], regions: Sequence[Any]) -> Any:
+        """What lanes have that bring different lists, which are changed by each of their names."""
+        raise NeedsLoop("lists that differ by example")
 
 
-def _compared(name: str) -> Callable[[LaneList, Any], Any]:
-    def compare(self: LaneList, other: Any) -> Any:
-        self.require_comparable(other)
-        return stack_results(each_lane(getattr(list, name), self.here(), scattered(other)))
+def plain_lists(held: LaneList) -> ObjectBatch:
+    """A plain list for each lane of the region of a list of ours: copies."""
+    here = current_region()
+    lists: list[list[Any]] = [[None] * count for count in held.counts.tolist()]
+    try:
+        for place, item in enumerate(held.items):
+            everyone = range(len(lists)), [place] * len(lists), held.region
+            lanes, places, at = everyone if held.owners is None else held.owners[place]
+            set_region(at)
+            for lane, own, value in zip(lanes, places, lanes_of(narrow_tree(plain(item)), at.count), strict=True):
+                lists[lane][own] = value.copy() if type(value) is np.ndarray else value
+        set_region(held.region)
+        return ObjectBatch(lists)
+    finally:
+        set_region(here)
 
-    return compare
 
-
-for _name in ("__lt__", "__le__", "__gt__", "__ge__"):
-    setattr(LaneList, _name, _compared(_name))
-CONTAINERS[list] = LaneList.of_lanes
+def plain(value: Any) -> Any:
+    """A value with plain lists, or one per lane, in the place of our lists."""
+    if type(value) is LaneList:
+        return plain_lists(value) if value.is_spread else [plain(item) for item in value.items]
+    if type(value) is tuple or type(value) is list:
+        return type(value)(plain(item) for item in value)
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return value
 
 
 def narrowed_counts(held: LaneList) -> np.ndarray:
@@ -363,23 +444,21 @@ def narrowed_counts(held: LaneList) -> np.ndarray:
     return counts if lanes is None else counts[lanes]
 
 
-def _is_list(value: Any) -> bool:
-    if isinstance(value, LaneList | list):
-        return True
-    return isinstance(value, Batch) and hasattr(value, "values") and all(type(each) is list for each in value.values)
+def _ours(value: Any) -> LaneList:
+    return value if isinstance(value, LaneList) else LaneList(value)
 
 
 def differs(value: Any) -> bool:
-    """Whether a value, at any depth, is not one and the same for all lanes."""
+    """Whether a value, at any depth, is not one and the same for all lanes, or is an object of the call."""
     if isinstance(value, Batch):
         return True
     if isinstance(value, LaneList):
         return value.is_spread or any(map(differs, value.items))
-    if isinstance(value, Held | Choice):
-        return True
     if isinstance(value, slice):
         return differs(value.start) or differs(value.stop) or differs(value.step)
-    return is_node(value) and any(differs(leaf) for leaf in leaves(value))
+    if is_node(value):
+        return any(map(differs, leaves(value)))
+    return is_changeable(value)
 
 
 def _within(region: Any, value: Any) -> Any:
@@ -393,4 +472,27 @@ def _narrowed_copy(leaf: Any) -> Any:
     if out is not leaf:
         freeze(leaf)
         freeze(out)
+    return out
+
+
+def _columns(items: Sequence[Any]) -> tuple[Sequence[Sequence[Any]], Any]:
+    """The leaves of items of one structure, by their place in it, and the structure."""
+    if all(type(item) is MaskedBatch for item in items):
+        return [items], flatten(items[0])[1]
+    values, structures = zip(*map(flatten, items), strict=True)
+    if any(structure != structures[0] for structure in structures):
+        raise NeedsLoop("a list of different structures")
+    return list(zip(*values, strict=True)), structures[0]
+
+
+def _as_batch(value: Any, size: int) -> Any:
+    if type(value) is MaskedBatch and value.data.shape[0] == size:
+        return value
+    if isinstance(value, Packed) and isinstance(value, Batch):
+        value = value.to_masked()  # type: ignore[attr-defined]
+    if is_changeable(value) or isinstance(value, LaneList):
+        raise NeedsLoop("a list of objects")
+    out = value if isinstance(value, Batch) else broadcast(value, size)
+    if getattr(out, "batch_size", size) != size:
+        raise NeedsLoop("a list whose items belong to other examples")
     return out

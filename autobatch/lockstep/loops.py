@@ -10,22 +10,19 @@ from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import take_lanes
 from autobatch.core.batched import Batched
-from autobatch.core.lanes import current_region, set_region
+from autobatch.core.lanes import current_region, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.choosing import each_object
-from autobatch.lockstep.classes import hook
-from autobatch.lockstep.generators import GeneratorLoop, LaneGenerator
+from autobatch.lockstep.classes import refuse_hooks
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.merging import UNBOUND, batch_of, joined
 from autobatch.lockstep.ownership import freeze, is_made, require_own
 from autobatch.lockstep.regions import Order, Prefix, Subset
-from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
 from autobatch.ops.inplace import has_views, is_scalar, zero_d
 from autobatch.ops.spans import rows_between
 
-__all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "items_of", "iterated", "loop", "loop_over"]
+__all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "items_of", "loop", "loop_over"]
 
 
 class SharedLoop:
@@ -174,6 +171,7 @@ class Loop:
             return value
         known = memo.get(id(value))
         if known is None:
+            let_go(value)
             known = map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
             memo[id(value)] = known
         return known
@@ -210,7 +208,7 @@ class Loop:
         if all(value is not UNBOUND for value in column):
             return self._unsorted(joined(column, counts, homes))
         bound = [i for i, value in enumerate(column) if value is not UNBOUND]
-        if not bound or any(is_node(column[i]) or isinstance(column[i], Held) for i in bound):
+        if not bound or any(is_node(column[i]) or isinstance(column[i], LaneList) for i in bound):
             return UNBOUND
         lanes = np.concatenate([homes[i].lanes() for i in bound])
         order = np.argsort(lanes, kind="stable")
@@ -274,41 +272,25 @@ def loop(iterable: Any) -> Any:
     kind = type(iterable)
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)
-    iterable = iterated(iterable)
-    if isinstance(iterable, LaneGenerator):
-        return GeneratorLoop(iterable)
     sequence = items_of(iterable)
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)
 
 
-def iterated(iterable: Any) -> Any:
-    """What a loop runs over: of an object whose class says so in converted code, what that gives."""
-    if type(iterable) is Choice:
-        iterable = each_object(iterable, listed)
-    if (method := hook(iterable, "__iter__")) is not None:
-        return current_region().root.call(method)  # type: ignore[union-attr]
-    if hook(iterable, "__next__") is not None or hook(iterable, "__getitem__") is not None:
-        raise NeedsLoop("a loop over an object that says its items one by one")
-    return iterable
-
-
-def listed(iterable: Any) -> Any:
-    """The items of an iterable as a list of ours, made in the current region."""
-    out = LaneList()
-    each(iterable, out.append)
-    return out
-
-
 def items_of(iterable: Any) -> LaneSequence | None:
-    """The per-lane items that a loop runs over; None if they are the same for all lanes of the region."""
+    """The per-lane items that a loop runs over; None if they are the same for all lanes of the region.
+
+    Raises:
+        NeedsLoop: an iterator, which the first example would use up, or an object that says its items itself.
+    """
     sequence = lane_sequence(iterable)
-    if sequence is None:
-        if hasattr(iterable, "__next__") and current_region() is not None:
+    if sequence is not None:
+        sequence.require_here()
+    elif current_region() is not None:
+        if hasattr(iterable, "__next__"):
             if not is_made(iterable):
                 raise NeedsLoop("an iterator made outside the call is used up by the first example")
             require_own(iterable, "a loop over an iterator")
-    else:
-        sequence.require_here()
+        refuse_hooks(iterable, "__iter__", "__getitem__", "__next__")
     return sequence
 
 

@@ -10,12 +10,14 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import broadcast, lanes_of
 from autobatch.core.batched import Batched, Lengths, Size
+from autobatch.core.lanes import let_go
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
+from autobatch.errors import NeedsLoop
 from autobatch.ops.inplace import is_scalar, lay, zero_d
 
-__all__ = ["OBJECTS", "UNBOUND", "concatenated", "joined", "stackable"]
+__all__ = ["UNBOUND", "batch_of", "concatenated", "joined", "stackable"]
 
 
 class _Unbound:
@@ -28,9 +30,6 @@ class _Unbound:
 
 
 UNBOUND = _Unbound()
-OBJECTS: dict[str, Any] = {}
-"""Under "choice": how objects that differ by example are held, which needs more than this module has."""
-
 _PLAIN = (str, bytes, type(None), type, np.dtype, type(Ellipsis), slice, frozenset, range)
 
 
@@ -53,12 +52,14 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
     if held is not None:
         return held._ab_unite(pieces, regions)
     if any(is_node(piece) and not isinstance(piece, tuple) for piece in pieces) and len(set(map(type, pieces))) > 1:
-        return OBJECTS["choice"](pieces, regions)
+        raise NeedsLoop("containers of different types for different examples")
     if is_node(first):
+        for piece in pieces:
+            let_go(piece)
         values, structures = zip(*map(flatten, pieces), strict=True)
         if all(structure == structures[0] for structure in structures):
             return unflatten(structures[0], [joined(column, counts, regions) for column in zip(*values, strict=True)])
-        return _objects(pieces, counts, regions)
+        return _objects(pieces, counts)
     if type(first) in (str, bytes) and all(type(piece) is type(first) and piece == first for piece in pieces):
         return first
     batches = [
@@ -67,8 +68,8 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
     if stackable(batches):
         return concatenated(batches)  # type: ignore[arg-type]
     if any(_is_object(piece) for piece in pieces):
-        return OBJECTS["choice"](pieces, regions)
-    return _objects(pieces, counts, regions)
+        raise NeedsLoop("objects that differ by example")
+    return _objects(pieces, counts)
 
 
 def _is_object(value: Any) -> bool:
@@ -103,12 +104,12 @@ def stackable(batches: Sequence[Any]) -> bool:
     )
 
 
-def _objects(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any]) -> Any:
+def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     values: list[Any] = []
     for piece, count in zip(pieces, counts, strict=True):
         for leaf in leaves(piece):
             if not (_is_array_like(leaf) or isinstance(leaf, _PLAIN)):
-                return OBJECTS["choice"](pieces, regions)
+                raise NeedsLoop("objects that differ by example")
         values += lanes_of(piece, count)
     return ObjectBatch(values)
 

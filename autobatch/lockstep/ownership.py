@@ -4,17 +4,17 @@ anything else would be seen outside, where the loop over the examples makes it o
 
 from typing import Any
 
-from autobatch.core.lanes import current_region, is_changing
+from autobatch.core.lanes import current_region, is_changing, let_go
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions import current_root, lanes_within
 
 __all__ = [
     "OutsideError",
-    "changing",
     "freeze",
     "home_of",
     "is_changeable",
     "is_made",
+    "let_go",
     "remember",
     "require_own",
     "require_whole",
@@ -39,15 +39,6 @@ def is_made(value: Any) -> bool:
     return root is None or id(value) in root.made
 
 
-def changing(value: Any) -> None:
-    """Say that an object is going to change: an attempt that fails takes the change back."""
-    root = current_root()
-    if root is not None:
-        root.changes += 1
-        if root.journal is not None:
-            root.journal.changing(value)
-
-
 def is_changeable(value: Any) -> bool:
     """Whether an object is one that this call made and may change: each of its names must see the change."""
     return is_changing(value)
@@ -61,7 +52,6 @@ def home_of(value: Any, what: str) -> Any:
     """
     root = current_root()
     assert root is not None
-    changing(value)
     entry = root.made.get(id(value))
     if entry is None:
         raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
@@ -73,7 +63,6 @@ def require_own(value: Any, what: str) -> None:
     root = current_root()
     if root is None:
         return
-    changing(value)
     entry = root.made.get(id(value))
     if entry is None:
         raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
@@ -98,7 +87,6 @@ def require_whole(batch: Any) -> None:
     root, region = current_root(), current_region()
     if root is None:
         return
-    changing(batch)
     if batch.region is not region and (batch.region is None or lanes_within(region, batch.region) is None):
         raise NeedsLoop("a write into an array of other examples")
     while batch is not None:

@@ -44,10 +44,7 @@ class Root:
         call: runs a call of converted code.
         convert: gives the lock-step form of a user's function, or None where it has none.
         is_local: whether a function, or source text, changes nothing but its own variables.
-        changes: how many changes in place and random numbers there were.
-        journal: how to take the latest of them back; None outside of a `try`.
         made: objects that this call made, by identity, each with the region that it was made in: only those may change.
-        apart: containers that this call made for single lanes, by identity.
         outside: what the lanes read and change outside of the call, if that is watched; else it may not change.
         prints: what the lanes have printed; shown example by example when the call ends.
         blocks: {site: its run}, for the blocks of straight-line code that run now.
@@ -55,8 +52,8 @@ class Root:
     """
 
     __slots__ = (
-        "apart", "batch_size", "blocks", "call", "changes", "convert", "count", "is_local", "items", "journal", "made",
-        "outside", "parent", "prints", "root",
+        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "outside", "parent", "prints",
+        "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -64,14 +61,11 @@ class Root:
         self.call = call
         self.convert = convert
         self.is_local = is_local
-        self.changes = 0
-        self.journal: Any = None
         self.outside: Any = None
         self.made: dict[int, tuple[Any, Any]] = {}
         self.prints: list[tuple[Any, Any, Any]] = []
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
-        self.apart: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 
@@ -117,12 +111,6 @@ class Root:
             return True
         parts = [part for each in known if (part := each()) is not None]
         return any(np.isin(region.lanes(), part.region.lanes()).any() for part in parts)
-
-    def note_change(self) -> None:
-        """Count a change that every attempt knows how to take back: a print, a random number."""
-        self.changes += 1
-        if self.journal is not None:
-            self.journal.known += 1
 
     def lanes(self) -> np.ndarray:
         return np.arange(self.batch_size)
@@ -378,7 +366,6 @@ class LaneExample(Example):
         assert region is not None
         if is_boxed(seed):
             raise NeedsLoop("a seed that differs by example")
-        region.root.note_change()  # type: ignore[attr-defined]
         lanes = region.lanes()  # type: ignore[attr-defined]
         keys = random_key(seed, self.index[lanes], self.calls[lanes])
         self.calls[lanes] += 1

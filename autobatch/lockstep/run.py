@@ -6,7 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable
-from types import FunctionType, GeneratorType
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,17 +24,12 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
-from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.calls import call, is_library
-from autobatch.lockstep.classes import class_of, getattribute
-from autobatch.lockstep.effects import commit
-from autobatch.lockstep.generators import LaneGenerator
-from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.lists import LaneList, plain_lists
 from autobatch.lockstep.outside import Outside
 from autobatch.lockstep.ownership import OutsideError, is_changeable
-from autobatch.lockstep.plain import per_lane_of, separated
 from autobatch.lockstep.regions import LaneExample, Root
-from autobatch.lockstep.rows import Choice
+from autobatch.lockstep.sequences import LaneSequence
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
@@ -78,18 +73,34 @@ def run(
     """
     keep_freed_memory()
     size = _batch_size(function, args, kwargs)
+    before = _refusals.get(function) if isinstance(function, FunctionType) else None
     try:
+        if before is not None and size and before.stands() and not config.strict:
+            raise NeedsLoop(before.reason)
         try:
             if not isinstance(function, FunctionType) or function not in _changing:
-                return _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
+                out = _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
+                if before is not None:
+                    _refusals.pop(function, None)
+                return out
         except OutsideError:
             if isinstance(function, FunctionType):
                 _changing.add(function)
         if not size:
             raise NeedsLoop("a change of what is outside the call, by no example")  # nobody makes it, nor waits for it
-        return _in_lock_step(function, args, kwargs, _watched(size, convert, is_local))
+        root = Root(size, call, functools.partial(convert, watched=True), is_local)
+        root.outside = Outside()
+        return _in_lock_step(function, args, kwargs, root)
     except NeedsLoop as error:
         reason, where, loop_first = str(error), _line_of(error, function), False
+        if isinstance(function, FunctionType):
+            if before is None:
+                before = _refusals[function] = _Refusal(reason, where)
+            elif before.waits:
+                where = before.where
+            else:
+                before.reason, before.where = reason, where
+            before.count += 1
     except Exception as error:
         if config.strict and isinstance(error, UnsupportedError):
             raise
@@ -114,6 +125,30 @@ def run(
     return out
 
 
+class _Refusal:
+    """Why a function went to the next way, and how often without being tried in lock-step again.
+
+    Most such functions go there each time, at what comes late in them. From the third time on they go at once, and are
+    tried again now and then, since what lanes can do together may be a matter of their values.
+    """
+
+    __slots__ = ("count", "reason", "waits", "where")
+
+    def __init__(self, reason: str, where: tuple[str, int]) -> None:
+        self.reason = reason
+        self.where = where
+        self.count = self.waits = 0
+
+    def stands(self) -> bool:
+        """Whether the function is not to be tried this time."""
+        self.waits = (self.waits + 1) % _TRIED_EACH if self.count >= 2 else 0
+        return self.waits > 0
+
+
+_TRIED_EACH = 16
+_refusals: weakref.WeakKeyDictionary[Any, _Refusal] = weakref.WeakKeyDictionary()
+
+
 def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
     if len(sizes) > 1:
@@ -131,42 +166,19 @@ def _of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 
 
-def _watched(size: int, convert: Any, is_local: Any) -> Root:
-    """The region of a call that watches what it reads and changes outside of itself."""
-    outside = Outside(size)
-
-    def converted(function: Any) -> Any:
-        ours = convert(function, watched=True)
-        inner = ours
-        while inner is not None and not isinstance(inner, FunctionType):
-            outside.know(inner)
-            for each in (getattr(inner, "__self__", None), *getattr(inner, "args", ())):
-                outside.know(each)
-            inner = inner.func if isinstance(inner, functools.partial) else inner.__func__
-        if inner is not None:
-            outside.enter(inner)
-        return ours
-
-    root = Root(size, call, converted, is_local)
-    root.outside = outside
-    return root
-
-
 def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root) -> Any:
     size, ours = root.batch_size, root.convert(function)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     with region(root), example(LaneExample(size, lambda keys: MaskedBatch.of(Batched(keys, ())))):
         args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
-        if root.outside is not None:
-            root.outside.know((*args, *kwargs.values()))
         out = ours(*args, **kwargs)
         if root.outside is not None:
-            root.outside.note_result(out)
+            root.outside.read(out)
         out = _left(out, root)
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
         if root.outside is not None:
-            commit(root.outside)
+            root.outside.commit(size)
     _show(prints, size)
     return out
 
@@ -210,24 +222,18 @@ def _left(tree: Any, root: Root) -> Any:
     """A result outside of the run: plain containers, batches of no region, one value per example."""
 
     def settle(value: Any) -> Any:
-        if isinstance(value, LaneGenerator | GeneratorType):
-            raise NeedsLoop("a generator is returned")
-        kind: Any = class_of(value)
-        has_fields = dataclasses.is_dataclass(kind)
-        if has_fields and (type(value) is Choice or is_changeable(value)):
-            names = attributes(value.objects[0] if type(value) is Choice else value)
-            structure = TreeDef(kind, names, (TreeDef(None),) * len(names))
-            return map_tree(settle, unflatten(structure, [getattribute(value, name) for name in names]))
-        if type(value) is Choice or is_changeable(value):
-            return stack_results(separated(value).values)
-        if isinstance(value, LaneList | LaneBox):
+        if dataclasses.is_dataclass(type(value)) and is_changeable(value):
+            names = attributes(value)
+            structure = TreeDef(type(value), names, (TreeDef(None),) * len(names))
+            return map_tree(settle, unflatten(structure, [getattr(value, name) for name in names]))
+        if isinstance(value, LaneList):
             if value.region is not root:
-                raise NeedsLoop("a container of one step of a loop is returned")
-            if not value.is_spread:
-                return settle(value.items if isinstance(value, LaneList) else value.whole)
-            return stack_results(per_lane_of(value).values)
+                raise NeedsLoop("a list of one step of a loop is returned")
+            return plain_lists(value) if value.is_spread else list(map(settle, value.items))
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
+        if is_changeable(value) or isinstance(value, LaneSequence):
+            raise NeedsLoop(f"a {type(value).__name__} of the call is returned")
         return root.narrow(value) if isinstance(value, Batch) else value
 
     def release(leaf: Any) -> Any:

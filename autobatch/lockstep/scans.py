@@ -17,7 +17,6 @@ from autobatch.fusion.scan import Scan, Stepped, Test
 from autobatch.lockstep.ahead import Chunk
 from autobatch.lockstep.block_kinds import batch_of
 from autobatch.lockstep.blocks import NextSteps, Run, Site
-from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.lane_items import Rows, Trees
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import Loop, UniformLoop
@@ -93,7 +92,7 @@ class ScanSite:
         loop.tries += 1
         root = region.root
         run: Run | None = root.blocks.get(self.body)
-        if run is None or run.program is None or root.journal is not None or root.outside is not None:
+        if run is None or run.program is None or root.outside is not None:
             return None
         if not (config.blocks and run.suits(values) and self._stays(values, tested, bases)):
             return None
@@ -141,7 +140,7 @@ class ScanSite:
     ) -> tuple[Any, ...] | None:
         if not isinstance(loop, Loop | UniformLoop) or not _is_of_rows(loop.sequence):
             return None
-        if any(type(each) is not LaneList or each.lanes is not None for each in lists):
+        if any(type(each) is not LaneList for each in lists):
             return None
         if len({*map(id, lists)}) < len(lists) or not {i for i, _ in run.items}.issubset(self.items):
             return None
@@ -227,9 +226,8 @@ def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:
     for how, key in keys:
         kind = type(base)
         if how == "item":
-            if kind is LaneBox or kind is LaneList:  # made in the call, whose own code cannot change it meanwhile
-                base = base.items if kind is LaneList else base.whole
-                kind = type(base)
+            if kind is LaneList:  # made in the call, whose own code cannot change it meanwhile
+                base, kind = base.items, list
             if kind not in (dict, list, tuple):
                 return None
             try:

@@ -1,6 +1,5 @@
 """What a loop can run over when its lanes have items of their own: rows, ranges, and zip, enumerate and reversed."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,93 +8,21 @@ from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import per_lane, weak_lanes
 from autobatch.core.batched import Packed
-from autobatch.core.lanes import current_region, set_region
+from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.generators import LaneGenerator
-from autobatch.lockstep.joins import Piece
-from autobatch.lockstep.lane_items import Items, Kept, LaneSequence, Nested, Rows, Shared, Trees, Watched, nested_item
+from autobatch.lockstep.lane_items import Items, LaneSequence, Nested, Rows, Shared, Trees, Watched, nested_item
 from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import changing
-from autobatch.lockstep.regions import Subset, lanes_within
-from autobatch.lockstep.rows import Held, gathered, scattered
+from autobatch.lockstep.regions import lanes_within
 
 __all__ = [
-    "Drawn",
     "Enumerated",
     "LaneSequence",
     "Ranges",
     "Zipped",
     "in_reverse",
     "lane_sequence",
-    "must_be_shared",
     "nested_item",
 ]
-
-
-class Drawn(LaneGenerator):
-    """An iterator over the items of a list of ours: each lane's own place in its own list.
-
-    Any lanes that have it may draw from it, in a loop over it too, whose body draws as well or which some lanes leave.
-    """
-
-    __slots__ = ("held", "places")
-
-    def __init__(self, held: LaneList) -> None:
-        super().__init__(None)
-        self.held = held
-        self.places = np.zeros(self.home.count, np.int64)
-
-    def require_here(self) -> None:
-        """Any lanes that have it may draw from it."""
-
-    def leave(self, reader: Any) -> None:
-        """Who has left draws nothing."""
-
-    def _here(self, region: Any) -> np.ndarray:
-        lanes = lanes_within(region, self.home)
-        if lanes is None:
-            raise NeedsLoop("an iterator of other examples is drawn from")
-        return lanes
-
-    def having(self, region: Any) -> Any:
-        """The region of those lanes of a region that have an item left; None if none has."""
-        places = self.places[self._here(region)]
-        has = np.array([len(own) for own in self.held.here()], np.int64) > places
-        return region if has.all() and len(has) else Subset(region, region.lanes()[has]) if has.any() else None
-
-    def advance(self) -> tuple[Any, Any] | None:
-        """For the lanes of the current region that have an item left: their region, and the items."""
-        outer: Any = current_region()
-        where = self.having(outer)
-        if where is None:
-            return None
-        set_region(where)
-        value = self.following()
-        set_region(outer)
-        return where, value
-
-    def next_of(self, region: Any) -> list[Piece]:
-        """As `advance`, for the current region, as pieces."""
-        step = self.advance()
-        return [] if step is None else [(step[0], (step[1],))]
-
-    def following(self, *default: Any) -> Any:
-        """`next(iterator)`, for the lanes of the current region.
-
-        Raises:
-            StopIteration: there is no default, and some lane has no items left.
-        """
-        region: Any = current_region()
-        here = self._here(region)
-        otherwise = scattered(default[0]) if default else [None] * region.count
-        out = []
-        for own, place, value in zip(self.held.here(), self.places[here].tolist(), otherwise, strict=True):
-            if place >= len(own) and not default:
-                raise StopIteration
-            out.append(own[place] if place < len(own) else value)
-        changing(self)
-        self.places[here] += 1
-        return gathered(out)
 
 
 class Ranges(LaneSequence):
@@ -227,20 +154,14 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
         return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards)
     if isinstance(iterable, LaneList) and iterable.is_spread:
         return Watched(iterable, _of_list(iterable, backwards))
-    held = getattr(iterable, "sequence", None)
-    return held(backwards) if held is not None and isinstance(iterable, Held) else None
+    return None
 
 
 def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
-    if source.lanes is None and not source.has_python_scalars():
-        try:
-            stacked = source.stacked()
-        except NeedsLoop:  # items that no one array holds
-            return Kept(source, backwards)
-        if not isinstance(stacked, Batch):
-            return Trees(stacked, backwards)
-        return Rows(narrowed(stacked), backwards)
-    return Kept(source, backwards)
+    if source.has_python_scalars():
+        raise NeedsLoop("a loop over a list of numbers that differs by example")
+    stacked = source.stacked()
+    return Rows(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
 
 
 def in_reverse(iterable: Any) -> Any:
@@ -250,14 +171,3 @@ def in_reverse(iterable: Any) -> Any:
     if isinstance(iterable, LaneSequence):
         raise TypeError(f"{type(iterable).__name__!r} object is not reversible")
     return _of(iterable, True)
-
-
-def must_be_shared(make: Callable[..., Any]) -> Callable[..., Any]:
-    """A builtin that cannot run over per-lane items."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(arg, Batch | LaneSequence) or (isinstance(arg, LaneList) and arg.is_spread) for arg in args):
-            raise NeedsLoop(f"{make.__name__}() over items per example")
-        return make(*args, **kwargs)
-
-    return call

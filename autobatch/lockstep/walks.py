@@ -12,13 +12,11 @@ import numpy as np
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.branches import parted, truth
-from autobatch.lockstep.generators import LaneGenerator, divided
 from autobatch.lockstep.joins import Piece, meet, narrowed_values
-from autobatch.lockstep.loops import items_of, iterated
+from autobatch.lockstep.loops import items_of
 from autobatch.lockstep.regions import Order, Prefix, Subset, lanes_within, part_of
-from autobatch.lockstep.sequences import Drawn
 
-__all__ = ["Walk", "first", "for_walk", "until", "while_walk"]
+__all__ = ["Walk", "for_walk", "until", "while_walk"]
 
 
 class Walk:
@@ -200,64 +198,6 @@ class _LaneItems(Walk):
         return True
 
 
-class _Yielded(Walk):
-    """A `for` over a generator: a step for each `yield`, for the lanes that yield and are still in the loop."""
-
-    __slots__ = ("source",)
-
-    def __init__(self, source: LaneGenerator, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
-        super().__init__(values, own)
-        source.require_here()
-        self.source = source
-
-    def __iter__(self) -> Iterator[Any]:
-        set_region(self.base)
-        while self.at_head:
-            if sum(region.count for region, _ in self.at_head) < self.base.count:
-                self.source.leave(self)
-            self.source.require_reader(self)
-            step = self.source.advance()
-            if step is None:
-                self.ended += self.at_head
-                return
-            where, value = step
-            here: list[Piece] = []
-            waiting: list[Piece] = []
-            for region, values in self.at_head:
-                for part, pieces in zip(divided(region, where.lanes(), self.base), (here, waiting), strict=True):
-                    if part is not None:
-                        pieces.append((part, values if part is region else narrowed_values(values, part, self.own)))
-            self.at_head = waiting
-            if not here:
-                continue
-            self.changed = len(here) > 1 or here[0][0] is not self.region
-            self.region, self.values = meet(here, self.base, self.own) if self.changed else here[0]
-            set_region(self.region)
-            yield value if where is self.region else narrowed_values((value,), self.region)[0]
-        self.source.leave(self)
-
-
-class _Draws(Walk):
-    """A `for` over an iterator: each lane that is still in the loop draws an item, until it has none left."""
-
-    __slots__ = ("source",)
-
-    def __init__(self, source: Drawn, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
-        super().__init__(values, own)
-        self.source = source
-
-    def __iter__(self) -> Iterator[Any]:
-        while self._gather():
-            stay = self.source.having(self.region)
-            if stay is None:
-                self.ended.append((self.region, self.values))
-                return
-            if stay is not self.region:
-                _, go = divided(self.region, stay.lanes(), self.base)
-                self._part(stay, go)
-            yield self.source.following()
-
-
 def until(iterable: Any, step: Any, stop: bool) -> Any:
     """Whether `step` is as true as `stop` for an item; each lane looks no further than the first one."""
     walk = for_walk(iterable, True, ())
@@ -277,18 +217,6 @@ def until(iterable: Any, step: Any, stop: bool) -> Any:
     return meet(pieces, walk.base)[1][0]
 
 
-def first(source: LaneGenerator, *default: Any) -> Any:
-    """`next` of a generator that nothing else reads."""
-    walk = for_walk(source, True, ())
-    found: list[Piece] = []
-    for item in walk:
-        found.append((current_region(), (item,)))
-        walk.leave(())
-    if walk.ended and not default:
-        raise StopIteration
-    return meet([*found, *((at, default) for at, _ in walk.ended)], walk.base)[1][0]
-
-
 def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
     """What a `while` runs over."""
     return Walk(values, own)
@@ -296,11 +224,6 @@ def while_walk(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
 
 def for_walk(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> Walk:
     """What a `for` with exits runs over. `temporary`: the iterable has no other name."""
-    iterable = iterated(iterable)
-    if isinstance(iterable, Drawn):
-        return _Draws(iterable, values, own)
-    if isinstance(iterable, LaneGenerator):
-        return _Yielded(iterable, values, own)
     sequence = items_of(iterable)
     if sequence is None:
         return _Items(iterable, temporary, values, own)

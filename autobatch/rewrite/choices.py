@@ -4,7 +4,6 @@ import ast
 from typing import Any
 
 from autobatch.rewrite.quote import expression, is_generated
-from autobatch.rewrite.scopes import with_methods
 
 __all__ = ["Choices"]
 
@@ -27,9 +26,6 @@ class Choices(ast.NodeTransformer):
         return (kinds and not hasattr(node, "marked")) or (
             isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
         )
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return with_methods(self, node)
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         _mark_tested(node.test)

@@ -9,23 +9,10 @@ from autobatch.rewrite.loops import item_loop, takes_item
 from autobatch.rewrite.names import places, rebind, stored_names, values
 from autobatch.rewrite.quote import expression, name, statements
 from autobatch.rewrite.scans import scan_lines
-from autobatch.rewrite.scopes import bound_names, local_nodes, target_names, with_methods
+from autobatch.rewrite.scopes import bound_names, local_nodes, target_names
 
 __all__ = ["Control"]
 
-_ATTEMPT = """
-try:
-    try:
-        BODY
-        TRY.ran()
-    except _ab_Exception:
-        TRY.caught()
-        raise
-except _ab_Aside:
-    if TRY.again:
-        continue
-    raise
-"""
 _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
 
 
@@ -66,8 +53,7 @@ class Control(ast.NodeTransformer):
     `break` is `_ab_loop_1.leave(...)`, `continue` is `_ab_loop_1.next(...)` and `return X` is `_ab_returns.give(X)`,
     each followed by a native `continue`, which goes to the next arm or step. Behind a statement that a jump may leave,
     `if _ab_if_1.nobody: continue` skips what no lane reaches. A `for` that is left by nothing is an `item_loop`.
-    A `try` runs for all lanes, and again for fewer of them if anything was raised in it (`_ATTEMPT`).
-    `raise` raises something: that an example does is enough to know, which and what the loop over the examples says.
+    `raise` raises something: that an example does is enough to know, which and what the next way says.
     Runs first, on the user's own syntax, since it needs to see every binding.
     """
 
@@ -93,7 +79,7 @@ class Control(ast.NodeTransformer):
         annotate(function)
         state = self.gives, self.inside, self.jumps, self.ownership, self.runs
         self.gives = any(
-            isinstance(node, ast.If | ast.For | ast.While | ast.Try) and _returns([node])
+            isinstance(node, ast.If | ast.For | ast.While | ast.With) and _returns([node])
             for node in local_nodes(function.body)
         )
         self.inside, self.jumps = False, []
@@ -113,9 +99,6 @@ class Control(ast.NodeTransformer):
         node.body = self.body_of(node)
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return with_methods(self, node)
-
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         return node
 
@@ -128,37 +111,13 @@ class Control(ast.NodeTransformer):
             node.exc = expression("_ab_raised(lambda: ERROR)", node.exc, ERROR=node.exc)
         return node
 
-    def visit_Try(self, node: ast.Try) -> Any:
-        number = self._number()
-        tries, turn = f"_ab_try_{number}", f"_ab_turn_{number}"
-        whole = [*node.body, *node.handlers, *node.orelse]
-        names = self._names(whole, node)
-        bound: set[str] = node.bound  # type: ignore[attr-defined]
-        at = node.body[0]
-        (attempt,) = statements(_ATTEMPT, at, TRY=tries, BODY=self._inner(node.body))
-        assert isinstance(attempt, ast.Try)
-        for handler in node.handlers:
-            reads_it = handler.name and any(
-                isinstance(part, ast.Name) and part.id == handler.name
-                for part in ast.walk(ast.Module(handler.body, []))
-            )
-            exact = statements("TRY.readable(ERROR)", handler, TRY=tries, ERROR=handler.name) if reads_it else []
-            handler.body = [*exact, *self._inner(handler.body)]
-        attempt.handlers += node.handlers
-        attempt.orelse = self._inner(node.orelse)
-        body = [attempt, *statements("TRY.end(V)", at, TRY=tries, V=values(names, bound, at))]
-        if names:
-            restore = rebind(names, expression("TRY.values", at, TRY=tries), bound, at)
-            body = [*statements("if TRY.changed:\n    RESTORE", at, TRY=tries, RESTORE=restore), *body]
-        out = statements("TRY = _ab_try(V)", at, TRY=tries, V=values(names, bound, at))
-        out.append(ast.copy_location(ast.For(name(turn, at, ast.Store()), name(tries, at), body, []), node))
-        join = expression("TRY.join()", at, TRY=tries)
-        joined = rebind(names, join, bound, at) if names else [ast.copy_location(ast.Expr(join), at)]
-        return [*out, *statements("if TRY.split:\n    JOIN", at, TRY=tries, JOIN=joined)]
+    def visit_With(self, node: ast.With) -> Any:
+        for item in node.items:
+            item.context_expr = expression("_ab_manager(X)", item.context_expr, X=item.context_expr)
+        node.body = self._block(node.body)
+        return node
 
     def visit_Return(self, node: ast.Return) -> Any:
-        if getattr(node, "given", False):
-            return self._away(node)
         lines, value = self._value(node.value or ast.copy_location(ast.Constant(None), node))
         if not self.gives:
             node.value = value if node.value is not None else None
@@ -323,7 +282,7 @@ def _jumps(body: Iterable[ast.AST]) -> bool:
         if isinstance(node, ast.For | ast.While):
             if _jumps(node.orelse):
                 return True
-        elif not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.expr) and _jumps(ast.iter_child_nodes(node)):
+        elif not isinstance(node, ast.FunctionDef | ast.expr) and _jumps(ast.iter_child_nodes(node)):
             return True
     return False
 

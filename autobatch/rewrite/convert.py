@@ -12,35 +12,23 @@ from typing import Any
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.calls import is_library
-from autobatch.lockstep.lazily import CODES as LAZY
+from autobatch.lockstep.outside import WATCHING, noting
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.scans import ScanSite, scanned
-from autobatch.lockstep.watching import WATCHING, noting
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
-from autobatch.rewrite.exits import Exits
 from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
-from autobatch.rewrite.generators import Generators
-from autobatch.rewrite.global_names import GlobalNames
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.quote import located
 from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.scopes import parameters
-from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import PARSING, NoSourceError, find, inner_codes
 from autobatch.rewrite.stores import Stores
-from autobatch.rewrite.worklists import Worklists
 
 __all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "own_tree", "source"]
 
 PASSES: list[Any] = [
-    Generators,
-    Patterns,
-    Worklists,
-    Exits,
-    Sharing,
     Control,
     Comprehensions,
     Choices,
@@ -55,7 +43,17 @@ PASSES: list[Any] = [
 
 _REFUSED = {
     ast.Await: "a coroutine",
-    ast.TryStar: "except*",
+    ast.AsyncFor: "asynchronous code",
+    ast.AsyncWith: "asynchronous code",
+    ast.AsyncFunctionDef: "asynchronous code",
+    ast.Yield: "a generator",
+    ast.YieldFrom: "a generator",
+    ast.Try: "an exception that is handled",
+    ast.TryStar: "an exception that is handled",
+    ast.Match: "a match statement",
+    ast.ClassDef: "a class that is made",
+    ast.Global: "an assignment to a global name",
+    ast.Nonlocal: "an assignment to a variable of another function",
 }
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = [{name: CellType(value) for name, value in names.items()} for names in (NAMES, WATCHING)]
@@ -93,7 +91,7 @@ def convert(function: FunctionType, watched: bool = False) -> Any:
         return function
     known = _cache.get(id(code))
     if known is None:
-        if is_library(code.co_filename) and code not in LAZY:
+        if is_library(code.co_filename):
             return None
         with PARSING:
             known = _cache.get(id(code)) or _convert(function)
@@ -142,12 +140,8 @@ def _convert(function: FunctionType) -> _Converted:
         node, owner = find(function)
         tree = as_function(node, code.co_name)
         _check(tree)
-        tree = GlobalNames().visit(tree)
         if owner is not None:
             Mangle(owner).visit(tree)
-        for part in ast.walk(tree):
-            if isinstance(part, ast.ClassDef):
-                Mangle(part.name).generic_visit(part)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
                 part.ownership = Ownership(part)  # type: ignore[attr-defined]
@@ -207,8 +201,6 @@ def _definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AS
 def _check(tree: ast.FunctionDef) -> None:
     for node in ast.walk(tree):
         reason = _REFUSED.get(type(node))
-        if reason is None and isinstance(node, ast.AsyncFor | ast.AsyncWith | ast.AsyncFunctionDef):
-            reason = "asynchronous code"
         if reason is not None:
             raise NeedsLoop(f"{reason} in {tree.name} (line {getattr(node, 'lineno', tree.lineno)})")
 
@@ -259,8 +251,7 @@ def _in_functions(tree: ast.FunctionDef) -> Any:
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, ast.ClassDef):
-            stack += list(ast.iter_child_nodes(node))
+        stack += list(ast.iter_child_nodes(node))
 
 
 def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:

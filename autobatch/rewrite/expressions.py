@@ -4,7 +4,6 @@ import ast
 from typing import Any
 
 from autobatch.rewrite.quote import expression, is_generated
-from autobatch.rewrite.scopes import with_methods
 
 __all__ = ["Calls", "Displays", "Guards", "Operators", "Reads"]
 
@@ -38,8 +37,7 @@ class Displays(ast.NodeTransformer):
     """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed.
 
     `[A, *B]` becomes `_ab_list((A,), (_ab_unbound, B))`, and so does what a tuple holds: examples may have different
-    numbers of items in B. `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))` and `{A, B}` becomes
-    `_ab_set(A, B)`, where a key or an item may differ by example.
+    numbers of items in B. `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))`.
     """
 
     removes = "a display that is not marked"
@@ -68,12 +66,7 @@ class Displays(ast.NodeTransformer):
         return call
 
     def visit_Set(self, node: ast.Set) -> Any:
-        if all(isinstance(item, ast.Constant) for item in node.elts):
-            return self._mark(node)
-        self.generic_visit(node)
-        call: ast.Call = expression("_ab_set()", node)
-        call.args += node.elts
-        return call
+        return self._mark(node)
 
     def visit_List(self, node: ast.List) -> Any:
         if not isinstance(node.ctx, ast.Load):
@@ -109,29 +102,12 @@ class Calls(ast.NodeTransformer):
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node)
 
-    def __init__(self, function: ast.FunctionDef) -> None:
-        self.lambdas = 0
-
-    def visit_Lambda(self, node: ast.Lambda) -> Any:
-        self.lambdas += 1
-        self.generic_visit(node)
-        self.lambdas -= 1
-        return node
-
-    def whole(self, node: ast.Call) -> bool:
-        """Whether a call of `eval` sees the function's own variables, and nothing else."""
-        return not self.lambdas and len(node.args) == 1 and not node.keywords
-
     def visit_Call(self, node: ast.Call) -> Any:
         call: ast.Call
         self.generic_visit(node)
         if is_generated(node) or _is_super(node):
             return node
-        if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec") and self.whole(node):
-            call = expression("_ab_evaluated(F, _ab_locals(), _ab_globals())", node, F=node.func)
-            call.args += node.args
-            return call
-        if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS and len(node.args) < 2:
+        if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
         call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
         call.args += [_spread(arg) for arg in node.args]
@@ -175,9 +151,6 @@ class Operators(ast.NodeTransformer):
     @staticmethod
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.BinOp) and not _is_constant(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return with_methods(self, node)
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         self.generic_visit(node)

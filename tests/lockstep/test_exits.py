@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.lockstep.law import equals_loop, gradients_equal_loops, ragged
+from tests.lockstep.law import equals_loop_either_way as equals_loop
+from tests.lockstep.law import gradients_equal_loops, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 

@@ -7,7 +7,8 @@ import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import examples
-from tests.lockstep.law import equals_loop, ragged
+from tests.lockstep.law import equals_loop_either_way as equals_loop
+from tests.lockstep.law import ragged
 
 NUMBERS = [3, 7, 0, 5, 1, 4]
 XS = ragged(3, 1, 0, 4, 2, 6)
