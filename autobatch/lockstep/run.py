@@ -232,6 +232,8 @@ def _left(tree: Any, root: Root) -> Any:
             return plain_lists(value) if value.is_spread else list(map(settle, value.items))
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
+        if type(value) is set:  # of what is the same for all lanes
+            return ObjectBatch([value.copy() for _ in range(root.batch_size)])
         if is_changeable(value) or isinstance(value, LaneSequence):
             raise NeedsLoop(f"a {type(value).__name__} of the call is returned")
         return root.narrow(value) if isinstance(value, Batch) else value
