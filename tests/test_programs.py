@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.fallback import noted_fallbacks
-from autobatch.lockstep.regions import Prefix, Subset
+from autobatch.lockstep.regions.region import Prefix, Subset
 from tests.lockstep.law import assert_same, batch_of
 from tests.programs.registry import PROGRAMS
 

@@ -11,7 +11,7 @@ from autobatch.batches.forms import Batch
 from autobatch.core.config import options
 from autobatch.core.lanes import as_first_example, current_region, in_example
 from autobatch.errors import UnsupportedError
-from autobatch.lockstep.calls import call
+from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.convert import convert
 from autobatch.rewrite.effects import is_local

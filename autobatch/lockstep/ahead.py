@@ -18,7 +18,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region
 from autobatch.embedding.table import EmbeddingTable
-from autobatch.lockstep.lane_items import Rows
+from autobatch.lockstep.values.sequences import Rows
 from autobatch.ops.spans import rows_between
 
 __all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]

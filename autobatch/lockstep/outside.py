@@ -25,12 +25,12 @@ from autobatch.batches.results import lane, narrow_tree
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.calls import call, create
-from autobatch.lockstep.classes import PLAIN, convertible, found, getattribute, refuse_hooks
-from autobatch.lockstep.items import getitem, setattribute, setitem, update
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import is_made
+from autobatch.lockstep.calls.call import call, create
 from autobatch.lockstep.runtime import NAMES
+from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.operators import PLAIN, convertible, found, getattribute, refuse_hooks
+from autobatch.lockstep.values.ownership import is_made
 
 __all__ = ["WATCHING", "Outside", "noting"]
 

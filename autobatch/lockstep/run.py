@@ -24,12 +24,12 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
-from autobatch.lockstep.calls import call, is_library
-from autobatch.lockstep.lists import LaneList, plain_lists
+from autobatch.lockstep.calls.call import call, is_library
 from autobatch.lockstep.outside import Outside
-from autobatch.lockstep.ownership import OutsideError, is_changeable
-from autobatch.lockstep.regions import LaneExample, Root
-from autobatch.lockstep.sequences import LaneSequence
+from autobatch.lockstep.regions.region import LaneExample, Root
+from autobatch.lockstep.values.lists import LaneList, plain_lists
+from autobatch.lockstep.values.ownership import OutsideError, is_changeable
+from autobatch.lockstep.values.sequences import LaneSequence
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""

@@ -14,13 +14,14 @@ from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep import branches, items, walks
-from autobatch.lockstep.calls import call, create
-from autobatch.lockstep.classes import BINARY, UNARY, getattribute, refuse_hooks
-from autobatch.lockstep.functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.loops import each, loop
-from autobatch.lockstep.merging import UNBOUND
-from autobatch.lockstep.ownership import is_changeable
+from autobatch.lockstep.calls.call import call, create
+from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
+from autobatch.lockstep.regions import branches, walks
+from autobatch.lockstep.regions.loops import each, loop
+from autobatch.lockstep.values import items
+from autobatch.lockstep.values.merging import UNBOUND
+from autobatch.lockstep.values.operators import BINARY, UNARY, getattribute, refuse_hooks
+from autobatch.lockstep.values.ownership import is_changeable
 
 __all__ = ["NAMES"]
 

@@ -17,10 +17,10 @@ from autobatch.fusion.scan import Scan, Stepped, Test
 from autobatch.lockstep.ahead import Chunk
 from autobatch.lockstep.block_kinds import batch_of
 from autobatch.lockstep.blocks import NextSteps, Run, Site
-from autobatch.lockstep.lane_items import Rows, Trees
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.loops import Loop, UniformLoop
-from autobatch.lockstep.regions import Prefix
+from autobatch.lockstep.regions.loops import Loop, UniformLoop
+from autobatch.lockstep.regions.region import Prefix
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.sequences import Rows, Trees
 from autobatch.ops.spans import rows_between
 
 __all__ = ["ScanSite", "scanned"]

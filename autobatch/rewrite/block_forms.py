@@ -15,7 +15,7 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes
 from autobatch.lazy.values import plain_parts
-from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.calls.call import is_library
 from autobatch.rewrite.block_expressions import BlockForm
 from autobatch.rewrite.block_liveness import annotate
 from autobatch.rewrite.block_scope import Scope

@@ -11,14 +11,13 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.blocks import Site
-from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.calls.call import is_library
 from autobatch.lockstep.outside import WATCHING, noting
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.scans import ScanSite, scanned
-from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
-from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
+from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads
 from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.quote import located
 from autobatch.rewrite.runs import Runs

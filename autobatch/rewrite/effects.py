@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.calls.call import is_library
 from autobatch.rewrite.scopes import bound_names, parameters
 from autobatch.rewrite.source import NoSourceError, find
 

@@ -20,7 +20,7 @@ import numpy as np
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.aval import type_of
 from autobatch.lazy.fibers import active_trace
-from autobatch.lockstep.calls import OF_SEQUENCES
+from autobatch.lockstep.calls.call import OF_SEQUENCES
 from autobatch.ops.creation import CREATION, array
 from autobatch.ops.table import top_box
 from autobatch.rewrite.names import stored_names

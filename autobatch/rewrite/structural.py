@@ -23,7 +23,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lazy.blocks import Guard
 from autobatch.lazy.content import is_constant
 from autobatch.lazy.replay import Memory
-from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.calls.call import is_library
 from autobatch.rewrite.block_expressions import METHODS
 from autobatch.rewrite.block_scope import is_pure
 from autobatch.rewrite.convert import own_tree

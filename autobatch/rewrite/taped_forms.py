@@ -10,7 +10,7 @@ from typing import Any
 
 from autobatch.autodiff.tape import active_tape
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.calls import is_library
+from autobatch.lockstep.calls.call import is_library
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form

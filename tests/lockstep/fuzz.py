@@ -25,7 +25,7 @@ import numpy as np
 from autobatch.api.batch import batch
 from autobatch.batches.results import examples
 from autobatch.errors import FallbackWarning
-from autobatch.lockstep.regions import Prefix, Subset
+from autobatch.lockstep.regions.region import Prefix, Subset
 from autobatch.testing.batched_ways import LockStep
 from autobatch.testing.gradients import fresh, gradients
 from autobatch.testing.reference import Reference

@@ -19,8 +19,8 @@ from autobatch.batches.results import examples
 from autobatch.core.config import options
 from autobatch.core.lanes import Example, current_example, current_region, example
 from autobatch.core.op import Op
-from autobatch.lockstep import branches, walks
-from autobatch.lockstep.branches import truth
+from autobatch.lockstep.regions import branches, walks
+from autobatch.lockstep.regions.branches import truth
 from tests.lockstep.law import batch_of, ragged
 from tests.lockstep.test_walks import NUMBERS, XS, fibonacci
 

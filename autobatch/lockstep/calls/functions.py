@@ -1,4 +1,4 @@
-"""What certain builtins and NumPy functions do in converted code, where an argument may differ between lanes."""
+"""What builtins, and NumPy functions that take lists, do in converted code: an argument may differ by lane."""
 
 import bisect
 import builtins
@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from autobatch.batches.builtins import LANE_FUNCTIONS, call_per_lane, lane_len, lane_sum
 from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
@@ -22,16 +24,15 @@ from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.array_functions import ARRAY_HANDLERS
-from autobatch.lockstep.branches import truth_value
-from autobatch.lockstep.classes import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
-from autobatch.lockstep.items import delitem, getitem, setattribute, setitem, update
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.loops import UniformLoop, loop, loop_over
-from autobatch.lockstep.ownership import is_changeable, remember
-from autobatch.lockstep.regions import current_root
-from autobatch.lockstep.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
-from autobatch.lockstep.unwrapping import (
+from autobatch.lockstep.regions.branches import truth_value
+from autobatch.lockstep.regions.loops import UniformLoop, loop, loop_over
+from autobatch.lockstep.regions.region import current_root, lanes_within
+from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
+from autobatch.lockstep.values.lists import LaneList, plain_lists
+from autobatch.lockstep.values.operators import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
+from autobatch.lockstep.values.ownership import is_changeable, remember
+from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
+from autobatch.lockstep.values.unwrapping import (
     as_list,
     captures_lanes,
     is_batched_tree,
@@ -39,8 +40,78 @@ from autobatch.lockstep.unwrapping import (
     shared,
     unwrapped,
 )
+from autobatch.ops.creation import CREATION
+from autobatch.ops.table import top_box
 
-__all__ = ["HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
+__all__ = ["ARRAY_HANDLERS", "HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
+
+
+def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
+    if kwargs or not is_spread(arrays):
+        return np.stack(unwrapped(arrays), axis=axis, **kwargs)
+    if _some_empty(arrays):
+        raise ValueError("need at least one array to stack")
+    out = _strong(arrays.stacked())
+    return out if axis == 0 else np.moveaxis(out, 0, axis)
+
+
+def _some_empty(arrays: LaneList) -> bool:
+    """Whether the list is empty in some lane that is here; what it is elsewhere is of no matter."""
+    here = lanes_within(current_region(), arrays.region)
+    return bool((arrays.counts[... if here is None else here] == 0).any())
+
+
+def _strong(batch: Any) -> Any:
+    if not isinstance(batch, Batch):
+        raise NeedsLoop("an array of a list of structures")
+    return narrowed(batch)
+
+
+def _concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
+    if kwargs or axis != 0 or not is_spread(arrays):
+        return np.concatenate(unwrapped(arrays), axis=axis, **kwargs)
+    if _some_empty(arrays):
+        raise ValueError("need at least one array to concatenate")
+    return narrowed(arrays.joined())
+
+
+def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
+    if not is_spread(object):
+        return _create(np.array)(object, *args, **kwargs)
+    if _some_empty(object):
+        return call_per_lane(np.array, plain_lists(object), *args, **kwargs)
+    out = _strong(object.stacked())
+    return _create(np.array)(out, *args, **kwargs) if args or kwargs else out
+
+
+def _asarray(object: Any, *args: Any, **kwargs: Any) -> Any:
+    return (_array if is_spread(object) else _create(np.asarray))(object, *args, **kwargs)
+
+
+def _create(function: Callable[..., Any]) -> Callable[..., Any]:
+    lanes = CREATION[function]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(unwrapped(arg) for arg in args)
+        if any(map(is_batched_tree, (*args, *kwargs.values()))) or top_box((args, kwargs)) is not None:
+            return lanes(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def is_spread(value: Any) -> bool:
+    """Whether a value is a list that differs by example."""
+    return type(value) is LaneList and value.is_spread
+
+
+ARRAY_HANDLERS: dict[Any, Callable[..., Any]] = {
+    **{function: _create(function) for function in CREATION},
+    np.array: _array,
+    np.asarray: _asarray,
+    np.stack: _stack,
+    np.concatenate: _concatenate,
+}
 
 
 def _tuple(iterable: Any = ()) -> Any:

@@ -7,10 +7,10 @@ from autobatch.batches.forms import Batch
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.lists import LaneList, plain
-from autobatch.lockstep.loops import each
-from autobatch.lockstep.ownership import is_changeable, is_made
-from autobatch.lockstep.sequences import LaneSequence, lane_sequence
+from autobatch.lockstep.regions.loops import each
+from autobatch.lockstep.values.lists import LaneList, plain
+from autobatch.lockstep.values.ownership import is_changeable, is_made
+from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 
 __all__ = ["as_list", "captures_lanes", "is_batched_tree", "is_readable", "shared", "unwrapped"]
 

@@ -23,15 +23,14 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.alone import run_alone
-from autobatch.lockstep.classes import convertible, getattribute
-from autobatch.lockstep.foreign import IMMUTABLE, is_library, library, plain_arguments
-from autobatch.lockstep.functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.items import getitem, is_lanes, own, update
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import is_made, remember, require_own, require_whole
-from autobatch.lockstep.regions import current_root
-from autobatch.lockstep.sequences import LaneSequence
+from autobatch.lockstep.calls.foreign import IMMUTABLE, is_library, library, plain_arguments, run_alone
+from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
+from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.values.items import getitem, is_lanes, own, update
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.operators import convertible, getattribute
+from autobatch.lockstep.values.ownership import is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.inplace import zero_d
 from autobatch.ops.table import UFUNCS, top_box
 

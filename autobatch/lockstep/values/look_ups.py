@@ -13,7 +13,7 @@ from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.embedding.pending import PackedRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import BadIdError
-from autobatch.lockstep.ownership import is_made
+from autobatch.lockstep.values.ownership import is_made
 
 __all__ = ["is_table", "rows_later"]
 

@@ -1,25 +1,40 @@
-"""Items per lane that a loop runs over: rows of batches, lists that differ, lists of arrays."""
+"""What a loop runs over where lanes have items of their own: rows, ranges, lists; zip, enumerate, reversed of them."""
 
 import weakref
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.forms import Batch, narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import map_tree, stack_results
+from autobatch.batches.results import map_tree, per_lane, stack_results, weak_lanes
 from autobatch.batches.unpadded import padded
-from autobatch.core.batched import Lengths
+from autobatch.core.batched import Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import freeze
+from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.ownership import freeze
 from autobatch.ops.indexing_rows import rows_p
 from autobatch.ops.spans import rows_between
 
-__all__ = ["Items", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
+__all__ = [
+    "Enumerated",
+    "Items",
+    "LaneSequence",
+    "Nested",
+    "Ranges",
+    "Rows",
+    "Shared",
+    "Trees",
+    "Watched",
+    "Zipped",
+    "in_reverse",
+    "lane_sequence",
+    "nested_item",
+]
 
 
 class LaneSequence:
@@ -307,3 +322,151 @@ class Shared(LaneSequence):
 
     def at(self, step: int, region: Any) -> Any:
         return self.values[step]
+
+
+class Ranges(LaneSequence):
+    """`range` of per-lane bounds."""
+
+    __slots__ = ("counts", "start", "step")
+
+    def __init__(self, *bounds: Any) -> None:
+        super().__init__()
+        ranges = per_lane(range, bounds, {})
+        self.counts = np.array([len(each) for each in ranges], np.int64)
+        self.start = _shared_or_lanes([each.start for each in ranges])
+        self.step = _shared_or_lanes([each.step for each in ranges])
+
+    def lengths(self) -> Any:
+        return self.counts
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.start + self.step * step
+
+    def backwards(self) -> "Ranges":
+        return self._with(self.start + self.step * (weak_lanes(self.counts, int) - 1), -self.step, self.counts)
+
+    def here(self) -> "Ranges":
+        region: Any = current_region()
+        if self.home is region:
+            return self
+        lanes = lanes_within(region, self.home)
+        if lanes is None:
+            raise NeedsLoop("a range of other examples is used")
+        return self._with(narrowed(self.start), narrowed(self.step), self.counts[lanes])
+
+    def _with(self, start: Any, step: Any, counts: np.ndarray) -> "Ranges":
+        out = object.__new__(Ranges)
+        LaneSequence.__init__(out)
+        out.start, out.step, out.counts = start, step, counts
+        return out
+
+
+def _shared_or_lanes(values: list[int]) -> Any:
+    return (
+        values[0]
+        if values and all(value == values[0] for value in values)
+        else weak_lanes(np.array(values, np.int64), int)
+    )
+
+
+class Zipped(LaneSequence):
+    """`zip`: as many items as the shortest of the lane has."""
+
+    __slots__ = ("parts", "strict")
+    once = True
+
+    def __init__(self, *iterables: Any, strict: bool = False) -> None:
+        super().__init__()
+        self.parts = [_sequence_or_shared(each) for each in iterables]
+        if strict:
+            lengths = [np.asarray(part.lengths()) for part in self.parts]
+            if any((length != lengths[0]).any() for length in lengths):
+                raise ValueError("zip() arguments differ in length")
+
+    def lengths(self) -> Any:
+        lengths = [part.lengths() for part in self.parts]
+        if all(isinstance(length, int) for length in lengths):
+            return min(lengths)
+        out = lengths[0]
+        for length in lengths[1:]:
+            out = np.minimum(out, length)
+        return out
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        for part in self.parts:
+            part.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return tuple([part.at(step, region) for part in self.parts])
+
+
+class Enumerated(LaneSequence):
+    """`enumerate`: the counter is one int, since all lanes that are there have come as far."""
+
+    __slots__ = ("inner", "start")
+    once = True
+
+    def __init__(self, iterable: Any, start: Any = 0) -> None:
+        super().__init__()
+        self.inner = _sequence_or_shared(iterable)
+        self.start = start
+
+    def lengths(self) -> Any:
+        return self.inner.lengths()
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        self.inner.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.start + step, self.inner.at(step, region)
+
+
+def _sequence_or_shared(iterable: Any) -> LaneSequence:
+    sequence = lane_sequence(iterable)
+    if sequence is not None:
+        return sequence
+    if isinstance(iterable, list | tuple | range | np.ndarray | str):
+        return Shared(iterable)
+    if isinstance(iterable, LaneList):
+        return Shared(iterable.items)
+    if hasattr(iterable, "__next__"):
+        raise NeedsLoop("an iterator beside data of different lengths")
+    return Shared(list(iterable))
+
+
+def lane_sequence(iterable: Any) -> LaneSequence | None:
+    """The per-lane items of an iterable; None if it is one iterable for all lanes."""
+    if isinstance(iterable, LaneSequence):
+        return iterable.here()
+    return _of(iterable, False)
+
+
+def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
+    if isinstance(iterable, Batch):
+        source = narrowed(iterable)
+        if isinstance(source, Packed) and isinstance(source.values, Packed):
+            return Nested(source, backwards)
+        if isinstance(source, Packed):
+            source = source.to_masked()  # type: ignore[attr-defined]
+        return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards)
+    if isinstance(iterable, LaneList) and iterable.is_spread:
+        return Watched(iterable, _of_list(iterable, backwards))
+    return None
+
+
+def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
+    if source.has_python_scalars():
+        raise NeedsLoop("a loop over a list of numbers that differs by example")
+    stacked = source.stacked()
+    return Rows(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
+
+
+def in_reverse(iterable: Any) -> Any:
+    """`reversed`."""
+    if isinstance(iterable, Ranges):
+        return iterable.here().backwards()
+    if isinstance(iterable, LaneSequence):
+        raise TypeError(f"{type(iterable).__name__!r} object is not reversible")
+    return _of(iterable, True)

@@ -10,9 +10,9 @@ from autobatch.batches.results import take_lanes
 from autobatch.core.lanes import let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.merging import UNBOUND, batch_of, joined
-from autobatch.lockstep.regions import Subset, lanes_within
+from autobatch.lockstep.regions.region import Subset, lanes_within
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
 from autobatch.ops.inplace import has_views
 
 __all__ = ["Piece", "meet", "narrowed_values"]

@@ -16,11 +16,11 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import per_lane, weak_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.classes import BINARY, refuse_hooks
-from autobatch.lockstep.joins import Piece, meet, narrowed_values
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.regions import Subset, part_of
-from autobatch.lockstep.sequences import LaneSequence
+from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values
+from autobatch.lockstep.regions.region import Subset, part_of
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.operators import BINARY, refuse_hooks
+from autobatch.lockstep.values.sequences import LaneSequence
 
 __all__ = [
     "Branches",

@@ -18,15 +18,15 @@ from autobatch.core.op import is_boxed
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
-from autobatch.lockstep.classes import BINARY, found, refuse_hooks
-from autobatch.lockstep.joins import meet
-from autobatch.lockstep.lists import LaneList, differs
-from autobatch.lockstep.loops import each
-from autobatch.lockstep.merging import UNBOUND
-from autobatch.lockstep.ownership import freeze, home_of, is_made, remember, require_own, require_whole
-from autobatch.lockstep.regions import Subset, current_root, lanes_within
-from autobatch.lockstep.sequences import LaneSequence, nested_item
-from autobatch.lockstep.tables import is_table, rows_later
+from autobatch.lockstep.regions.joins import meet
+from autobatch.lockstep.regions.loops import each
+from autobatch.lockstep.regions.region import Subset, current_root, lanes_within
+from autobatch.lockstep.values.lists import LaneList, differs
+from autobatch.lockstep.values.look_ups import is_table, rows_later
+from autobatch.lockstep.values.merging import UNBOUND
+from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
+from autobatch.lockstep.values.ownership import freeze, home_of, is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops import indexing
 from autobatch.ops.inplace import is_scalar, zero_d
 

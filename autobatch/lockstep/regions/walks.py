@@ -11,10 +11,10 @@ import numpy as np
 
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.branches import parted, truth
-from autobatch.lockstep.joins import Piece, meet, narrowed_values
-from autobatch.lockstep.loops import items_of
-from autobatch.lockstep.regions import Order, Prefix, Subset, lanes_within, part_of
+from autobatch.lockstep.regions.branches import parted, truth
+from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values
+from autobatch.lockstep.regions.loops import items_of
+from autobatch.lockstep.regions.region import Order, Prefix, Subset, lanes_within, part_of
 
 __all__ = ["Walk", "for_walk", "until", "while_walk"]
 

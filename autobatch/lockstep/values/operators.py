@@ -19,8 +19,8 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.lists import LaneList, differs
-from autobatch.lockstep.regions import current_root
+from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.ops.table import UFUNCS
 
 __all__ = [

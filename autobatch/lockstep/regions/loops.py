@@ -13,12 +13,12 @@ from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.classes import refuse_hooks
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.merging import UNBOUND, batch_of, joined
-from autobatch.lockstep.ownership import freeze, is_made, require_own
-from autobatch.lockstep.regions import Order, Prefix, Subset
-from autobatch.lockstep.sequences import LaneSequence, lane_sequence
+from autobatch.lockstep.regions.region import Order, Prefix, Subset
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
+from autobatch.lockstep.values.operators import refuse_hooks
+from autobatch.lockstep.values.ownership import freeze, is_made, require_own
+from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 from autobatch.ops.inplace import has_views, is_scalar, zero_d
 from autobatch.ops.spans import rows_between
 

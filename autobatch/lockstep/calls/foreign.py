@@ -1,8 +1,13 @@
-"""Calls of code that is not converted: once for all lanes, or once for each, or in a loop over the examples."""
+"""Calls of code that is not converted: once for all lanes, or once for each.
+
+A call of the user's own code that lanes cannot make together is made by each on its own, too, where it reads nothing
+but its arguments and what all lanes share, and changes nothing: then its order among the other statements cannot be
+told. With any other such call the whole function goes to the next way.
+"""
 
 import operator
 import sysconfig
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -10,17 +15,20 @@ import numpy as np
 from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import per_lane, stack_results
+from autobatch.batches.results import lane, name_lane, narrow_tree, per_lane, stack_results
 from autobatch.core.fallback import fell_back
+from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.functions import captures_lanes, converted, is_batched_tree, unwrapped
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import is_changeable, is_made, remember, require_own
-from autobatch.lockstep.sequences import LaneSequence
+from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.values.items import made
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.ownership import is_changeable, is_made, remember, require_own
+from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments"]
+__all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments", "run_alone"]
 
 IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
@@ -114,3 +122,85 @@ def _is_array(leaf: Any) -> bool:
 def _may_change(f: Any) -> bool:
     module = (getattr(f, "__module__", None) or "").split(".")[0]
     return module in ("heapq", "_heapq", "bisect", "_bisect", "random", "operator", "_operator")
+
+
+_PLAIN_LEAVES = (
+    str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset, Batch, np.ndarray,
+    BuiltinFunctionType,
+)  # fmt: skip
+_PURE = frozenset({
+    tuple, set, dict, frozenset, list, sorted, min, max, sum, any, all, len, zip, enumerate, reversed,
+    np.stack, np.concatenate, np.array, np.asarray,
+})  # fmt: skip
+_LAZY = frozenset({zip, enumerate, reversed})
+
+
+def run_alone(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: NeedsLoop) -> Any:
+    """The call, lane by lane.
+
+    Args:
+        error: why it cannot be made for all lanes at once.
+
+    Raises:
+        NeedsLoop: it may change something, or read what differs by lane otherwise than by its arguments.
+    """
+    root, region = current_root(), current_region()
+    if root is None or region is None or root.outside is not None or not _may(f, root, error):
+        raise error
+    args, kwargs = _plain(args, error), {key: _plain(value, error) for key, value in kwargs.items()}
+    fell_back(str(error))
+    results = _each_lane(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)
+    return made_of(stack_results(results))
+
+
+def _listed(f: Any, out: Any) -> Any:
+    return list(out) if f in _LAZY else out
+
+
+def made_of(value: Any) -> Any:
+    """A result that the function may change, as if it had made it."""
+    return made(value) if type(value) in (list, dict, set) else value
+
+
+def _may(f: Any, root: Any, error: NeedsLoop) -> bool:
+    if isinstance(f, FunctionType):
+        return root.is_local(f) and not captures_lanes(f)
+    return isinstance(f, BuiltinFunctionType | type | type(np.sum)) and f in _PURE
+
+
+def _plain(value: Any, error: NeedsLoop) -> Any:
+    """Arguments whose lanes can be told apart, and that no plain call could change for others to see."""
+    if any(hasattr(leaf, "__next__") or _is_used_up(leaf) for leaf in leaves(value)):
+        raise error
+    value = unwrapped(value)
+    for leaf in leaves(value):
+        if isinstance(leaf, FunctionType):
+            if captures_lanes(leaf):
+                raise error
+        elif not (isinstance(leaf, _PLAIN_LEAVES) or is_boxed(leaf)):
+            raise error
+    return narrow_tree(value)
+
+
+def _is_used_up(value: Any) -> bool:
+    """Whether reading the items of a value leaves none for the next reader."""
+    return isinstance(value, LaneSequence) and value.once
+
+
+def _each_lane(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    region: Any = current_region()
+    lanes = region.lanes().tolist()
+    out: list[Any] = []
+    for place, index in enumerate(lanes):
+        values = tuple(lane(arg, place) for arg in args), {key: lane(arg, place) for key, arg in kwargs.items()}
+        set_region(None)
+        try:
+            with example(Example(index)):
+                out.append(function(*values[0], **values[1]))
+        except Exception as error:
+            set_region(region)
+            name_lane(error, place)
+            raise
+        finally:
+            set_region(region)
+    return out

@@ -18,7 +18,7 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.merging import concatenated, stackable
+from autobatch.lockstep.values.merging import concatenated, stackable
 from autobatch.ops.inplace import is_scalar
 from autobatch.ops.spans import rows_between
 

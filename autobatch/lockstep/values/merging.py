@@ -82,6 +82,7 @@ def _is_array_like(value: Any) -> bool:
 
 
 def batch_of(value: Any, count: int) -> Any:
+    """A value of `count` lanes as a padded batch of them."""
     if isinstance(value, PackedBatch):
         return value.to_masked()
     out = broadcast(value, count)

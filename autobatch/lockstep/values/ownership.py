@@ -6,7 +6,7 @@ from typing import Any
 
 from autobatch.core.lanes import current_region, is_changing, let_go
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions import current_root, lanes_within
+from autobatch.lockstep.regions.region import current_root, lanes_within
 
 __all__ = [
     "OutsideError",
