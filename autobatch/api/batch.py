@@ -15,7 +15,7 @@ from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.convert import convert
 from autobatch.rewrite.effects import is_local
-from autobatch.rewrite.taped_forms import alone
+from autobatch.rewrite.taped_forms import per_example_form
 
 __all__ = ["BatchFunction", "batch"]
 
@@ -47,8 +47,8 @@ class BatchFunction:
             return call(function, *args, **kwargs)
         if self.strict:
             with options(strict=True):
-                return run(function, args, kwargs, _convert, is_local, alone, map_columns)
-        return run(function, args, kwargs, _convert, is_local, alone, map_columns)
+                return run(function, args, kwargs, _convert, is_local, per_example_form, map_columns)
+        return run(function, args, kwargs, _convert, is_local, per_example_form, map_columns)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Bind as a function does; over a staticmethod or classmethod, bind what that gives."""

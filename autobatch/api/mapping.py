@@ -12,7 +12,7 @@ from autobatch.lazy.ordering import shows_order
 from autobatch.lazy.stats import Stats
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
-from autobatch.rewrite.taped_forms import alone
+from autobatch.rewrite.taped_forms import per_example_form
 
 __all__ = ["collected_ways", "map", "map_columns", "map_with_stats"]
 
@@ -96,7 +96,7 @@ def collected_ways() -> Iterator[list[tuple[str, Stats]]]:
 def _mapped(
     function: Callable[..., Any], columns: Sequence[Any], shared: dict[str, Any], *arguments_of: mapping.Arguments
 ) -> tuple[list[Any], Stats]:
-    plain = alone(function)
+    plain = per_example_form(function)
     try:
         form = block_form(function) if config.blocks else plain
         return mapping.map_with_stats(plain, form, columns, shared, memory_of(function), *arguments_of)

@@ -53,7 +53,7 @@ def run(
     kwargs: dict[str, Any],
     convert: Any,
     is_local: Any,
-    alone: Callable[[Any], Any],
+    per_example_form: Callable[[Any], Any],
     map_columns: Callable[..., tuple[list[Any] | None, bool]],
 ) -> Any:
     """Call a function of one example on batches, all lanes at once; where that is not possible, on the fly.
@@ -63,7 +63,7 @@ def run(
         convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
             where a function has no lock-step form.
         is_local: whether a function changes nothing but its own variables.
-        alone: gives what is called for each example in a loop.
+        per_example_form: gives what is called for each example in a loop.
         map_columns: gives the results of examples on the fly, given as columns (None where they must run in their
             order), and whether they ran together.
 
@@ -116,7 +116,7 @@ def run(
             out, together = _on_the_fly(function, args, kwargs, size, map_columns)
         way = _NEXT_WAY if together else _LAST_WAY
         if out is None:
-            out = call_on_each(alone(function), args, kwargs, size)
+            out = call_on_each(per_example_form(function), args, kwargs, size)
     except Exception:
         if not loop_first:
             fell_back(reason, where, way)

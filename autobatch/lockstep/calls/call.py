@@ -23,7 +23,7 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.calls.foreign import IMMUTABLE, is_library, library, plain_arguments, run_alone
+from autobatch.lockstep.calls.foreign import IMMUTABLE, is_library, library, plain_arguments, run_per_lane
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
@@ -87,7 +87,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
                 if root is None:
                     raise
                 set_region(region)
-                return run_alone(f, args, kwargs, error)
+                return run_per_lane(f, args, kwargs, error)
         if root is None:
             return f(*args, **kwargs)
         if kind is _DISPATCHER:

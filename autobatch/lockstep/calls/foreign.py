@@ -28,7 +28,7 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.ownership import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments", "run_alone"]
+__all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments", "run_per_lane"]
 
 IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
@@ -135,7 +135,7 @@ _PURE = frozenset({
 _LAZY = frozenset({zip, enumerate, reversed})
 
 
-def run_alone(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: NeedsLoop) -> Any:
+def run_per_lane(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: NeedsLoop) -> Any:
     """The call, lane by lane.
 
     Args:

@@ -306,6 +306,19 @@ def _copied(container: type) -> Callable[..., Any]:
     return call
 
 
+def _copy_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """copy.copy() and copy.deepcopy(), of arrays and numbers."""
+
+    def call(x: Any, *args: Any) -> Any:
+        if current_region() is None:
+            return function(x, *args)
+        if not isinstance(x, MaskedBatch | np.ndarray | np.generic | int | float | complex | str):
+            raise NeedsLoop(f"{function.__module__}.{function.__name__}() of a {type(x).__name__}")
+        return x.copy() if isinstance(x, MaskedBatch) and x.sizes else function(x, *args)
+
+    return call
+
+
 _COPIED = (
     dict,
     set,
@@ -321,7 +334,7 @@ _REFUSED = (
     itertools.count, itertools.cycle, itertools.repeat, itertools.groupby, itertools.product, itertools.zip_longest,
     itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.compress,
     heapq.heappush, heapq.heappop, heapq.heapify, heapq.heappushpop, heapq.heapreplace, heapq.nlargest, heapq.nsmallest,
-    bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right, copy.copy, copy.deepcopy,
+    bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right,
 )  # fmt: skip
 
 
@@ -345,6 +358,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     max: _of_items(max),
     sorted: _of_items(sorted),
     **{function: _refused(function) for function in _REFUSED},
+    **{function: _copy_of(function) for function in (copy.copy, copy.deepcopy)},
     any: _of_items(any),
     all: _of_items(all),
     list: as_list,
