@@ -9,6 +9,7 @@ A call is not watched at first. A change of what it did not make raises `Outside
 names of `WATCHING`: the runtime's functions, which also say what they read.
 """
 
+import dataclasses
 import functools
 import operator
 from collections import Counter, defaultdict
@@ -287,7 +288,7 @@ def _is_own(f: Any) -> bool:
     if isinstance(f, functools.partial):
         return _is_own(f.func)
     if isinstance(f, type):
-        return convertible(found(f, "__init__"))
+        return dataclasses.is_dataclass(f) or convertible(found(f, "__init__"))
     return convertible(f) or convertible(getattr(type(f), "__call__", None))  # noqa: B004  (not whether: which)
 
 
