@@ -2,7 +2,7 @@
 
 A soak run compares as many as wanted with the plain interpreter, one example at a time; it prints how many ran in
 lock-step, how many had lanes that part, and why the others fell back:
-    python -m tests.lockstep.fuzz 2000 [first seed] [gradient]
+    python -m tests.lockstep.fuzz --seed 5000 --count 2000 [programs] [gradients]
 
 To see that the suite can fail, break one thing by hand at a time: let `Journal.undo` restore nothing, or keep the
 prints or the random calls; drop the `on_undo` in `Returns.give`; let `Cell._put` drop the lanes that do not set it; let
@@ -30,6 +30,7 @@ from autobatch.lockstep.regions import Prefix, Subset
 from autobatch.testing.batched_ways import LockStep
 from autobatch.testing.gradients import fresh, gradients
 from autobatch.testing.reference import Reference
+from tests.fuzz import by_seed, main
 from tests.lockstep import fuzz_grammar as grammar
 from tests.lockstep import fuzz_prelude
 from tests.lockstep.law import assert_same, batch_of, ragged
@@ -236,20 +237,26 @@ def parting():
             kind.__init__ = start
 
 
-def soak(count, first=0, what="results"):
-    """Compare programs from seed `first` on, and print what they were like."""
-    if what == "gradient":
-        print(f"{sum(map(compare_gradients, range(first, first + count)))} of {count} have gradients, no difference")
-        return
-    outcomes = [compare(seed) for seed in range(first, first + count)]
+def summary(outcomes):
+    """What programs that were compared were like, and why they fell back."""
+    count = len(outcomes)
     alone = sum(each.in_lock_step for each in outcomes)
     raised, parted = sum(each.raised for each in outcomes), sum(each.parted for each in outcomes)
-    print(f"{alone} of {count} in lock-step ({100 * alone / max(count - raised, 1):.0f} % of those that raise nothing)")
-    print(f"{parted} part their lanes, {raised} raise; no difference")
+    share = 100 * alone / max(count - raised, 1)
     reasons = collections.Counter(reason[:110] for each in outcomes for reason in set(each.fallbacks))
-    for reason, times in reasons.most_common(25):
-        print(f"{times:5d} {reason}")
+    return "\n".join(
+        [
+            f"{alone} of {count} in lock-step ({share:.0f} % of those that raise nothing)",
+            f"{parted} part their lanes, {raised} raise",
+            *(f"{times:5d} {reason}" for reason, times in reasons.most_common(25)),
+        ]
+    )
 
+
+FUZZERS = {
+    "programs": by_seed(compare, summary),
+    "gradients": by_seed(compare_gradients, lambda seen: f"{sum(seen)} have gradients"),
+}
 
 if __name__ == "__main__":
-    soak(*map(int, sys.argv[1:3]), *sys.argv[3:4])
+    sys.exit(main(FUZZERS))
