@@ -8,8 +8,8 @@ repository; there the tests of its folder run, those named like its file first, 
 that no test fails for *survived*: its diff is printed at the end. The same seed on the same sources draws the same
 mutants. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
 
-Not drawn: what only a person reads (`raise`, `assert`, `__repr__`, f-strings, `warn`), annotations, and the numbers
-that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by the law change no result.
+Not drawn: what only a person reads (`raise`, `assert`, `__repr__`, f-strings, `warn`), annotations, `strict=` of `zip`,
+and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by the law change no result.
 """
 
 import argparse
@@ -145,6 +145,10 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         if ast.unparse(node.func).rpartition(".")[2] not in ("warn", "add_note", "TypeVar"):
             self.generic_visit(node)
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg != "strict":  # of zip: it only ever raises
+            self.visit(node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]

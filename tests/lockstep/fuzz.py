@@ -26,9 +26,9 @@ import numpy as np
 from autobatch.api.batch import batch
 from autobatch.batches.results import examples
 from autobatch.errors import FallbackWarning
-from autobatch.lockstep.regions import Prefix, Subset
 from autobatch.testing.batched_ways import LockStep
 from autobatch.testing.gradients import fresh, gradients
+from autobatch.testing.inspect import regions
 from autobatch.testing.reference import Reference
 from tests.fuzz import by_seed, main
 from tests.lockstep import fuzz_grammar as grammar
@@ -181,7 +181,7 @@ def compare(seed):
         with (
             contextlib.redirect_stdout(printed),
             warnings.catch_warnings(record=True) as caught,
-            parting() as parted,
+            regions() as found,
         ):
             warnings.simplefilter("always")
             try:
@@ -196,7 +196,7 @@ def compare(seed):
             for i, (a, b) in enumerate(zip(got, want, strict=True)):
                 assert_same(a, b, f"{where}, example {i}: ")
         fallbacks = [str(each.message) for each in caught if issubclass(each.category, FallbackWarning)]
-        return Outcome(fallbacks, error is not None, bool(parted))
+        return Outcome(fallbacks, error is not None, any(lanes < around for lanes, around in found))
 
 
 def compare_gradients(seed):
@@ -213,28 +213,6 @@ def compare_gradients(seed):
             got = gradients(way, program.f, way.pack(program.rows()), {}, reference.weights(everyone))
         assert_same(got.examples, want.examples, f"{program.text}\ngradient, seed {seed}: ")
         return True
-
-
-@contextlib.contextmanager
-def parting():
-    """Notes each region of fewer lanes than the one around it."""
-    found, starts = [], {kind: kind.__init__ for kind in (Subset, Prefix)}
-
-    def noting(kind):
-        def start(self, outer, lanes):
-            starts[kind](self, outer, lanes)
-            if self.count < (outer.root.count if hasattr(outer, "root") else outer.size):
-                found.append(self)
-
-        return start
-
-    try:
-        for kind in starts:
-            kind.__init__ = noting(kind)
-        yield found
-    finally:
-        for kind, start in starts.items():
-            kind.__init__ = start
 
 
 def summary(outcomes):
