@@ -5,8 +5,8 @@ from typing import Any
 
 from autobatch.core.config import config
 from autobatch.lazy import mapping
-from autobatch.lazy.fibers import active_trace
-from autobatch.lazy.stats import Stats
+from autobatch.lazy.launching import Stats
+from autobatch.lazy.mapping import active_trace
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import alone

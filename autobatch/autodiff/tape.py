@@ -12,12 +12,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
-from autobatch.core.keeping import Kept, ours
-from autobatch.core.layout import is_crooked
+from autobatch.core.memory import KeptArrays, library_code, walking
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
-from autobatch.core.transposed import walking
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.inplace import stand_in
@@ -65,7 +64,7 @@ class Tape:
     __slots__ = ("closed", "kept", "level", "nodes")
 
     def __init__(self) -> None:
-        self.kept = Kept()
+        self.kept = KeptArrays()
         self.level = next_level()
         self.nodes: list[_Node | None] = []
         self.closed = False
@@ -94,7 +93,7 @@ class Tape:
         return self.backward_from([output], [ct], leaves, free=free)
 
     @walking()
-    @ours()
+    @library_code()
     @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward_from(
         self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
@@ -248,8 +247,8 @@ class TapeArray(ArrayFace):
         self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
 
     @property
-    def _ab_crooked(self) -> bool:
-        return is_crooked(self.value)
+    def _ab_non_c_order(self) -> bool:
+        return is_non_c_order(self.value)
 
     @property
     def _ab_plain(self) -> Any:

@@ -12,7 +12,7 @@ from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.results import name_lane, per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import CROOKED
+from autobatch.ops.inplace import NON_C_ORDER
 from autobatch.ops.table import no_rule
 
 __all__ = ["ArrayBatch"]
@@ -28,11 +28,11 @@ class ArrayBatch(ArrayFace, Batch):
     __slots__ = ()
 
     @property
-    def _ab_crooked(self) -> bool:
-        return getattr(getattr(self, "_view", None), "crooked", False)
+    def _ab_non_c_order(self) -> bool:
+        return getattr(getattr(self, "_view", None), "non_c_order", False)
 
-    def _ab_lay(self, crooked: bool) -> None:
-        self._view = CROOKED if crooked else None  # type: ignore[misc]  # a slot of each form
+    def _ab_set_order(self, non_c_order: bool) -> None:
+        self._view = NON_C_ORDER if non_c_order else None  # type: ignore[misc]  # a slot of each form
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return loop_over_examples(function, args, kwargs, no_rule(function, reason))

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.results import per_lane, stack_results
+from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.fallback import fell_back
-from autobatch.core.layout import is_crooked
 from autobatch.core.pytree import leaves
-from autobatch.ops.inplace import lay, unclear_view
+from autobatch.ops.inplace import set_order, unclear_view
 
 __all__ = ["loop_over_examples"]
 
@@ -26,13 +26,13 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
         viewed[:] = viewed or _viewed(out, (args, kwargs), (values, named))
-        bent.update(place for place, part in enumerate(leaves(out)) if is_crooked(part))
+        bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
         return out
 
     out = stack_results(per_lane(call, args, kwargs))
     for place, part in enumerate(leaves(out)):
         if place in bent:
-            lay(part, True)
+            set_order(part, True)
         for base in viewed:
             unclear_view(part, base)
     return out

@@ -14,14 +14,13 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import broadcast, per_lane, stack_results
 from autobatch.batches.stacking import as_arrays, as_data, pad_stack, read_dims
 from autobatch.batches.unpadded import unpadded
-from autobatch.core.aval import ndim_of
+from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.contractions import matmul_p
-from autobatch.ops.inplace import is_scalar, lay, zero_d
+from autobatch.ops.inplace import is_scalar, set_order, zero_d
 from autobatch.ops.spans import rows_between
 
 __all__ = ["MaskedBatch"]
@@ -171,8 +170,8 @@ class MaskedBatch(Batched, ArrayBatch):
             out = object.__new__(MaskedBatch)
             out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
             out._view = out._views = None
-            if self._ab_crooked:
-                lay(out, True)
+            if self._ab_non_c_order:
+                set_order(out, True)
             return out if self.sizes or is_scalar(self) else zero_d(out)
         sizes: list[Size] = []
         corner = []
@@ -187,7 +186,7 @@ class MaskedBatch(Batched, ArrayBatch):
             sizes.append(size)
             corner.append(width)
         out = MaskedBatch.of(Batched(take(self.data[(slice(None), *corner)]), sizes, self.scalar))
-        out._ab_lay(self._ab_crooked)
+        out._ab_set_order(self._ab_non_c_order)
         return out
 
     @property
@@ -211,11 +210,11 @@ class MaskedBatch(Batched, ArrayBatch):
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         region = current_region()
         size = -1
-        crooked = False
+        non_c_order = False
         for arg in args:
             if type(arg) is MaskedBatch:
-                if arg._view is not None and arg._view.crooked:
-                    crooked = True
+                if arg._view is not None and arg._view.non_c_order:
+                    non_c_order = True
                 if size < 0 and (region is None or arg.region is region):
                     size = arg.data.shape[0]
                     continue
@@ -224,7 +223,7 @@ class MaskedBatch(Batched, ArrayBatch):
                 return self._ab_apply_any(op, args, params)
             if isinstance(arg, Batch):
                 return self._ab_apply_any(op, args, params)
-            crooked = crooked or is_crooked(arg)
+            non_c_order = non_c_order or is_non_c_order(arg)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
@@ -233,8 +232,8 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
         self._view = self._views = None
-        if crooked or op.layout is not None:
-            self._ab_lay(bends(op, params, crooked, len(out.sizes)))
+        if non_c_order or op.layout is not None:
+            self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
         return self
 
     @staticmethod
@@ -250,7 +249,7 @@ class MaskedBatch(Batched, ArrayBatch):
             if isinstance(arg, Packed):  # packed: it knows what runs on its values as they are
                 return arg._ab_apply(op, args, params)  # type: ignore[attr-defined]
         out = MaskedBatch.of(op.rule(op, args, params))
-        out._ab_lay(bends(op, params, any(map(is_crooked, args)), out.ndim))
+        out._ab_set_order(may_leave_c_order(op, params, any(map(is_non_c_order, args)), out.ndim))
         return out
 
     def _ab_rebind(self, new: Any) -> None:

@@ -25,13 +25,12 @@ from autobatch.batches.packing import (
     valid_lengths,
 )
 from autobatch.batches.stacking import as_arrays
-from autobatch.core.aval import ndim_of
+from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.inplace import lay
+from autobatch.ops.inplace import set_order
 
 __all__ = ["PackedBatch"]
 
@@ -289,7 +288,9 @@ class PackedBatch(Packed, ArrayBatch):
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         out = self._applied(op, args, params)
-        return lay(out, True) if bends(op, params, any(map(is_crooked, args)), ndim_of(out)) else out
+        return (
+            set_order(out, True) if may_leave_c_order(op, params, any(map(is_non_c_order, args)), ndim_of(out)) else out
+        )
 
     def _applied(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         args = [narrowed(arg) for arg in args]

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.aval import shape_of
+from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, ShapeError

@@ -7,13 +7,13 @@ import numpy as np
 
 from autobatch.batches.forms import FORMS, Batch, agreed_size, is_batched, narrowed
 from autobatch.batches.stacking import KINDS, pad_stack
+from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import is_crooked
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import UnsupportedError, note_example
-from autobatch.ops.inplace import lay, zero_d
+from autobatch.ops.inplace import set_order, zero_d
 
 __all__ = [
     "batch_size_of",
@@ -147,7 +147,7 @@ def broadcast(value: Any, batch_size: int) -> Any:
             return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
         out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
-        return lay(out, is_crooked(value))
+        return set_order(out, is_non_c_order(value))
     if is_node(value):
         return map_tree(lambda leaf: broadcast(leaf, batch_size), value)
     return FORMS["objects"]([value] * batch_size)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.ops.face import ArrayFace

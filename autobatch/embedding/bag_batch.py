@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import shape_of
+from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.bag_call import Call, Options, checked_offsets, per_id, reduced

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of
+from autobatch.core.abstract_eval import dtype_of
 from autobatch.embedding.access import gather, integers, locate, pool, poolable
 from autobatch.errors import DTypeError, UnsupportedError
 from autobatch.kernels import bags as kernels

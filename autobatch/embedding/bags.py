@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.bag_values import (

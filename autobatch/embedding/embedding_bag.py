@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.embedding.bag_batch import embedding_bag_p

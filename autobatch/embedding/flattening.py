@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.op import is_boxed
 from autobatch.embedding.ids import as_ids, check_ids

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.config import options
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import in_turn, thread_count

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import BATCH_RANK, Op
 from autobatch.embedding.bags import bags_p
 from autobatch.ops.face import ArrayFace

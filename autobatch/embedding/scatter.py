@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.embedding.flattening import by_lane, flattened, own_rows

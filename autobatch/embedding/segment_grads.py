@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.ids import as_ids
 from autobatch.embedding.segment_values import compute_dtype, operands_of, segments_in

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.flattening import by_lane, flattened, in_lane, offsets_from, own_rows

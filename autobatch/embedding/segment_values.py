@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.embedding.access import lanes_of_runs
 from autobatch.embedding.bag_values import EXTREMA, bag_scales, reduce_bags
 from autobatch.embedding.bags import MODES, bags_p

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.embedding.ids import as_ids, check_ids

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.transposed import transposed
+from autobatch.core.memory import transposed
 from autobatch.fusion.code import Code, assemble_p, is_covered
 from autobatch.fusion.polymorphic import Affine, Kind
 from autobatch.fusion.program import Step

@@ -36,7 +36,7 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     Returns:
         For each output its rows (B, ...); one value without a batch axis if no operand is `Batched`.
 
-    >>> from autobatch.core.foresee import aval_of
+    >>> from autobatch.core.abstract_eval import aval_of
     >>> from autobatch.fusion.tracing import trace
     >>> vector = aval_of((2,), np.dtype(np.float64))
     >>> program = trace(lambda x, y: x * y + 1.0, [vector, vector])

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import Tape
+from autobatch.core.abstract_eval import Weak, aval_of, freeze
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.foresee import Weak, aval_of, freeze
 from autobatch.core.op import Op
 from autobatch.fusion.program import Program, Step
 from autobatch.fusion.stepping import by_rule_p

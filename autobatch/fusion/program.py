@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from autobatch.core.foresee import Aval, Weak, frozen
+from autobatch.core.abstract_eval import Aval, Weak, freeze_params
 from autobatch.core.op import Op
 
 __all__ = ["Program", "Step", "interned"]
@@ -89,7 +89,7 @@ def interned(program: Program) -> Program:
     """The program that stands for all that do the same, so that calls from several places go together."""
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
-    steps = tuple([(step.op, step.args, step.out, frozen(step.params)) for step in program.steps])
+    steps = tuple([(step.op, step.args, step.out, freeze_params(step.params)) for step in program.steps])
     key = (program.inputs, constants, steps, program.outputs, tuple([(at, *how) for at, how in program.views.items()]))
     if len(_interned) >= _LIMIT:
         _interned.clear()

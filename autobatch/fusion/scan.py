@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.core.abstract_eval import WEAK
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
-from autobatch.core.foresee import WEAK
 from autobatch.core.op import Op, is_boxed
 from autobatch.fusion.forms import Form, form_of
 from autobatch.fusion.program import Program

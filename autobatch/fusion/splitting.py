@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from autobatch.core.foresee import foresee
+from autobatch.core.abstract_eval import abstract_eval
 from autobatch.fusion.program import Program, Step
 from autobatch.ops.blocked import blocked_matmul_p, column_blocks_p, has_blocks
 from autobatch.ops.contractions import matmul_p
@@ -93,7 +93,7 @@ def _with_blocks(late: Sequence[Step], once: list[Step], fixed: set[int], avals:
             matrix = avals[y]
             if avals[x].dtype == matrix.dtype and has_blocks(matrix.shape, matrix.dtype):
                 if y not in blocks:
-                    aval = foresee(column_blocks_p, {}, (), [matrix])
+                    aval = abstract_eval(column_blocks_p, {}, (), [matrix])
                     assert aval is not None
                     blocks[y] = len(avals)
                     once.append(Step(column_blocks_p, (y,), {}, len(avals)))

@@ -9,11 +9,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, frozen, laid
+from autobatch.core.abstract_eval import (
+    WEAK,
+    Aval,
+    Weak,
+    abstract_eval,
+    aval_of,
+    freeze_params,
+    is_non_c_order,
+    with_order,
+)
+from autobatch.core.error_state import silence
 from autobatch.core.lanes import Example, example
-from autobatch.core.layout import is_crooked
 from autobatch.core.op import Op, next_level
-from autobatch.core.silence import silence
 from autobatch.fusion.program import Program, Step
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.inplace import is_unclear, record_of
@@ -72,9 +80,9 @@ class Tracer:
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             if value.nbytes > _LARGE:
                 self.fail("a large array that is no operand")
-            crooked = is_crooked(value)
+            non_c_order = is_non_c_order(value)
             value = np.array(value)[()] if isinstance(value, np.generic) else np.array(value, order="C")
-            known = aval_of(value.shape, value.dtype, isinstance(value, np.generic), crooked)
+            known = aval_of(value.shape, value.dtype, isinstance(value, np.generic), non_c_order)
             key = (known, value.tobytes())
         else:
             self.fail(f"an operand of type {kind.__name__}")
@@ -100,16 +108,16 @@ class Tracer:
         if all(type(kind) is Weak for kind in kinds):
             self.fail("Python numbers only")
         try:
-            token = frozen(params)
+            token = freeze_params(params)
             hash(token)
         except TypeError:
             self.fail(f"{op.name}: an attribute that cannot be compared")
         key = (op, token, *slots)
         slot = self._known.get(key)
         if slot is None:
-            out = foresee(op, params, token, kinds)
+            out = abstract_eval(op, params, token, kinds)
             if out is None:
-                self.fail(f"{op.name}: its result cannot be foreseen")
+                self.fail(f"{op.name}: its result is not known without its operands")
             if len(self.steps) >= _MOST_STEPS:
                 self.fail("too many steps")
             slot = self._known[key] = self._slot(out)
@@ -175,21 +183,21 @@ class Traced(ArrayFace):
         """Become `new`: what an in-place write leaves in its target."""
         if self.slot < self.tracer.inputs:
             self.tracer.fail("a write into an input")
-        crooked = self.aval.crooked
+        non_c_order = self.aval.non_c_order
         if type(new) is Traced:
             self.slot, self.aval = new.slot, new.aval
         else:
             self.slot = self.tracer.constant(new)
             self.aval = self.tracer.avals[self.slot]
-        self._ab_lay(crooked)  # which a write leaves as it is
+        self._ab_set_order(non_c_order)  # which a write leaves as it is
 
     @property
-    def _ab_crooked(self) -> bool:
-        return self.aval.crooked
+    def _ab_non_c_order(self) -> bool:
+        return self.aval.non_c_order
 
-    def _ab_lay(self, crooked: bool) -> None:
+    def _ab_set_order(self, non_c_order: bool) -> None:
         if type(self.aval) is Aval:
-            self.aval = laid(self.aval, crooked)
+            self.aval = with_order(self.aval, non_c_order)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -288,7 +296,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     outputs = list(results) if type(results) in (tuple, list) else [results]
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
-    if any(out.aval.crooked and not tracer.avals[out.slot].crooked for out in outputs):
+    if any(out.aval.non_c_order and not tracer.avals[out.slot].non_c_order for out in outputs):
         return None  # written anew, where it lies
     found = _views(outputs) if views else {}
     if not _apart([out for at, out in enumerate(outputs) if at not in found], tracer):

@@ -1,24 +1,308 @@
-"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike."""
+"""The hot path of recording: operators, ufuncs and plain indices whose signature has been met before.
 
+A first meeting, and everything unusual, goes the general way through `ArrayFace`, which the results of this path equal.
+"""
+
+import functools
 import math
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from autobatch.core.abstract_eval import WEAK, Aval, with_order
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
-from autobatch.lazy.aval import Aval, laid
-from autobatch.lazy.operators import FastOperators
-from autobatch.ops.inplace import stand_in
+from autobatch.ops.elementwise import UFUNCS
+from autobatch.ops.face import ArrayFace
+from autobatch.ops.indexing import _derive, _restore
+from autobatch.ops.indexing_spec import FULL, Spec, parse
+from autobatch.ops.inplace import is_contiguous, stand_in
 
-__all__ = ["LazyArray"]
+__all__ = ["FastOperators", "LazyArray"]
+
+_new = object.__new__
+_NEGATIVE = UFUNCS[np.negative]
+_BOUND = (int, type(None))
+
+
+def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    op = UFUNCS[ufunc]
+
+    def operator(self: Any, other: Any) -> Any:
+        trace = self.trace
+        segment = trace.segment
+        if self.segment is segment or trace.enter(self):
+            kind = type(other)
+            if kind is type(self):
+                if other.segment is segment or trace.enter(other):
+                    sig = trace.fast.get((op, self.aval, other.aval))
+                    if sig is not None:
+                        return trace.append_two(segment, sig, self.ref, other.ref)
+            elif kind in WEAK:
+                sig = trace.fast.get((op, self.aval, WEAK[kind]))
+                if sig is not None:
+                    return trace.append_two(segment, sig, self.ref, segment.external(other, -1))
+        return slow(self, other)
+
+    return operator
+
+
+def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    op = UFUNCS[ufunc]
+
+    def operator(self: Any, other: Any) -> Any:
+        trace = self.trace
+        segment = trace.segment
+        kind = type(other)
+        if kind in WEAK and (self.segment is segment or trace.enter(self)):
+            sig = trace.fast.get((op, WEAK[kind], self.aval))
+            if sig is not None:
+                return trace.append_two(segment, sig, segment.external(other, -1), self.ref)
+        return slow(self, other)
+
+    return operator
+
+
+@functools.lru_cache(maxsize=64)
+def _row_spec(ndim: int) -> Spec:
+    return (("i",), *[FULL] * (ndim - 1))
+
+
+class _FastView:
+    """As `ops.inplace` records a view, made in two stores: `how` is (signature, derive, restore, args, leads)."""
+
+    __slots__ = ("base", "how")
+
+    base: Any
+    how: tuple[Any, ...]
+
+    @property
+    def derive(self) -> Any:
+        return self.how[1]
+
+    @property
+    def restore(self) -> Any:
+        return self.how[2]
+
+    @property
+    def args(self) -> Any:
+        return self.how[3]
+
+    @property
+    def contiguous(self) -> bool:
+        return self.how[4] and is_contiguous(self.base)
+
+
+def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence[Any]) -> None:
+    """Say of outputs which are views of which: for each (view, base, how)."""
+    for at, base, how in views:
+        out, under = outs[at], outs[base]
+        out._view = record = _new(_FastView)
+        record.base = under
+        record.how = how
+        try:
+            under._views.append(weakref.ref(out))
+        except AttributeError:
+            under._views = [weakref.ref(out)]
+
+
+class FastOperators(ArrayFace):
+    """Short cuts for a class that has `trace`, `segment`, `aval` and `ref` (`LazyArray`)."""
+
+    __slots__ = ()
+
+    trace: Any
+    source: Any
+    row: int
+    segment: Any
+    aval: Any
+    ref: int
+    _ab_plain: Any
+    _view: Any
+    _views: Any
+
+    __add__ = _forward(np.add, ArrayFace.__add__)
+    __radd__ = _reflected(np.add, ArrayFace.__radd__)
+    __sub__ = _forward(np.subtract, ArrayFace.__sub__)
+    __rsub__ = _reflected(np.subtract, ArrayFace.__rsub__)
+    __mul__ = _forward(np.multiply, ArrayFace.__mul__)
+    __rmul__ = _reflected(np.multiply, ArrayFace.__rmul__)
+    __truediv__ = _forward(np.divide, ArrayFace.__truediv__)
+    __rtruediv__ = _reflected(np.divide, ArrayFace.__rtruediv__)
+    __matmul__ = _forward(np.matmul, ArrayFace.__matmul__)
+    __lt__ = _forward(np.less, ArrayFace.__lt__)
+    __le__ = _forward(np.less_equal, ArrayFace.__le__)
+    __gt__ = _forward(np.greater, ArrayFace.__gt__)
+    __ge__ = _forward(np.greater_equal, ArrayFace.__ge__)
+
+    def __neg__(self) -> Any:
+        trace = self.trace
+        segment = trace.segment
+        if self.segment is segment or trace.enter(self):
+            sig = trace.fast.get((_NEGATIVE, self.aval))
+            if sig is not None:
+                return trace.append(segment, sig, self.ref)
+        return super().__neg__()
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if len(inputs) == 1 and not kwargs and method == "__call__":
+            trace = self.trace
+            segment = trace.segment
+            if self.segment is segment or trace.enter(self):
+                sig = trace.fast.get((UFUNCS.get(ufunc), self.aval))
+                if sig is not None:
+                    return trace.append(segment, sig, self.ref)
+        elif len(inputs) == 2 and type(inputs[0]) is np.ndarray and not kwargs and method == "__call__":
+            trace = self.trace  # `array + x` begins with NumPy
+            if self.segment is trace.segment or trace.enter(self):
+                known, ref = trace.constant(inputs[0])
+                sig = trace.fast.get((UFUNCS.get(ufunc), known, self.aval))
+                if sig is not None:
+                    return trace.append_two(trace.segment, sig, ref, self.ref)
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
+    def sum(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("sum", axis, args, kwargs)
+
+    def mean(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("mean", axis, args, kwargs)
+
+    def max(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("max", axis, args, kwargs)
+
+    def min(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._reduce("min", axis, args, kwargs)
+
+    def _reduce(self, name: str, axis: Any, args: Any, kwargs: Any) -> Any:
+        trace = self.trace
+        segment = trace.segment
+        if axis == 0 and self.segment is None and self.source is None and not args and not kwargs:
+            bag = trace.bag(self, name)
+            if bag is not None:
+                return bag
+        if args or kwargs or type(axis) not in _BOUND or not (self.segment is segment or trace.enter(self)):
+            return getattr(super(), name)(axis, *args, **kwargs)
+        key = (self.aval, name, axis)
+        sig = trace.views.get(key)
+        if sig is not None:
+            return trace.append(segment, sig, self.ref)
+        out = getattr(super(), name)(axis)
+        if type(out) is type(self) and out.segment is segment is trace.segment and trace.is_plain_call(out, self):
+            trace.views[key] = trace.signature_of(out)
+        return out
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        trace = self.trace
+        segment = trace.segment
+        under = getattr(self, "_view", None)  # of a row of a shared array it has no base
+        if (
+            kwargs
+            or any(type(n) is not int for n in shape)
+            or (under is not None and under.base is not None)
+            or self._ab_plain is not None
+            or not (self.segment is segment or trace.enter(self))
+        ):
+            return super().reshape(*shape, **kwargs)
+        key = (self.aval, "reshape", shape)
+        how = trace.views.get(key)
+        if how is None:
+            out = super().reshape(*shape)
+            if type(out) is type(self) and out.segment is trace.segment and trace.is_plain_call(out, self):
+                self._note_view(out, key)
+            return out
+        out = trace.append(segment, how[0], self.ref)
+        self._link_view(out, how)
+        return out
+
+    def __getitem__(self, index: Any) -> Any:
+        aval = self.aval
+        if aval.shared:
+            return self.trace.read_shared(self, index)
+        kind = type(index)
+        if kind is slice:
+            start, stop, step = index.start, index.stop, index.step
+            if not (
+                (stop is None or type(stop) is int)
+                and (start is None or type(start) is int)
+                and (step is None or type(step) is int)
+            ):
+                return super().__getitem__(index)
+            key: Any = (aval, start, stop, step)
+        elif kind is int:
+            n = aval.shape[0] if aval.shape else 0
+            if not -n <= index < n:
+                return super().__getitem__(index)
+            key = (aval, int)
+        else:
+            return super().__getitem__(index)
+        trace = self.trace
+        segment = trace.segment
+        if self.source is not None:
+            if self.row == -1 and type(self.source) is np.ndarray:
+                return self._known_view(index)
+        elif self.segment is None and kind is int:
+            return trace.read_row(self, index)
+        if self.segment is not segment and not trace.enter(self):
+            return super().__getitem__(index)
+        how = trace.views.get(key)
+        if how is None:
+            return self._first_view(index, key)
+        if kind is int:
+            position = np.int64(index)
+            how = (None, how[1], how[2], (how[3][0], (position,)), how[4])
+            out = trace.append_two(segment, trace.views[key][0], self.ref, segment.external(position, -1))
+        else:
+            out = trace.append(segment, how[0], self.ref)
+        self._link_view(out, how)
+        return out
+
+    def _link_view(self, out: Any, how: tuple[Any, ...]) -> None:
+        """Say that `out` is a view of this array."""
+        out._view = record = _new(_FastView)
+        record.base = self
+        record.how = how
+        try:
+            self._views.append(weakref.ref(out))
+        except AttributeError:
+            self._views = [weakref.ref(out)]
+
+    def _note_view(self, out: Any, key: Any) -> None:
+        """Remember how the last node is a view of this array."""
+        record = getattr(out, "_view", None)
+        if record is not None and record.base is self:
+            sig = self.trace.signature_of(out)
+            self.trace.views[key] = sig, record.derive, record.restore, record.args, record.contiguous
+
+    def _first_view(self, index: Any, key: Any) -> Any:
+        """`self[index]` the general way, remembered for the next time."""
+        trace = self.trace
+        out = super().__getitem__(index)
+        if type(out) is type(self) and out.segment is trace.segment and is_contiguous(self):
+            self._note_view(out, key)
+        return out
+
+    def _known_view(self, index: Any) -> Any:
+        """`self[index]` of a value that is there: nothing to record."""
+        part = self.source[index]
+        if type(part) is not np.ndarray:
+            self.trace.stats.reads += 1
+            return part
+        out = self.trace.known(part)
+        if type(index) is int:
+            args: tuple[Any, Any] = _row_spec(self.aval.ndim), (np.int64(index),)
+        else:
+            spec, operands = parse(self, index)
+            args = spec, tuple(operands)
+        self._link_view(out, (None, _derive, _restore, args, part.flags.c_contiguous))
+        return out
 
 
 class LazyArray(FastOperators):
     """A recorded array. Every op on it is recorded too; a use that needs its values waits for them.
 
-    Where the values are: `ref` names a node of `wave`, until it has been launched; `source` is then the array that
+    Where the values are: `ref` names a node of `segment`, until it has been launched; `source` is then the array that
     holds them and `row` the row (-1: all of it; -2: all of it, and computed from shared values). A look-up that
     was put off has neither, but `pending`.
     """
@@ -33,16 +317,16 @@ class LazyArray(FastOperators):
         "pending",
         "ref",
         "row",
+        "segment",
         "source",
         "strided",
         "trace",
-        "wave",
     )  # fmt: skip
 
-    def __init__(self, trace: Any, aval: Aval, wave: Any, ref: int) -> None:
+    def __init__(self, trace: Any, aval: Aval, segment: Any, ref: int) -> None:
         self.trace = trace
         self.aval = aval
-        self.wave = wave
+        self.segment = segment
         self.ref = ref
         self.source = None
 
@@ -67,13 +351,13 @@ class LazyArray(FastOperators):
             self.strided = self._ab_plain  # what a write leaves as it is
         if type(new) is not LazyArray:
             new = self.trace.known(np.array(new))
-        crooked = self.aval.crooked
-        self.aval, self.wave, self.ref, self.source = new.aval, new.wave, new.ref, new.source
-        if self.aval.crooked is not crooked:
-            self._ab_lay(crooked)  # which a write leaves as it is
+        non_c_order = self.aval.non_c_order
+        self.aval, self.segment, self.ref, self.source = new.aval, new.segment, new.ref, new.source
+        if self.aval.non_c_order is not non_c_order:
+            self._ab_set_order(non_c_order)  # which a write leaves as it is
         if new.source is not None:
             self.row = new.row
-        elif new.wave is None:
+        elif new.segment is None:
             self.pending = new.pending
 
     def _ab_refuse(self, error: Exception) -> NoReturn:
@@ -93,11 +377,11 @@ class LazyArray(FastOperators):
         return None if source.flags.c_contiguous else source
 
     @property
-    def _ab_crooked(self) -> bool:
-        return self.aval.crooked
+    def _ab_non_c_order(self) -> bool:
+        return self.aval.non_c_order
 
-    def _ab_lay(self, crooked: bool) -> None:
-        self.aval = laid(self.aval, crooked)
+    def _ab_set_order(self, non_c_order: bool) -> None:
+        self.aval = with_order(self.aval, non_c_order)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -176,7 +460,7 @@ class LazyArray(FastOperators):
     def __iter__(self) -> Iterator[Any]:
         if not self.aval.shape:
             raise TypeError("iteration over a 0-d array")
-        if self.wave is None and self.source is None:
+        if self.segment is None and self.source is None:
             return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
         return (self[i] for i in range(self.aval.shape[0]))
 
@@ -227,7 +511,7 @@ class LazyArray(FastOperators):
         value = self._value()
         if hasattr(value, "_ab_rank"):
             return value.__array__(dtype)
-        if self.aval.crooked and self.row != -1:
+        if self.aval.non_c_order and self.row != -1:
             self._ab_refuse(NeedsLoop("np.asarray of an array that may lie in other than C order"))
         if copy or not isinstance(value, np.ndarray):
             return np.array(value, dtype=dtype)
@@ -269,12 +553,12 @@ class LazyArray(FastOperators):
         return self.__copy__()
 
     def __copy__(self) -> "LazyArray":
-        out = LazyArray(self.trace, self.aval, self.wave, self.ref)
+        out = LazyArray(self.trace, self.aval, self.segment, self.ref)
         out.source = source = self.source
         if source is not None:
             out.row = row = self.row
             if row == -1 and type(source) is np.ndarray and not self.aval.shared:
                 out.source = source.view()  # a write to the copy is none to an argument
-        elif self.wave is None:
+        elif self.segment is None:
             out.pending = self.pending
         return out

@@ -150,13 +150,13 @@ class Run:
             for i, each in self.items:
                 if values[i] is not each.last or each.step != rows.step:
                     return False
-        for i, sizes, dtype, scalar, crooked in self.batches:
+        for i, sizes, dtype, scalar, non_c_order in self.batches:
             value = values[i]
             if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
                 return False
             if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
                 return False
-            if (value._view is not None and value._view.crooked) is not crooked:
+            if (value._view is not None and value._view.non_c_order) is not non_c_order:
                 return False
         return True
 
@@ -189,7 +189,7 @@ class Run:
         self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
         self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
         self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
-        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.crooked) for aval in program.results]
+        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.non_c_order) for aval in program.results]
         self._look_ahead(values, key, root)
         return self(values, region)
 

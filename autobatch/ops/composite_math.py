@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.composite_lanes import values_of

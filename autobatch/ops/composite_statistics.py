@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.ops.composite_layout import axes_of, on_axis
 from autobatch.ops.indexing import getitem

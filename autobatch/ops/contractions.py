@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.cotangent import Product
+from autobatch.core.memory import transposed
 from autobatch.core.op import Op, is_boxed
-from autobatch.core.transposed import transposed
 from autobatch.errors import ShapeError
 from autobatch.ops.broadcasting import fill, has_lengths, quietly, select, size_per_lane, unbroadcast
 from autobatch.ops.einsum import einsum_p
@@ -139,9 +139,9 @@ def matmul_spec(x_rank: int, y_rank: int) -> str:
     return f"{left},{right}->{both}{'m' if x_rank > 1 else ''}{'n' if y_rank > 1 else ''}"
 
 
-def _layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
+def _layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
     """Matrices are written in C order; several leading dimensions in that of the operands."""
-    return crooked and rank > 3
+    return non_c_order and rank > 3
 
 
 matmul_p = Op("matmul", _matmul, rule=_rule, vjp=_vjp, layout=_layout, kind="contraction")

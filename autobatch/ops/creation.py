@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
-from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.inplace import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
 from autobatch.ops.shaping import broadcast_to_p
@@ -118,7 +117,7 @@ def full_like(
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
         return _like(a, np.asarray(fill_value).item(), dtype, shape, order)
-    if shape is None and order == "K" and is_crooked(a):
+    if shape is None and order == "K" and is_non_c_order(a):
         order = "A"
     return full(shape_of(a) if shape is None else shape, fill_value, dtype, order)
 

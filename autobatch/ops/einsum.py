@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.broadcasting import align, broadcast_size, fill_p, has_lengths, quietly, select, unbroadcast
@@ -256,10 +256,10 @@ def _prepare(x: Any, letters: str, sizes: dict[str, Size], extents: dict[str, in
     return data if mask is None else fill_p(data, mask, value=0)
 
 
-def _layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
+def _layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
     """NumPy writes the result in C order where no operand has its letters in another order."""
     inputs, result = _split(params["spec"])
-    return crooked or any([c for c in result if c in own] != [c for c in own if c in result] for own in inputs)
+    return non_c_order or any([c for c in result if c in own] != [c for c in own if c in result] for own in inputs)
 
 
 einsum_p = Op("einsum", _einsum, rule=_rule, vjp=_vjp, layout=_layout, kind="contraction")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy._core import umath
 
-from autobatch.core.aval import dtype_of
+from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import Op
 from autobatch.ops.broadcasting import kept
 from autobatch.ops.kinds import elementwise

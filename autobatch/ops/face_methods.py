@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.ops.indexing import getitem, setitem
 from autobatch.ops.inplace import write
 from autobatch.ops.shaping_reshape import flat_view

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import Scatter
 from autobatch.core.op import Op, is_boxed
@@ -46,10 +46,10 @@ def _scatter_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     return getitem_op(spec)(ct, *args[1:], spec=spec) if position == 0 else None
 
 
-def _getitem_layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
+def _getitem_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
     """Index arrays after whole axes, with none between them: NumPy writes what they pick first, and turns it round."""
     spec = params["spec"]
-    return crooked or (any(entry[0] in "ab" for entry in spec) and spec[0][0] in "snd")
+    return non_c_order or (any(entry[0] in "ab" for entry in spec) and spec[0][0] in "snd")
 
 
 getitem_p = Op("getitem", _getitem, rule=getitem_rule, vjp=_getitem_vjp, layout=_getitem_layout, kind="index")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.ops.table import Declined
 

@@ -7,8 +7,8 @@ back. Bases know their views by weak references only, so a view that nobody hold
 An array of no dimensions may be NumPy's 0-d array, which is written in place, or its scalar, which never changes:
 what makes the first says so by `zero_d`.
 
-Whether a reshape is a view or a copy follows from how NumPy's array lies in memory (`core.layout`). Where that is not
-known, writing into either while both live raises `NeedsLoop`, so that each example's own arrays decide.
+Whether a reshape is a view or a copy follows from how NumPy's array lies in memory (`core.abstract_eval`). Where that
+is not known, writing into either while both live raises `NeedsLoop`, so that each example's own arrays decide.
 
 Slots that a subclass of `ArrayFace` needs for this (they may stay unset): `_view`, `_views`, `_zero_d`, `__weakref__`.
 """
@@ -19,24 +19,23 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.table import top_box
 
 __all__ = [
-    "CROOKED",
+    "NON_C_ORDER",
     "cast_for_write",
     "has_views",
     "is_contiguous",
     "is_scalar",
     "is_unclear",
-    "lay",
     "may_overlap",
     "record_of",
     "refused",
+    "set_order",
     "stand_in",
     "unclear_view",
     "view",
@@ -50,7 +49,7 @@ _PRUNE = 32  # look for dead views each time their number has doubled from here
 class _View:
     """How a view follows from its base (`derive(base, *args)`) and goes back into it (`restore(base, new, *args)`)."""
 
-    __slots__ = ("args", "base", "contiguous", "crooked", "derive", "restore")
+    __slots__ = ("args", "base", "contiguous", "derive", "non_c_order", "restore")
 
     def __init__(self, base: Any, derive: Any, restore: Any, args: tuple[Any, ...], contiguous: bool) -> None:
         self.base = base
@@ -58,7 +57,7 @@ class _View:
         self.restore = restore
         self.args = args
         self.contiguous = contiguous
-        self.crooked = False
+        self.non_c_order = False
 
 
 class _UnclearView(_View):
@@ -70,21 +69,21 @@ class _UnclearView(_View):
         self.weak = weakref.ref(base)
         self.derive = self.restore = _unclear
         self.args = ()
-        self.contiguous = self.crooked = False
+        self.contiguous = self.non_c_order = False
 
     @property
     def base(self) -> Any:
         return self.weak()
 
 
-CROOKED = _View(None, None, None, (), False)  # what an array has that is no view, and may lie in other than C order
-CROOKED.crooked = True
+NON_C_ORDER = _View(None, None, None, (), False)  # what an array has that is no view, and may lie in other than C order
+NON_C_ORDER.non_c_order = True
 
 
 def record_of(box: Any) -> Any:
     """How an array is a view; None if it is none."""
     record = getattr(box, "_view", None)
-    return None if record is CROOKED or (type(record) is _UnclearView and record.base is None) else record
+    return None if record is NON_C_ORDER or (type(record) is _UnclearView and record.base is None) else record
 
 
 def view(
@@ -112,7 +111,7 @@ def view(
 
 
 def _link(out: Any, base: Any, record: _View) -> None:
-    record.crooked = is_crooked(out)
+    record.non_c_order = is_non_c_order(out)
     out._view = record
     if hasattr(base, "_ab_rebind"):
         views = getattr(base, "_views", None)
@@ -160,31 +159,31 @@ def _unclear(box: Any, *_: Any) -> NoReturn:
     raise refused(box, NeedsLoop("a write into an array that may be a view of another or a copy, by its strides"))
 
 
-def lay(out: Any, crooked: bool) -> Any:
-    """Declare that a new array lies crooked, or that it does not, and return it."""
-    if hasattr(out, "_ab_lay"):
-        out._ab_lay(crooked)
+def set_order(out: Any, non_c_order: bool) -> Any:
+    """Declare that a new array may lie in other than C order, or does not, and return it."""
+    if hasattr(out, "_ab_set_order"):
+        out._ab_set_order(non_c_order)
     return out
 
 
 def is_contiguous(box: Any) -> bool:
     """Whether NumPy's array for this one is surely C-contiguous: a new array, or a contiguous view of one."""
     record = getattr(box, "_view", None)
-    return not getattr(box, "_ab_crooked", False) if record is None else record.contiguous
+    return not getattr(box, "_ab_non_c_order", False) if record is None else record.contiguous
 
 
 def stand_in(box: Any) -> np.ndarray | None:
     """A plain array of the shape and strides that NumPy's array for this one has, a view of one for its base.
 
     None where they are not known: in lock-step, where shapes differ, and of what an index picks by a value that is not
-    there yet. A new array is in C order, unless its class knows better (`_ab_plain`) or it is crooked.
+    there yet. A new array is in C order, unless its class knows better (`_ab_plain`) or it may lie in another order.
     """
     record = record_of(box)
     if record is None or record.base is None:
         plain = getattr(box, "_ab_plain", None)
         if isinstance(plain, np.ndarray):
             return plain
-        return None if is_crooked(box) else np.empty(shape_of(box), dtype_of(box))
+        return None if is_non_c_order(box) else np.empty(shape_of(box), dtype_of(box))
     base = stand_in(record.base) if rank_of(record.base) < BATCH_RANK else None
     if base is None or record.restore is _unclear or top_box(list(record.args)) is not None:
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.config import config
 from autobatch.core.lanes import current_example
 from autobatch.errors import DTypeError

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
 from autobatch.ops.broadcasting import fill, fill_p, has_lengths, kept, quietly, unbroadcast

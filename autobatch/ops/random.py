@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import shape_of
+from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import Op
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.creation import arange
@@ -72,8 +72,8 @@ copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
 _copies = {
     order: elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy") for order in "CFA"
 }
-_copies["C"].layout = lambda params, crooked, rank: False
-_copies["F"].layout = lambda params, crooked, rank: True
+_copies["C"].layout = lambda params, non_c_order, rank: False
+_copies["F"].layout = lambda params, non_c_order, rank: True
 _copies["K"] = copy_p
 real_p = elementwise(lambda x: np.asarray(x).real, lambda ct, out, x: ct, name="real")
 imag_p = elementwise(lambda x: np.asarray(x).imag, lambda ct, out, x: -1j * ct, name="imag")

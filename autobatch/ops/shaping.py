@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
@@ -71,8 +71,8 @@ def _transpose_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
     return Batched(op(x.data, axes=(0, *(axis + 1 for axis in order))), [x.sizes[axis] for axis in order])
 
 
-def _transpose_layout(params: dict[str, Any], crooked: bool, rank: int) -> bool:
-    return crooked or params["axes"] != tuple(range(len(params["axes"])))
+def _transpose_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
+    return non_c_order or params["axes"] != tuple(range(len(params["axes"])))
 
 
 transpose_p = Op(

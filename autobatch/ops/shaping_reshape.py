@@ -6,14 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.inplace import is_contiguous, lay, refused, stand_in, unclear_view, view, zero_d
+from autobatch.ops.inplace import is_contiguous, refused, set_order, stand_in, unclear_view, view, zero_d
 from autobatch.ops.shaping import transpose
 from autobatch.ops.sizes import (
     Template,
@@ -53,7 +52,7 @@ def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands:
     if shares is None:
         return unclear_view(out, a)
     if not shares:
-        return zero_d(lay(out, False))
+        return zero_d(set_order(out, False))
     return view(out, a, _derive_reshape, _restore_reshape, (template, tuple(operands)), contiguous=True)
 
 
@@ -102,7 +101,7 @@ def _in_memory(a: Any) -> np.ndarray | None:
         NeedsLoop: it is not known in which order it lies.
     """
     plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
-    if plain is None and is_crooked(a):
+    if plain is None and is_non_c_order(a):
         raise refused(a, NeedsLoop("the order of elements of an array that may lie in other than C order"))
     return plain
 

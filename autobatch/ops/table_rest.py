@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of
+from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop
 from autobatch.ops.creation import CREATION

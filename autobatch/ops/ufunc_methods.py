@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of
+from autobatch.core.abstract_eval import ndim_of
 from autobatch.ops.table import UFUNCS, UNSUPPORTED, Declined
 
 __all__ = ["call_ufunc"]

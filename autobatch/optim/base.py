@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core import pytree
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.threads import thread_count
 from autobatch.embedding.indexer import Indexer
 from autobatch.errors import DTypeError, ShapeError, StructureError

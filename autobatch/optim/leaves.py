@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core import pytree
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.embedding.indexer import Indexer
 from autobatch.embedding.sparse import SparseRows

@@ -14,7 +14,7 @@ from autobatch.batches.forms import Batch
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes
-from autobatch.lazy.values import plain_parts
+from autobatch.lazy.trace import plain_parts
 from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.block_expressions import BlockForm
 from autobatch.rewrite.block_liveness import annotate

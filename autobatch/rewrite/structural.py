@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.foresee import freeze
+from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.blocks import Guard
 from autobatch.lazy.content import is_constant

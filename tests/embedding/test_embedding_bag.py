@@ -256,7 +256,7 @@ def test_a_batch_of_calls_is_one_launch(strict, monkeypatch):
         for name in ("one bag", "padding", "skip"):
             launched.clear()
             run(CALLS[name])
-            assert len(launched) <= 2, name  # one, and what foresees the shape of the result
+            assert len(launched) <= 2, name  # one, and what evaluates the shape of the result
 
 
 def test_a_bad_id_or_offset_in_a_batch_is_the_error_of_its_example():

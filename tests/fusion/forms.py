@@ -8,8 +8,8 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.autodiff.tape import Tape
+from autobatch.core.abstract_eval import WEAK, aval_of
 from autobatch.core.batched import Batched
-from autobatch.core.foresee import WEAK, aval_of
 from autobatch.fusion import fuse
 from autobatch.fusion.launch import launch
 from autobatch.fusion.stepping import step_by_step

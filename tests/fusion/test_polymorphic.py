@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.core.foresee import aval_of
+from autobatch.core.abstract_eval import aval_of
 from autobatch.fusion.polymorphic import Affine, _template, flatten
 from autobatch.fusion.tracing import NotABlock, trace
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from autobatch.core.abstract_eval import aval_of
 from autobatch.core.batched import Batched
-from autobatch.core.foresee import aval_of
 from autobatch.fusion import splitting
 from autobatch.fusion.launch import launch
 from autobatch.fusion.splitting import split

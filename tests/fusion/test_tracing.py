@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.foresee import WEAK, aval_of
+from autobatch.core.abstract_eval import WEAK, aval_of
 from autobatch.fusion.launch import launch
 from autobatch.fusion.tracing import trace
 

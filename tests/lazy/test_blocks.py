@@ -268,7 +268,7 @@ def test_outputs_are_rows_of_their_own():
     assert stats.launches == 4  # two blocks, a concatenation, an addition
 
 
-def test_a_small_budget_launches_several_outputs_in_waves():
+def test_a_small_budget_launches_several_outputs_in_segments():
     def f(x, w):
         for _ in range(6):
             y = np.tanh(x @ w) + 1

@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
-from autobatch.lazy import recordings
+from autobatch.lazy import replay
 from tests.lazy.helpers import assert_same, loop, normal
 from tests.lazy.replaying import same_as_loop
 from tests.lazy.replaying import tables as params
@@ -341,7 +341,7 @@ def test_a_small_memory_budget():
 
 
 def test_what_is_kept_is_bounded(monkeypatch, played):
-    monkeypatch.setattr(recordings, "_ROOM", 40_000)
+    monkeypatch.setattr(replay, "_ROOM", 40_000)
     many = [((i % 5, (1, i % 3)), i % 4) for i in range(50)]
     for epoch in range(4):
         same_as_loop(bounded, many, p=params(seed=epoch))

@@ -10,8 +10,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
+from autobatch.core.error_state import silence
 from autobatch.core.fallback import noted_fallbacks
-from autobatch.core.silence import silence
 from autobatch.lazy import trace as traces
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 
@@ -153,7 +153,7 @@ def test_an_interrupt_inside_a_kernel_stays_an_interrupt(monkeypatch):
         inner.__cause__ = KeyboardInterrupt()
         raise outer from inner
 
-    monkeypatch.setattr(traces, "launch_wave", interrupted)
+    monkeypatch.setattr(traces, "launch_segment", interrupted)
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         ab.map(lambda x: x * 2, vectors(3, 4))
 

@@ -12,7 +12,7 @@ import pytest
 import autobatch as ab
 from autobatch.core import cotangent
 from autobatch.core.cotangent import Contributions, Product, Scatter, Span
-from autobatch.core.transposed import transposed, walking
+from autobatch.core.memory import transposed, walking
 
 RNG = np.random.default_rng(0)
 U = RNG.normal(size=(4, 4)) / 2
