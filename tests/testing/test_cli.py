@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import autobatch as ab
-from autobatch.cli.main import main
+from autobatch.cli import main
 from autobatch.core.config import Config
 from examples import tree
 
