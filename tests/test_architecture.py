@@ -41,6 +41,9 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
+# Layers that are one module, not a folder.
+MODULES_OF_THEIR_OWN = {"errors", "cli"}
+
 # Folders whose __init__ is a public namespace, not only a docstring.
 NAMESPACES = {"testing", "optim"}
 
@@ -85,7 +88,7 @@ def imports(tree: ast.AST) -> list[tuple[ast.stmt, str]]:
 
 def test_every_folder_has_a_layer():
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    assert folders == set(LEVEL) - {"errors"}, "a folder without a place in LAYERS, or a place without a folder"
+    assert folders == set(LEVEL) - MODULES_OF_THEIR_OWN, "a folder without a layer, or a layer without a folder"
 
 
 def test_the_page_about_the_code_is_true():
@@ -140,7 +143,7 @@ def test_imports_inside_functions_have_a_reason():
     assert set(LATE_IMPORTS) == used, "a reason that nothing needs"
 
 
-def test_files_are_short():
+def test_files_are_of_a_size_to_read():
     long = [
         f"{path.relative_to(ROOT)}: {lines}" for path in SOURCES if (lines := len(path.read_text().splitlines())) > 800
     ]

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import FORMS, Batch, narrowed, refuse
-from autobatch.batches.loop import loop_over_examples
-from autobatch.batches.results import name_lane, per_lane, stack_results
+from autobatch.batches.base import FORMS, Batch, name_lane, narrowed, per_lane, refuse
+from autobatch.batches.examples import loop_over_examples, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.inplace import NON_C_ORDER

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, form, narrowed, refuse
-from autobatch.batches.loop import loop_over_examples
-from autobatch.batches.results import leaves, narrow_tree, per_lane, stack_results
+from autobatch.batches.base import Batch, form, narrow_tree, narrowed, per_lane, refuse
+from autobatch.batches.examples import loop_over_examples, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.core.op import Op, is_boxed
+from autobatch.core.pytree import leaves
 
 __all__ = ["ObjectBatch"]
 

@@ -9,8 +9,8 @@ holds for all its steps: where that includes a product, it runs ahead, for many 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.batches.examples import broadcast
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import broadcast
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region

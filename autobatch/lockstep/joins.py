@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
-from autobatch.batches.results import take_lanes
+from autobatch.batches.base import Batch
+from autobatch.batches.examples import take_lanes
 from autobatch.core.lanes import set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop

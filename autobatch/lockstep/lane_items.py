@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.base import narrowed
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import map_tree, stack_results
 from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
+from autobatch.core.pytree import map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze

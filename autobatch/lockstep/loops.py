@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
+from autobatch.batches.examples import take_lanes
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import take_lanes
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.examples import broadcast, lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import broadcast, lanes_of
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import is_boxed

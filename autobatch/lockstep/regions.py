@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import prefix_lanes, stack_results, take_lanes
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, name_lane, narrowed
+from autobatch.batches.examples import stack_results, take_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import name_lane, stack_results, take_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, unflatten

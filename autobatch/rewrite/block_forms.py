@@ -10,7 +10,7 @@ import functools
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes

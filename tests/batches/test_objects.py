@@ -6,9 +6,9 @@ import pickle
 import numpy as np
 import pytest
 
+from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import lanes_of
 from autobatch.core.config import options
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError

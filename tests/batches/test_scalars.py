@@ -9,7 +9,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from autobatch.batches.builtins import (
+from autobatch.batches.examples import lanes_of, stack_results
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.scalars import (
     LANE_FUNCTIONS,
     lane_divmod,
     lane_float,
@@ -20,9 +23,6 @@ from autobatch.batches.builtins import (
     lane_round,
     lane_sum,
 )
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import lanes_of, stack_results
 from autobatch.errors import ShapeError
 
 BINARY = [

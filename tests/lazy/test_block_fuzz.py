@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from autobatch.core.fallback import noted_fallbacks
 from tests.lockstep.fuzz import Program
 from tests.lockstep.law import assert_same

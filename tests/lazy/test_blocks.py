@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from autobatch.core.fallback import noted_fallbacks
 from tests.lazy import programs_effects, programs_objects, programs_syntax
 from tests.lazy.helpers import assert_same, loop, normal, vectors

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from autobatch.core.error_state import silence
 from autobatch.core.fallback import noted_fallbacks
 from autobatch.lazy import trace as traces

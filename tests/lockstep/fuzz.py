@@ -24,12 +24,12 @@ import warnings
 import numpy as np
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
 from autobatch.lockstep.regions import Prefix, Subset
-from autobatch.testing.batched_ways import LockStep
+from autobatch.testing.equivalence import Reference
 from autobatch.testing.gradients import fresh, gradients
-from autobatch.testing.reference import Reference
+from autobatch.testing.ways import LockStep
 from tests.lockstep import fuzz_grammar as grammar
 from tests.lockstep import fuzz_prelude
 from tests.lockstep.law import assert_same, batch_of, ragged

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.fallback import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.rewrite.effects import is_local

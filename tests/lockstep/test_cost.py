@@ -5,8 +5,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import examples
 from autobatch.core.config import options
 from autobatch.core.lanes import Example, current_example, example
 from autobatch.core.op import Op

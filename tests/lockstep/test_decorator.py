@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import BatchFunction, batch
+from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import examples
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
 from autobatch.rewrite import convert

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from autobatch.core.lanes import Example, current_example, current_region, example
 from autobatch.core.op import Op

@@ -17,7 +17,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from autobatch.errors import FallbackWarning
 from autobatch.fusion.scan import Scan

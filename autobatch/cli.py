@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
-from autobatch.api.sources import source
+from autobatch.api.batch import source
 from autobatch.core.config import Config
 from autobatch.errors import UnsupportedError
 from autobatch.fusion.kernels import cache_folder

@@ -1,30 +1,27 @@
-"""Trees with batches in them: one plain tree per example, and back."""
+"""Trees with batches in them: split into one plain tree per example, stacked again, and a function applied to each."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import FORMS, Batch, agreed_size, is_batched, narrowed
-from autobatch.batches.stacking import KINDS, pad_stack
+from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, is_batched, per_lane
+from autobatch.batches.masked import KINDS
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
-from autobatch.core.lanes import current_region
+from autobatch.core.fallback import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
-from autobatch.errors import UnsupportedError, note_example
-from autobatch.ops.inplace import set_order, zero_d
+from autobatch.errors import UnsupportedError
+from autobatch.ops.inplace import set_order, unclear_view, zero_d
 
 __all__ = [
-    "batch_size_of",
     "broadcast",
     "examples",
     "is_batched",
-    "lane",
     "lanes_of",
-    "name_lane",
-    "narrow_tree",
-    "per_lane",
+    "loop_over_examples",
+    "map_lanes",
     "prefix_lanes",
     "stack_results",
     "take_lanes",
@@ -72,50 +69,6 @@ def lanes_of(tree: Any, batch_size: int) -> list[Any]:
 def _shown(tree: Any) -> str:
     text = repr(tree)
     return text if len(text) < 80 else f"{text[:77]}..."
-
-
-def batch_size_of(tree: Any) -> int | None:
-    """The number of examples in a tree; None if no leaf is a batch.
-
-    Raises:
-        ShapeError: the batches differ in size.
-    """
-    size = agreed_size(_batches(tree))
-    return None if size < 0 else size
-
-
-def _batches(tree: Any) -> Iterator[Batch]:
-    if isinstance(tree, Batch):
-        yield tree
-    elif is_node(tree):
-        for leaf in leaves(tree):
-            if isinstance(leaf, Batch | slice):
-                yield from _batches(leaf)
-    elif isinstance(tree, slice):
-        yield from _batches((tree.start, tree.stop, tree.step))
-
-
-def lane(tree: Any, index: int) -> Any:
-    """One example's view of a tree: each batch is that example's value, every other leaf itself."""
-    if isinstance(tree, Batch):
-        return tree._lane(index)
-    kind = type(tree)
-    if kind is list or kind is tuple:
-        return kind(lane(child, index) for child in tree)
-    if kind is slice:
-        return slice(lane(tree.start, index), lane(tree.stop, index), lane(tree.step, index))
-    if is_node(tree):
-        return map_tree(lambda leaf: lane(leaf, index), tree)
-    return tree
-
-
-def narrow_tree(tree: Any) -> Any:
-    """A tree with each batch restricted to the lanes of the current region."""
-    if is_node(tree):
-        return map_tree(narrow_tree, tree)
-    if isinstance(tree, slice):
-        return slice(narrowed(tree.start), narrowed(tree.stop), narrowed(tree.step))
-    return narrowed(tree)
 
 
 def take_lanes(batch: Any, index: Any, memo: dict[Any, Any] | None = None) -> Any:
@@ -194,7 +147,7 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
                 return FORMS["objects"](column)
     elif isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
         if _alike(column):
-            out = FORMS["masked"].of(Batched(*pad_stack(column)))
+            out = FORMS["masked"].stacked(column)
             return zero_d(out) if all(isinstance(x, np.ndarray) for x in column) else out
     elif all(x is first or (kind in (str, bytes) and type(x) is kind and x == first) for x in column):
         return first
@@ -215,24 +168,47 @@ def _alike(column: Sequence[Any]) -> bool:
     return True
 
 
-def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Call a function once per lane of the current region: the plain results."""
-    args, kwargs = narrow_tree(list(args)), narrow_tree(kwargs)
-    size = batch_size_of((args, kwargs))
-    out = []
-    for i in range(size or 0):
-        try:
-            out.append(function(*lane(args, i), **lane(kwargs, i)))
-        except Exception as error:
-            name_lane(error, i)
-            raise
+def map_lanes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function once per lane and stack the results; once, if no argument is a batch.
+
+    >>> from autobatch.batches.objects import ObjectBatch
+    >>> map_lanes(str.upper, ObjectBatch(["a", "b"]))
+    ObjectBatch(['A', 'B'])
+    """
+    if batch_size_of((args, kwargs)) is None:
+        return function(*args, **kwargs)
+    return stack_results(per_lane(function, args, kwargs))
+
+
+def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], reason: str) -> Any:
+    """Call `function` on each example's values and stack the results.
+
+    Warns once per source line, and raises under `strict`. An error of an example carries a note that names it.
+    """
+    fell_back(reason)
+    viewed: list[Any] = []
+    bent: set[int] = set()
+
+    def call(*values: Any, **named: Any) -> Any:
+        out = function(*values, **named)
+        viewed[:] = viewed or _viewed(out, (args, kwargs), (values, named))
+        bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
+        return out
+
+    out = stack_results(per_lane(call, args, kwargs))
+    for place, part in enumerate(leaves(out)):
+        if place in bent:
+            set_order(part, True)
+        for base in viewed:
+            unclear_view(part, base)
     return out
 
 
-def name_lane(error: BaseException, index: int) -> None:
-    """Note which example failed. Inside a run its region knows the example of a lane; without one, lane is example."""
-    region = current_region()
-    if region is None:
-        note_example(error, index)
-    elif hasattr(region, "example_of"):
-        note_example(error, region.example_of(index))
+def _viewed(out: Any, batches: Any, values: Any) -> list[Any]:
+    """The batches whose example's array shares memory with a result."""
+    results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
+    return [
+        batch
+        for batch, value in zip(leaves(batches), leaves(values), strict=True)
+        if isinstance(value, np.ndarray) and any(np.may_share_memory(x, value) for x in results)
+    ][:1]

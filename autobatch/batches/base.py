@@ -1,20 +1,37 @@
-"""What every batch class has in common, and the registry by which they make one another.
+"""`Batch`: what every batch class has in common, the lanes of trees of them, and how the classes make one another.
 
 A padded batch whose lanes come to differ in rank becomes a batch of objects, a batch of objects whose lanes agree
 becomes padded: each class makes the others, so none can import them all. They meet in `FORMS`, filled at import.
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK
-from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
+from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 
-__all__ = ["FORMS", "Batch", "agreed_size", "form", "is_batched", "narrowed", "refuse"]
+__all__ = [
+    "FORMS",
+    "KINDS",
+    "Batch",
+    "agreed_size",
+    "batch_size_of",
+    "form",
+    "is_batched",
+    "lane",
+    "name_lane",
+    "narrow_tree",
+    "narrowed",
+    "per_lane",
+    "refuse",
+]
 
 FORMS: dict[str, Any] = {}
+KINDS = "biufcmM"  # of the dtypes that a padded array holds
 
 
 class Batch:
@@ -102,3 +119,70 @@ def refuse(message: str, inside: str | None = None) -> UnsupportedError:
     `inside` is what it says in lock-step, where `message` has advice for code outside of `@ab.batch`.
     """
     return UnsupportedError(message) if current_region() is None else NeedsLoop(inside or message)
+
+
+def batch_size_of(tree: Any) -> int | None:
+    """The number of examples in a tree; None if no leaf is a batch.
+
+    Raises:
+        ShapeError: the batches differ in size.
+    """
+    size = agreed_size(_batches(tree))
+    return None if size < 0 else size
+
+
+def _batches(tree: Any) -> Iterator[Batch]:
+    if isinstance(tree, Batch):
+        yield tree
+    elif is_node(tree):
+        for leaf in leaves(tree):
+            if isinstance(leaf, Batch | slice):
+                yield from _batches(leaf)
+    elif isinstance(tree, slice):
+        yield from _batches((tree.start, tree.stop, tree.step))
+
+
+def lane(tree: Any, index: int) -> Any:
+    """One example's view of a tree: each batch is that example's value, every other leaf itself."""
+    if isinstance(tree, Batch):
+        return tree._lane(index)
+    kind = type(tree)
+    if kind is list or kind is tuple:
+        return kind(lane(child, index) for child in tree)
+    if kind is slice:
+        return slice(lane(tree.start, index), lane(tree.stop, index), lane(tree.step, index))
+    if is_node(tree):
+        return map_tree(lambda leaf: lane(leaf, index), tree)
+    return tree
+
+
+def narrow_tree(tree: Any) -> Any:
+    """A tree with each batch restricted to the lanes of the current region."""
+    if is_node(tree):
+        return map_tree(narrow_tree, tree)
+    if isinstance(tree, slice):
+        return slice(narrowed(tree.start), narrowed(tree.stop), narrowed(tree.step))
+    return narrowed(tree)
+
+
+def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Call a function once per lane of the current region: the plain results."""
+    args, kwargs = narrow_tree(list(args)), narrow_tree(kwargs)
+    size = batch_size_of((args, kwargs))
+    out = []
+    for i in range(size or 0):
+        try:
+            out.append(function(*lane(args, i), **lane(kwargs, i)))
+        except Exception as error:
+            name_lane(error, i)
+            raise
+    return out
+
+
+def name_lane(error: BaseException, index: int) -> None:
+    """Note which example failed. Inside a run its region knows the example of a lane; without one, lane is example."""
+    region = current_region()
+    if region is None:
+        note_example(error, index)
+    elif hasattr(region, "example_of"):
+        note_example(error, region.example_of(index))

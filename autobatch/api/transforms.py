@@ -1,4 +1,4 @@
-"""`grad` and `value_and_grad`: of a function in the form that takes gradients into the arrays that it makes."""
+"""`ab.map`, `ab.grad` and `ab.value_and_grad`: what makes of a function of one example another function."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -6,9 +6,59 @@ from typing import Any
 
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff.tape import active_tape
-from autobatch.rewrite.taped_forms import taped_form
+from autobatch.core.config import config
+from autobatch.lazy import mapping
+from autobatch.lazy.launching import Stats
+from autobatch.lazy.mapping import active_trace
+from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.structural import memory_of
+from autobatch.rewrite.taped_forms import alone, taped_form
 
-__all__ = ["grad", "taped", "value_and_grad"]
+__all__ = ["grad", "map", "map_with_stats", "taped", "value_and_grad"]
+
+
+def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[Any]:
+    """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
+
+    The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
+    arrays of an example and on shared arrays are recorded; where a value is needed (`if`, `int()`, printing), that
+    example waits and the others run on.
+
+    Args:
+        f: a function of one example; a function decorated with `ab.batch` serves as the function it decorates.
+        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each.
+        shared: keyword arguments that are the same for all examples: parameters, tables.
+
+    Returns:
+        A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
+
+    Raises:
+        ShapeError: the sequences differ in length. UnsupportedError: no sequence, or one that is none, as a dict.
+        Exception: whatever `f` raises for the first example that fails, with a note that names its index.
+
+    >>> import numpy as np
+    >>> xs = [np.arange(2.0), np.arange(3.0), np.ones(2)]
+    >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
+    [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
+    """
+    return map_with_stats(f, *example_sequences, **shared)[0]
+
+
+def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
+    """As `map`, and what was launched."""
+    function = _undecorated(f)
+    plain = alone(function)
+    try:
+        form = block_form(function) if config.blocks else plain
+        return mapping.map_with_stats(plain, form, example_sequences, shared, memory_of(function))
+    finally:
+        if active_trace() is None:  # a map inside of an example goes on with what that has found
+            forget_forms()
+
+
+def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that `ab.batch` decorated; any other function as it is."""
+    return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
