@@ -62,7 +62,7 @@ def is_non_c_order(value: Any) -> bool:
     """Whether the axes of this array, plain or of ours, may lie in other than C order.
 
     >>> x = np.zeros((3, 4))
-    >>> [is_crooked(y) for y in (x, x[:, ::2], x.T, x.T[:1])]
+    >>> [is_non_c_order(y) for y in (x, x[:, ::2], x.T, x.T[:1])]
     [False, False, True, False]
     """
     if type(value) is not np.ndarray:
@@ -89,9 +89,10 @@ class Aval:
     Attributes:
         scalar: a 0-d value that NumPy gives as a scalar (`np.float64`), not as a 0-d array.
         shared: the value is one object for all examples; such an `Aval` is made for that object alone.
-        ragged: the first length was left out (shape[0] is -1).
+        shape: as an array's; -1 for a first length that was left out.
         non_c_order: its axes may lie in other than C order.
-        key: what `foresee` may remember it by.
+        weak: the type of a Python number, which NumPy's promotion takes into account less than an array's dtype.
+        key: what `abstract_eval` may remember it by.
         nbytes: the size of one value.
     """
 
@@ -121,7 +122,7 @@ class Aval:
             regular: square matrices become the identity, of which there is an inverse.
         """
         if self.weak is not None:
-            return WEAK[self.weak].dummy()
+            return 0 if self.weak is int else self.weak(1)
         one = self.dtype.type(1 if self.dtype.kind in "fc" else 0)
         if self.scalar:
             return one
@@ -137,24 +138,15 @@ class Aval:
         return self._text
 
 
-class Weak:
+class Weak(Aval):
     """The place of a Python number in a signature: its type counts in NumPy's promotion, its value does not."""
 
-    __slots__ = ("key", "kind")
-    shared = True
-    scalar = True
-    non_c_order = False
-    nbytes = 0
+    __slots__ = ("kind",)
 
     def __init__(self, kind: type) -> None:
-        self.kind = kind
-        self.key = self
-
-    def dummy(self, regular: bool = False) -> Any:
-        return 0 if self.kind is int else self.kind(1)
-
-    def __repr__(self) -> str:
-        return self.kind.__name__
+        super().__init__((), np.dtype(kind), scalar=True, shared=True)
+        self.kind = self.weak = kind
+        self._text = kind.__name__
 
 
 WEAK: dict[type, Weak] = {kind: Weak(kind) for kind in (int, float, bool, complex)}
@@ -264,11 +256,9 @@ def shared_aval(value: Any) -> Aval:
 
 def without_length(aval: Any) -> Any:
     """The kind of a ragged operand: its first length left out."""
-    return aval if type(aval) is Weak or aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
+    return aval if aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
 
 
 def with_length(aval: Any, arg: Any) -> Any:
     """The kind of one actual ragged operand."""
-    if type(aval) is Weak or aval.shared:
-        return aval
-    return aval_of(tuple(arg.shape), np.dtype(arg.dtype))
+    return aval if aval.shared else aval_of(tuple(arg.shape), np.dtype(arg.dtype))

@@ -1,18 +1,20 @@
-"""The hot path of recording: operators, ufuncs and plain indices whose signature has been met before.
+"""`LazyArray`: an array whose shape and dtype are known and whose values are computed later, with others alike.
 
-A first meeting, and everything unusual, goes the general way through `ArrayFace`, which the results of this path equal.
+Operators, ufuncs, reductions and plain indices whose signature has been met before are recorded on a short path. A
+first meeting, and everything unusual, goes the general way through `ArrayFace`, which the results of the short path
+equal.
 """
 
 import functools
-import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.abstract_eval import WEAK, Aval, with_order
+from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.op import Op
+from autobatch.core.recorded import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.face import ArrayFace
@@ -20,7 +22,7 @@ from autobatch.ops.indexing import _derive, _restore
 from autobatch.ops.indexing_spec import FULL, Spec, parse
 from autobatch.ops.inplace import is_contiguous, stand_in
 
-__all__ = ["FastOperators", "LazyArray"]
+__all__ = ["LazyArray", "link_views"]
 
 _new = object.__new__
 _NEGATIVE = UFUNCS[np.negative]
@@ -35,7 +37,7 @@ def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
         segment = trace.segment
         if self.segment is segment or trace.enter(self):
             kind = type(other)
-            if kind is type(self):
+            if kind is LazyArray:
                 if other.segment is segment or trace.enter(other):
                     sig = trace.fast.get((op, self.aval, other.aval))
                     if sig is not None:
@@ -65,6 +67,30 @@ def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, An
     return operator
 
 
+def _reduction(name: str) -> Callable[..., Any]:
+    """`sum`, `mean`, `max` or `min`: of a look-up that was put off, over its rows, one bag."""
+    slow = getattr(ArrayFace, name)
+
+    def reduction(self: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        trace = self.trace
+        if axis == 0 and self.segment is None and self.source is None and not args and not kwargs:
+            bag = trace.bag(self, name)
+            if bag is not None:
+                return bag
+        if args or kwargs or type(axis) not in _BOUND or not (self.segment is trace.segment or trace.enter(self)):
+            return slow(self, axis, *args, **kwargs)
+        key = (self.aval, name, axis)
+        sig = trace.views.get(key)
+        if sig is not None:
+            return trace.append(trace.segment, sig, self.ref)
+        out = slow(self, axis)
+        if trace.is_plain_call(out, self):
+            trace.views[key] = trace.signature_of(out)
+        return out
+
+    return reduction
+
+
 @functools.lru_cache(maxsize=64)
 def _row_spec(ndim: int) -> Spec:
     return (("i",), *[FULL] * (ndim - 1))
@@ -78,50 +104,73 @@ class _FastView:
     base: Any
     how: tuple[Any, ...]
 
-    @property
-    def derive(self) -> Any:
-        return self.how[1]
-
-    @property
-    def restore(self) -> Any:
-        return self.how[2]
-
-    @property
-    def args(self) -> Any:
-        return self.how[3]
+    derive = property(lambda self: self.how[1])
+    restore = property(lambda self: self.how[2])
+    args = property(lambda self: self.how[3])
 
     @property
     def contiguous(self) -> bool:
         return self.how[4] and is_contiguous(self.base)
 
 
+def _link_view(out: Any, base: Any, how: tuple[Any, ...]) -> Any:
+    """Say that `out` is a view of `base`, and return it."""
+    out._view = record = _new(_FastView)
+    record.base = base
+    record.how = how
+    try:
+        base._views.append(weakref.ref(out))
+    except AttributeError:
+        base._views = [weakref.ref(out)]
+    return out
+
+
 def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence[Any]) -> None:
     """Say of outputs which are views of which: for each (view, base, how)."""
     for at, base, how in views:
-        out, under = outs[at], outs[base]
-        out._view = record = _new(_FastView)
-        record.base = under
-        record.how = how
-        try:
-            under._views.append(weakref.ref(out))
-        except AttributeError:
-            under._views = [weakref.ref(out)]
+        _link_view(outs[at], outs[base], how)
 
 
-class FastOperators(ArrayFace):
-    """Short cuts for a class that has `trace`, `segment`, `aval` and `ref` (`LazyArray`)."""
+class LazyArray(AbstractArray, ArrayFace):
+    """A recorded array. Every op on it is recorded too; a use that needs its values waits for them.
 
-    __slots__ = ()
+    Where the values are: `ref` names a node of `segment`, until it has been launched; `source` is then the array that
+    holds them and `row` the row (-1: all of it; -2: all of it, and computed from shared values). A look-up that
+    was put off has neither, but `pending`.
+    """
+
+    __slots__ = (
+        "__weakref__", "_view", "_views", "_zero_d", "aval", "exposed", "pending", "ref", "row", "segment", "source",
+        "strided", "trace",
+    )  # fmt: skip
 
     trace: Any
+    segment: Any
+    ref: int
     source: Any
     row: int
-    segment: Any
-    aval: Any
-    ref: int
-    _ab_plain: Any
+    pending: Any
     _view: Any
     _views: Any
+
+    def __init__(self, trace: Any, aval: Aval, segment: Any, ref: int) -> None:
+        self.trace = trace
+        self.aval = aval
+        self.segment = segment
+        self.ref = ref
+        self.source = None
+
+    @property
+    def _ab_rank(self) -> int:
+        return self.trace.level
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.trace.record(op, args, params)
+
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
+        return self.trace.unsupported(function, args, kwargs, reason)
+
+    # Operators and methods with a short path.
 
     __add__ = _forward(np.add, ArrayFace.__add__)
     __radd__ = _reflected(np.add, ArrayFace.__radd__)
@@ -136,6 +185,10 @@ class FastOperators(ArrayFace):
     __le__ = _forward(np.less_equal, ArrayFace.__le__)
     __gt__ = _forward(np.greater, ArrayFace.__gt__)
     __ge__ = _forward(np.greater_equal, ArrayFace.__ge__)
+    sum = _reduction("sum")
+    mean = _reduction("mean")
+    max = _reduction("max")
+    min = _reduction("min")
 
     def __neg__(self) -> Any:
         trace = self.trace
@@ -163,36 +216,6 @@ class FastOperators(ArrayFace):
                     return trace.append_two(trace.segment, sig, ref, self.ref)
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
-    def sum(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return self._reduce("sum", axis, args, kwargs)
-
-    def mean(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return self._reduce("mean", axis, args, kwargs)
-
-    def max(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return self._reduce("max", axis, args, kwargs)
-
-    def min(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return self._reduce("min", axis, args, kwargs)
-
-    def _reduce(self, name: str, axis: Any, args: Any, kwargs: Any) -> Any:
-        trace = self.trace
-        segment = trace.segment
-        if axis == 0 and self.segment is None and self.source is None and not args and not kwargs:
-            bag = trace.bag(self, name)
-            if bag is not None:
-                return bag
-        if args or kwargs or type(axis) not in _BOUND or not (self.segment is segment or trace.enter(self)):
-            return getattr(super(), name)(axis, *args, **kwargs)
-        key = (self.aval, name, axis)
-        sig = trace.views.get(key)
-        if sig is not None:
-            return trace.append(segment, sig, self.ref)
-        out = getattr(super(), name)(axis)
-        if type(out) is type(self) and out.segment is segment is trace.segment and trace.is_plain_call(out, self):
-            trace.views[key] = trace.signature_of(out)
-        return out
-
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
         trace = self.trace
         segment = trace.segment
@@ -207,13 +230,11 @@ class FastOperators(ArrayFace):
             return super().reshape(*shape, **kwargs)
         key = (self.aval, "reshape", shape)
         how = trace.views.get(key)
-        if how is None:
-            out = super().reshape(*shape)
-            if type(out) is type(self) and out.segment is trace.segment and trace.is_plain_call(out, self):
-                self._note_view(out, key)
-            return out
-        out = trace.append(segment, how[0], self.ref)
-        self._link_view(out, how)
+        if how is not None:
+            return _link_view(trace.append(segment, how[0], self.ref), self, how)
+        out = super().reshape(*shape)
+        if trace.is_plain_call(out, self):
+            self._note_view(out, key)
         return out
 
     def __getitem__(self, index: Any) -> Any:
@@ -223,11 +244,7 @@ class FastOperators(ArrayFace):
         kind = type(index)
         if kind is slice:
             start, stop, step = index.start, index.stop, index.step
-            if not (
-                (stop is None or type(stop) is int)
-                and (start is None or type(start) is int)
-                and (step is None or type(step) is int)
-            ):
+            if type(start) not in _BOUND or type(stop) not in _BOUND or type(step) not in _BOUND:
                 return super().__getitem__(index)
             key: Any = (aval, start, stop, step)
         elif kind is int:
@@ -248,25 +265,15 @@ class FastOperators(ArrayFace):
             return super().__getitem__(index)
         how = trace.views.get(key)
         if how is None:
-            return self._first_view(index, key)
-        if kind is int:
-            position = np.int64(index)
-            how = (None, how[1], how[2], (how[3][0], (position,)), how[4])
-            out = trace.append_two(segment, trace.views[key][0], self.ref, segment.external(position, -1))
-        else:
-            out = trace.append(segment, how[0], self.ref)
-        self._link_view(out, how)
-        return out
-
-    def _link_view(self, out: Any, how: tuple[Any, ...]) -> None:
-        """Say that `out` is a view of this array."""
-        out._view = record = _new(_FastView)
-        record.base = self
-        record.how = how
-        try:
-            self._views.append(weakref.ref(out))
-        except AttributeError:
-            self._views = [weakref.ref(out)]
+            out = super().__getitem__(index)
+            if type(out) is LazyArray and out.segment is trace.segment and is_contiguous(self):
+                self._note_view(out, key)
+            return out
+        if kind is slice:
+            return _link_view(trace.append(segment, how[0], self.ref), self, how)
+        position = np.int64(index)
+        out = trace.append_two(segment, how[0], self.ref, segment.external(position, -1))
+        return _link_view(out, self, (None, how[1], how[2], (how[3][0], (position,)), how[4]))
 
     def _note_view(self, out: Any, key: Any) -> None:
         """Remember how the last node is a view of this array."""
@@ -275,70 +282,30 @@ class FastOperators(ArrayFace):
             sig = self.trace.signature_of(out)
             self.trace.views[key] = sig, record.derive, record.restore, record.args, record.contiguous
 
-    def _first_view(self, index: Any, key: Any) -> Any:
-        """`self[index]` the general way, remembered for the next time."""
-        trace = self.trace
-        out = super().__getitem__(index)
-        if type(out) is type(self) and out.segment is trace.segment and is_contiguous(self):
-            self._note_view(out, key)
-        return out
-
     def _known_view(self, index: Any) -> Any:
         """`self[index]` of a value that is there: nothing to record."""
         part = self.source[index]
         if type(part) is not np.ndarray:
             self.trace.stats.reads += 1
             return part
-        out = self.trace.known(part)
         if type(index) is int:
             args: tuple[Any, Any] = _row_spec(self.aval.ndim), (np.int64(index),)
         else:
             spec, operands = parse(self, index)
             args = spec, tuple(operands)
-        self._link_view(out, (None, _derive, _restore, args, part.flags.c_contiguous))
-        return out
+        return _link_view(self.trace.known(part), self, (None, _derive, _restore, args, part.flags.c_contiguous))
 
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if self.aval.scalar:
+            raise TypeError(f"'numpy.{self.aval.dtype.name}' object does not support item assignment")
+        super().__setitem__(index, value)
 
-class LazyArray(FastOperators):
-    """A recorded array. Every op on it is recorded too; a use that needs its values waits for them.
+    def __iter__(self) -> Iterator[Any]:
+        if self.segment is None and self.source is None and self.aval.shape:
+            return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
+        return super().__iter__()
 
-    Where the values are: `ref` names a node of `segment`, until it has been launched; `source` is then the array that
-    holds them and `row` the row (-1: all of it; -2: all of it, and computed from shared values). A look-up that
-    was put off has neither, but `pending`.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_view",
-        "_views",
-        "_zero_d",
-        "aval",
-        "exposed",
-        "pending",
-        "ref",
-        "row",
-        "segment",
-        "source",
-        "strided",
-        "trace",
-    )  # fmt: skip
-
-    def __init__(self, trace: Any, aval: Aval, segment: Any, ref: int) -> None:
-        self.trace = trace
-        self.aval = aval
-        self.segment = segment
-        self.ref = ref
-        self.source = None
-
-    @property
-    def _ab_rank(self) -> int:
-        return self.trace.level
-
-    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        return self.trace.record(op, args, params)
-
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return self.trace.unsupported(function, args, kwargs, reason)
+    # Writes, and where the values lie in memory.
 
     def _ab_rebind(self, new: Any) -> None:
         """Become `new`: what an in-place write leaves in its target."""
@@ -353,8 +320,7 @@ class LazyArray(FastOperators):
             new = self.trace.known(np.array(new))
         non_c_order = self.aval.non_c_order
         self.aval, self.segment, self.ref, self.source = new.aval, new.segment, new.ref, new.source
-        if self.aval.non_c_order is not non_c_order:
-            self._ab_set_order(non_c_order)  # which a write leaves as it is
+        self._ab_set_order(non_c_order)  # which a write leaves as it is
         if new.source is not None:
             self.row = new.row
         elif new.segment is None:
@@ -377,29 +343,18 @@ class LazyArray(FastOperators):
         return None if source.flags.c_contiguous else source
 
     @property
-    def _ab_non_c_order(self) -> bool:
-        return self.aval.non_c_order
+    def _ab_memory(self) -> Any:
+        """The array that holds this one and nothing else, if that is one of the caller's."""
+        return self.source if self.source is not None and self.row == -1 else self
 
-    def _ab_set_order(self, non_c_order: bool) -> None:
-        self.aval = with_order(self.aval, non_c_order)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.aval.shape
-
-    @property
-    def ndim(self) -> int:
-        return self.aval.ndim
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.aval.dtype
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """What `isinstance` sees: the class of what NumPy would have here."""
-        aval = self.aval
-        return aval.weak or (aval.dtype.type if aval.scalar else np.ndarray)
+    def _in_memory(self) -> Any:
+        """An array that lies as NumPy's does."""
+        if self.aval.scalar or (self.source is not None and self.row == -1):
+            return self.trace.value(self)
+        plain = stand_in(self)
+        if plain is None:
+            self._ab_refuse(NeedsLoop("the strides of an array that may lie in other than C order"))
+        return plain
 
     @property
     def flags(self) -> Any:
@@ -419,20 +374,6 @@ class LazyArray(FastOperators):
     ctypes = data = base
 
     @property
-    def _ab_memory(self) -> Any:
-        """The array that holds this one and nothing else, if that is one of the caller's."""
-        return self.source if self.source is not None and self.row == -1 else self
-
-    def _in_memory(self) -> Any:
-        """An array that lies as NumPy's does."""
-        if self.aval.scalar or (self.source is not None and self.row == -1):
-            return self._value()
-        plain = stand_in(self)
-        if plain is None:
-            self._ab_refuse(NeedsLoop("the strides of an array that may lie in other than C order"))
-        return plain
-
-    @property
     def _ab_lookup(self) -> Any:
         return self.source._ab_lookup  # a shared table's; no attribute of anything else
 
@@ -440,75 +381,35 @@ class LazyArray(FastOperators):
     def _ab_gradient(self) -> Any:
         return self.source._ab_gradient
 
-    @property
-    def size(self) -> int:
-        return math.prod(self.aval.shape)
+    def __copy__(self) -> "LazyArray":
+        out = LazyArray(self.trace, self.aval, self.segment, self.ref)
+        out.source = source = self.source
+        if source is not None:
+            out.row = row = self.row
+            if row == -1 and type(source) is np.ndarray and not self.aval.shared:
+                out.source = source.view()  # a write to the copy is none to an argument
+        elif self.segment is None:
+            out.pending = self.pending
+        return out
 
-    @property
-    def nbytes(self) -> int:
-        return self.aval.nbytes
+    # Uses that need the values.
 
-    @property
-    def itemsize(self) -> int:
-        return self.aval.dtype.itemsize
-
-    def __len__(self) -> int:
-        if not self.aval.shape:
-            raise TypeError("len() of unsized object")
-        return self.aval.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.aval.shape:
-            raise TypeError("iteration over a 0-d array")
-        if self.segment is None and self.source is None:
-            return (self.trace.read_row(self, i) for i in range(self.aval.shape[0]))
-        return (self[i] for i in range(self.aval.shape[0]))
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if self.aval.scalar:
-            raise TypeError(f"'numpy.{self.aval.dtype.name}' object does not support item assignment")
-        super().__setitem__(index, value)
-
-    def _value(self) -> Any:
+    def _ab_read(self, name: str) -> Any:
         return self.trace.value(self)
 
-    def __bool__(self) -> bool:
-        return bool(self._value())
-
-    def __int__(self) -> int:
-        return int(self._value())
-
-    def __float__(self) -> float:
-        return float(self._value())
-
-    def __complex__(self) -> complex:
-        return complex(self._value())
-
-    def __index__(self) -> int:
-        return self._value().__index__()
-
-    def __round__(self, ndigits: int | None = None) -> Any:
-        return self.trace.wrap(round(self._value()) if ndigits is None else round(self._value(), ndigits))
-
-    def __floor__(self) -> Any:
-        return math.floor(self._value())
-
-    def __ceil__(self) -> Any:
-        return math.ceil(self._value())
-
-    def __trunc__(self) -> Any:
-        return math.trunc(self._value())
+    def __round__(self, *ndigits: Any) -> Any:
+        return self.trace.wrap(super().__round__(*ndigits))
 
     def __hash__(self) -> int:  # type: ignore[override]
         if self.aval.scalar:
-            return hash(self._value())
+            return hash(self.trace.value(self))
         raise TypeError("unhashable type: 'numpy.ndarray'")
 
     def __contains__(self, item: Any) -> bool:
         return bool((self == item).any())
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        value = self._value()
+        value = self.trace.value(self)
         if hasattr(value, "_ab_rank"):
             return value.__array__(dtype)
         if self.aval.non_c_order and self.row != -1:
@@ -521,44 +422,11 @@ class LazyArray(FastOperators):
         self.exposed = True
         return out if self.trace.park is None else self.trace.inputs.lend(value)
 
-    def item(self, *args: Any) -> Any:
-        return self._value().item(*args)
-
-    def tolist(self) -> Any:
-        return self._value().tolist()
-
-    def tobytes(self, *args: Any) -> bytes:
-        return self._value().tobytes(*args)
-
-    def __str__(self) -> str:
-        return str(self._value())
-
-    def __format__(self, spec: str) -> str:
-        return format(self._value(), spec)
-
-    def copy(self, order: Any = "C") -> Any:
-        return self if self.aval.scalar else super().copy(order)
+    def __reduce__(self) -> Any:
+        return np.array, (np.asarray(self),)
 
     def __repr__(self) -> str:
         """What NumPy prints there; while recording by hand, where a look launches nothing, a description."""
         if self.trace.park is None:
             return f"LazyArray(shape={self.aval.shape}, dtype={self.aval.dtype})"
-        return repr(self._value())
-
-    def __reduce__(self) -> Any:
-        value = np.asarray(self)
-        return np.array, (value,)
-
-    def __deepcopy__(self, memo: Any) -> "LazyArray":
-        return self.__copy__()
-
-    def __copy__(self) -> "LazyArray":
-        out = LazyArray(self.trace, self.aval, self.segment, self.ref)
-        out.source = source = self.source
-        if source is not None:
-            out.row = row = self.row
-            if row == -1 and type(source) is np.ndarray and not self.aval.shared:
-                out.source = source.view()  # a write to the copy is none to an argument
-        elif self.segment is None:
-            out.pending = self.pending
-        return out
+        return repr(self.trace.value(self))

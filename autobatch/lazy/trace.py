@@ -173,11 +173,14 @@ class Trace:
             self._overflow()
         return out
 
-    def is_plain_call(self, out: LazyArray, operand: LazyArray) -> bool:
+    def is_plain_call(self, out: Any, operand: LazyArray) -> bool:
         """Whether `out` is the last node and reads `operand` and nothing else."""
         segment = self.segment
         return (
-            out.ref == len(segment.sigs) - 1
+            type(out) is LazyArray
+            and out.segment is segment
+            and operand.segment is segment
+            and out.ref == len(segment.sigs) - 1
             and len(self.table[segment.sigs[-1]].avals) == 1
             and segment.refs[-1] == operand.ref
             and self.table[segment.sigs[-1]].avals[0] is operand.aval

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.batched import Batched
-from autobatch.core.cotangent import Span
+from autobatch.core.cotangent import Scatter
 from autobatch.core.op import Op, is_boxed
 
 __all__ = ["rows_between", "span_p"]
@@ -31,7 +31,8 @@ def _span_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
     (x,) = args
     if is_boxed(ct):
         return place_p(ct, start=params["start"], rows=x.shape[0])
-    return Span(params["start"], ct, x.shape, x.dtype)
+    rows = slice(params["start"], params["start"] + len(ct))
+    return Scatter(rows, ct, x.shape, x.dtype, unique=True)
 
 
 def _place(x: Any, *, start: int, rows: int) -> Any:
