@@ -4,6 +4,7 @@ A padded batch whose lanes come to differ in rank becomes a batch of objects, a 
 becomes padded: each class makes the others, so none can import them all. They meet in `FORMS`, filled at import.
 """
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -15,8 +16,12 @@ from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 
 __all__ = [
+    "BINARY_OPERATORS",
+    "COMPARISONS",
+    "DIFFER",
     "FORMS",
     "KINDS",
+    "UNARY_OPERATORS",
     "Batch",
     "agreed_size",
     "batch_size_of",
@@ -31,7 +36,20 @@ __all__ = [
 ]
 
 FORMS: dict[str, Any] = {}
+DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
 KINDS = "biufcmM"  # of the dtypes that a padded array holds
+
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_NAMED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "xor", "matmul", *COMPARISONS)
+BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **{name: getattr(operator, name) for name in _NAMED},
+    **{"and": operator.and_, "or": operator.or_, "divmod": divmod},
+}
+"""Python's binary operators, by the name in their method: `__add__` and `__radd__` are "add"."""
+UNARY_OPERATORS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, name) for name in ("neg", "pos", "invert")},
+    "abs": abs,
+}
 
 
 class Batch:
@@ -44,6 +62,7 @@ class Batch:
 
     __slots__ = ()
     _ab_rank: ClassVar[int] = BATCH_RANK
+    _varies: ClassVar[str] = "a dimension whose length differs by example"  # why it has no len() and no iteration
 
     region: Any
 
@@ -70,6 +89,52 @@ class Batch:
     def _between(self, start: int, stop: int) -> Any:
         """The lanes from `start` up to `stop`, which do not keep the others alive."""
         return self._take(np.arange(start, stop), {})
+
+    def __bool__(self) -> bool:
+        return self._unanimous(bool)
+
+    def __int__(self) -> int:
+        return self._unanimous(int)
+
+    def __float__(self) -> float:
+        return self._unanimous(float)
+
+    def __complex__(self) -> complex:
+        return self._unanimous(complex)
+
+    def __index__(self) -> int:
+        return self._unanimous(operator.index)
+
+    def _unanimous(self, function: Callable[[Any], Any]) -> Any:
+        """One Python value for all lanes, where they agree."""
+        values = per_lane(function, (self,), {})
+        if not values or any(value != values[0] for value in values[1:]):
+            raise refuse(
+                f"{function.__name__}() of a batch whose examples differ; "
+                "in converted code (@ab.batch) it is one value per example",
+                f"{function.__name__}() of a value that differs by example",
+            )
+        return values[0]
+
+    def __hash__(self) -> int:
+        raise refuse("a batch is not hashable: its examples may differ")
+
+    def __format__(self, spec: str) -> str:
+        if current_region() is not None:
+            raise refuse("formatting a value that differs by example")
+        return format(repr(self), spec)
+
+    def _no_len(self) -> UnsupportedError:
+        return refuse(
+            "len() of a batch: write .batch_size for the number of examples",
+            f"len() of {self._varies}",
+        )
+
+    def _no_iteration(self) -> UnsupportedError:
+        return refuse(
+            f"iteration over {self._varies}, outside converted code (@ab.batch); .examples() lists the examples",
+            f"iteration over {self._varies}",
+        )
 
 
 def form(name: str) -> Any:
@@ -166,7 +231,10 @@ def narrow_tree(tree: Any) -> Any:
 
 
 def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Call a function once per lane of the current region: the plain results."""
+    """Call a function once per lane of the current region: the plain results; `map_lanes` stacks them.
+
+    What one lane raises is raised with a note that names its example.
+    """
     args, kwargs = narrow_tree(list(args)), narrow_tree(kwargs)
     size = batch_size_of((args, kwargs))
     out = []

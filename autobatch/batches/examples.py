@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, is_batched, per_lane
-from autobatch.batches.masked import KINDS
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.fallback import fell_back
@@ -16,6 +15,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.inplace import set_order, unclear_view, zero_d
 
 __all__ = [
+    "SCALAR_DTYPES",
     "broadcast",
     "examples",
     "is_batched",
@@ -28,7 +28,7 @@ __all__ = [
     "weak_lanes",
 ]
 
-_WEAK_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
 def examples(tree: Any) -> list[Any]:
@@ -93,9 +93,9 @@ def broadcast(value: Any, batch_size: int) -> Any:
     """A shared value repeated in each lane; what is a batch already stays as it is."""
     if isinstance(value, Batch):
         return value
-    if type(value) in _WEAK_DTYPES:
+    if type(value) in SCALAR_DTYPES:
         try:
-            return weak_lanes(np.full(batch_size, value, _WEAK_DTYPES[type(value)]), type(value))
+            return weak_lanes(np.full(batch_size, value, SCALAR_DTYPES[type(value)]), type(value))
         except OverflowError:
             return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
@@ -138,7 +138,7 @@ def stack_results(results: Sequence[Any]) -> Any:
 def _stack_leaf(column: Sequence[Any]) -> Any:
     first = column[0]
     kind = type(first)
-    dtype = _WEAK_DTYPES.get(kind)
+    dtype = SCALAR_DTYPES.get(kind)
     if dtype is not None:
         if all(type(x) is kind for x in column):
             try:

@@ -8,7 +8,7 @@ exactly is computed at once; everything else is Python's operator lane by lane, 
 example, and is the builtin itself where no argument is a batch.
 """
 
-import builtins
+import functools
 import math
 import operator
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, Batch, agreed_size, narrowed, per_lane
-from autobatch.batches.examples import map_lanes, stack_results, weak_lanes
+from autobatch.batches.base import BINARY_OPERATORS, COMPARISONS, Batch, agreed_size, narrowed
+from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 
 __all__ = [
@@ -27,10 +27,7 @@ __all__ = [
     "LANE_FUNCTIONS",
     "UNARY",
     "is_weak",
-    "lane_abs",
     "lane_bool",
-    "lane_complex",
-    "lane_divmod",
     "lane_float",
     "lane_int",
     "lane_len",
@@ -38,7 +35,6 @@ __all__ = [
     "lane_min",
     "lane_pow",
     "lane_round",
-    "lane_str",
     "lane_sum",
     "reflected",
 ]
@@ -146,12 +142,11 @@ _FAST: dict[str, tuple[Any, Any, bool]] = {
     "eq": (np.equal, np.equal, False),
     "ne": (np.not_equal, np.not_equal, False),
 }
-_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     on_ints, on_floats, keeps_bool = _FAST.get(name, (None, None, False))
-    result_of_bools = bool if keeps_bool or name in _COMPARISONS else int
+    result_of_bools = bool if keeps_bool or name in COMPARISONS else int
 
     def call(a: Any, b: Any) -> Any:
         a, b = narrowed(a), narrowed(b)
@@ -163,13 +158,13 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
                 out = on_ints(_ints(a), _ints(b))
-                if name in _COMPARISONS or (keeps_bool and kind_a is kind_b is bool):
+                if name in COMPARISONS or (keeps_bool and kind_a is kind_b is bool):
                     kind = result_of_bools
         elif on_floats is not None and _exact(a, kind_a) and _exact(b, kind_b):
             with np.errstate(all="ignore"):
                 out, kind = on_floats(_data(a), _data(b)), float
         if out is None:
-            return stack_results(per_lane(function, (a, b), {}))
+            return map_lanes(function, a, b)
         dtype = out.dtype.kind
         if dtype == "b":
             kind = bool
@@ -177,7 +172,7 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
             kind = float
         elif kind is bool:
             out = out.astype(np.bool_)
-        return FORMS["masked"].of(Batched(out, (), kind))
+        return weak_lanes(out, kind)
 
     return call
 
@@ -210,30 +205,7 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: function(b, a)
 
 
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-    "divmod": divmod,
-    "lshift": operator.lshift,
-    "rshift": operator.rshift,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "matmul": operator.matmul,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
-
-BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in _OPERATORS.items()}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
 def _neg(x: Any) -> Any:
@@ -255,8 +227,8 @@ def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable
         a = narrowed(a)
         out = None if a.scalar is complex else fast(a)
         if out is None:
-            return stack_results(per_lane(function, (a,), {}))
-        return FORMS["masked"].of(Batched(out, (), float if out.dtype.kind == "f" else int))
+            return map_lanes(function, a)
+        return weak_lanes(out, float if out.dtype.kind == "f" else int)
 
     return call
 
@@ -288,7 +260,7 @@ def lane_len(value: Any) -> Any:
         return len(value)
     x = narrowed(value)
     if isinstance(x, ObjectBatch):
-        return stack_results(per_lane(len, (x,), {}))
+        return map_lanes(len, x)
     shape = x.shape
     if not shape:
         if x.scalar is None:
@@ -309,11 +281,9 @@ def lane_int(x: Any = 0, *base: Any) -> Any:
     """`int(x)` per lane; NaN, infinities and values beyond int64 as Python has them."""
     x = narrowed(x)
     if not base and _is_plain_scalar(x):
-        data = x.data
-        if data.dtype.kind in "bi":
-            return weak_lanes(data.astype(np.int64), int)
-        if data.dtype.kind == "f" and (np.abs(data) < _SAFE).all():
-            return weak_lanes(data.astype(np.int64), int)
+        kind = x.data.dtype.kind
+        if kind in "bi" or (kind == "f" and (np.abs(x.data) < _SAFE).all()):
+            return weak_lanes(x.data.astype(np.int64), int)
     return map_lanes(int, x, *base)
 
 
@@ -325,27 +295,12 @@ def lane_float(x: Any = 0.0) -> Any:
     return map_lanes(float, x)
 
 
-def lane_complex(*args: Any) -> Any:
-    """`complex(...)` per lane."""
-    return map_lanes(complex, *args)
-
-
 def lane_bool(x: Any = False) -> Any:
     """`bool(x)` per lane."""
     x = narrowed(x)
     if _is_plain_scalar(x):
         return weak_lanes(x.data != 0, bool)
     return map_lanes(bool, x)
-
-
-def lane_str(*args: Any) -> Any:
-    """`str(...)` per lane."""
-    return map_lanes(str, *args)
-
-
-def lane_abs(x: Any) -> Any:
-    """`abs(x)` per lane."""
-    return abs(x)
 
 
 def lane_round(x: Any, *digits: Any) -> Any:
@@ -361,13 +316,6 @@ def lane_round(x: Any, *digits: Any) -> Any:
 def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
     """`pow(...)` per lane."""
     return map_lanes(pow, base, exponent, *modulus) if modulus else base**exponent
-
-
-def lane_divmod(x: Any, y: Any) -> Any:
-    """`divmod(x, y)` per lane: a pair of per-lane values."""
-    if getattr(x, "scalar", None) is not None or getattr(y, "scalar", None) is not None:
-        return BINARY["divmod"](x, y)
-    return divmod(x, y)
 
 
 def lane_min(*args: Any, **kwargs: Any) -> Any:
@@ -437,29 +385,20 @@ def lane_sum(x: Any, start: Any = 0) -> Any:
     return map_lanes(sum, x, start)
 
 
-def _of_math(function: Callable[..., Any]) -> Callable[..., Any]:
-    def per_example(*args: Any, **kwargs: Any) -> Any:
-        return map_lanes(function, *args, **kwargs)
-
-    per_example.__name__ = function.__name__
-    per_example.__doc__ = f"`math.{function.__name__}` per lane."
-    return per_example
-
+_LANE_BY_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
+_LANE_BY_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
 
 LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    builtins.len: lane_len,
-    builtins.int: lane_int,
-    builtins.float: lane_float,
-    builtins.complex: lane_complex,
-    builtins.bool: lane_bool,
-    builtins.str: lane_str,
-    builtins.abs: lane_abs,
-    builtins.round: lane_round,
-    builtins.pow: lane_pow,
-    builtins.divmod: lane_divmod,
-    builtins.min: lane_min,
-    builtins.max: lane_max,
-    builtins.sum: lane_sum,
-    **{f: _of_math(f) for name, f in vars(math).items() if callable(f) and not name.startswith("_")},
-    **{f: _of_math(f) for f in (repr, chr, ord, bin, hex, oct, hash, format, ascii)},
+    **{function: functools.partial(map_lanes, function) for function in _LANE_BY_LANE},
+    len: lane_len,
+    int: lane_int,
+    float: lane_float,
+    bool: lane_bool,
+    abs: abs,  # a batch has the method that it calls
+    divmod: divmod,
+    round: lane_round,
+    pow: lane_pow,
+    min: lane_min,
+    max: lane_max,
+    sum: lane_sum,
 }
