@@ -12,17 +12,15 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.broadcasting import (
     align,
     broadcast_sizes,
-    fill,
     has_lengths,
     quietly,
-    select,
     spread,
     target_extents,
     unbroadcast,
 )
 from autobatch.ops.weak import strong
 
-__all__ = ["broadcast_sizes", "elementwise", "elementwise_rule", "fill", "select", "unbroadcast", "vjp_columns"]
+__all__ = ["elementwise", "elementwise_rule", "vjp_columns"]
 
 _SCALARS = (int, float, bool, complex)
 

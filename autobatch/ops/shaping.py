@@ -9,8 +9,8 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
+from autobatch.ops.broadcasting import broadcast_sizes, unbroadcast
 from autobatch.ops.inplace import view
-from autobatch.ops.kinds import broadcast_sizes, unbroadcast
 from autobatch.ops.sizes import (
     Template,
     as_batched,

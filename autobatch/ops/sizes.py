@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.ops.kinds import fill
+from autobatch.ops.broadcasting import fill
 
 __all__ = [
     "Template",
