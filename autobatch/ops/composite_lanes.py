@@ -11,7 +11,7 @@ import numpy as np
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
-from autobatch.ops.sizes import lanes_of
+from autobatch.ops.rules.sizes import lanes_of
 
 __all__ = ["lanewise", "values_of"]
 

@@ -10,25 +10,13 @@ from autobatch.core.op import is_boxed
 from autobatch.ops.creation import CREATION, arange, zeros
 from autobatch.ops.indexing import getitem
 from autobatch.ops.indexing_set import setitem_p
-from autobatch.ops.indexing_spec import parse
+from autobatch.ops.indexing_spec import on_axis, parse
 from autobatch.ops.inplace import unclear_view, view
-from autobatch.ops.kinds import elementwise
-from autobatch.ops.sizes import normalise_axis
+from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.sizes import axes_of, normalise_axis
 from autobatch.ops.table import Declined, implements
 
-__all__ = ["axes_of", "flip", "on_axis", "placed", "tri"]
-
-
-def on_axis(axis: int, item: Any) -> tuple[Any, ...]:
-    """The index that applies `item` along one axis."""
-    return (*(slice(None),) * axis, item)
-
-
-def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """Axes as a tuple of non-negative ints; None: all."""
-    if axis is None:
-        return tuple(range(rank))
-    return tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+__all__ = ["flip", "placed", "tri"]
 
 
 def placed(x: Any, index: Any, value: Any) -> Any:

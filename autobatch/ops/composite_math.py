@@ -10,11 +10,12 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.composite_lanes import values_of
-from autobatch.ops.composite_layout import on_axis
 from autobatch.ops.creation import arange
 from autobatch.ops.indexing import getitem
-from autobatch.ops.selecting import into
-from autobatch.ops.sizes import as_batched, lanes_of, normalise_axis, to_width, width_of
+from autobatch.ops.indexing_spec import on_axis
+from autobatch.ops.inplace import into
+from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.sizes import as_batched, lanes_of, normalise_axis, width_of
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["array_equal", "diff", "interp", "isclose", "kron"]

@@ -8,10 +8,10 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.ops.composite_lanes import lanewise
-from autobatch.ops.composite_layout import on_axis
 from autobatch.ops.creation import arange, full
 from autobatch.ops.indexing import getitem
-from autobatch.ops.sizes import normalise_axis
+from autobatch.ops.indexing_spec import on_axis
+from autobatch.ops.rules.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["pad", "repeat", "tile"]

@@ -6,9 +6,9 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.ops.composite_layout import axes_of, on_axis
 from autobatch.ops.indexing import getitem
-from autobatch.ops.sizes import normalise_axis
+from autobatch.ops.indexing_spec import on_axis
+from autobatch.ops.rules.sizes import axes_of, normalise_axis
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["median", "nanmax", "nanmean", "nanmin", "nanstd", "nanvar", "quantile"]

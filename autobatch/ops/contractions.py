@@ -15,8 +15,9 @@ from autobatch.core.cotangent import Product
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.transposed import transposed
 from autobatch.errors import ShapeError
-from autobatch.ops.broadcasting import fill, has_lengths, quietly, select, size_per_lane, unbroadcast
 from autobatch.ops.einsum import einsum_p
+from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast
+from autobatch.ops.rules.sizes import has_lengths, size_per_lane
 from autobatch.ops.table import UFUNCS, Declined, implements
 
 __all__ = ["matmul_p"]

@@ -14,7 +14,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.rows import scatter_add
-from autobatch.ops.broadcasting import fill
+from autobatch.ops.rules.padding import fill
 
 __all__ = ["RowScatter", "add_rows", "gather_axis", "last_writes", "put_rows_p", "rows_p", "scatter_rows_p"]
 

@@ -15,10 +15,10 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.broadcasting import broadcast_sizes, select, size_per_lane
 from autobatch.ops.indexing_rows import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.indexing_spec import FULL, Spec
-from autobatch.ops.sizes import as_batched, lanes_of, slice_lengths, to_width, width_of
+from autobatch.ops.rules.padding import select, to_width
+from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, lanes_of, size_per_lane, slice_lengths, width_of
 
 __all__ = ["basic_index", "flat_positions", "getitem_rule", "scatter_rule"]
 

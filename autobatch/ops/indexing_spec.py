@@ -21,7 +21,7 @@ from autobatch.core.aval import dtype_of, ndim_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.ops.table import Declined
 
-__all__ = ["FULL", "Spec", "build", "is_basic", "is_static", "parse", "shown"]
+__all__ = ["FULL", "Spec", "build", "is_basic", "is_static", "on_axis", "parse", "shown"]
 
 Spec = tuple[tuple[Any, ...], ...]
 FULL = ("s", None, None, None)
@@ -172,3 +172,8 @@ def _shown_entry(entry: tuple[Any, ...]) -> str:
     else:
         return {"n": "None", "i": "int", "a": "array", "b": "mask"}[kind]
     return ":".join(bounds if bounds[2] else bounds[:2])
+
+
+def on_axis(axis: int, item: Any) -> tuple[Any, ...]:
+    """The index that applies `item` along one axis."""
+    return (*(slice(None),) * axis, item)

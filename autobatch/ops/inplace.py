@@ -24,12 +24,13 @@ from autobatch.core.lanes import current_region
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops.table import top_box
+from autobatch.ops.table import Declined, top_box
 
 __all__ = [
     "CROOKED",
     "cast_for_write",
     "has_views",
+    "into",
     "is_contiguous",
     "is_scalar",
     "is_unclear",
@@ -315,3 +316,15 @@ def _same_shape(new: Any, box: Any) -> Any:
                 f"the broadcast shape {shape_of(new)}"
             )
     return new
+
+
+def into(out: Any, new: Any) -> Any:
+    """Write a result into the array of ours that was given as out=.
+
+    Raises:
+        Declined: `out` is a plain array.
+    """
+    if not is_boxed(out):
+        raise Declined("a plain array as out=")
+    write(out, cast_for_write(new, out))
+    return out

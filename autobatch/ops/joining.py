@@ -10,9 +10,9 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import gather_axis
-from autobatch.ops.sizes import as_batched, lanes_of, normalise_axis, to_width, width_of
+from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.sizes import as_batched, lanes_of, normalise_axis, size_per_lane, width_of
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["array_split", "concatenate", "concatenate_p", "split", "stack", "stack_p", "unstack"]

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.ops.broadcasting import kept
-from autobatch.ops.kinds import elementwise
 from autobatch.ops.nn_softmax import as_floating
 from autobatch.ops.normal import normal_cdf
+from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.padding import kept
 
 __all__ = ["gelu_p", "normal_cdf_p", "relu_p", "sigmoid_p"]
 

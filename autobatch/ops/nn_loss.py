@@ -9,9 +9,10 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
 from autobatch.errors import BadIdError, note_example
-from autobatch.ops.broadcasting import has_lengths, size_per_lane, unbroadcast
 from autobatch.ops.contractions import check_same
 from autobatch.ops.nn_softmax import log_softmax_p, softmax_p
+from autobatch.ops.rules.padding import unbroadcast
+from autobatch.ops.rules.sizes import has_lengths, size_per_lane
 from autobatch.ops.statistics import mean_p
 
 __all__ = ["causal_mask_p", "cross_entropy_p", "one_hot_p"]

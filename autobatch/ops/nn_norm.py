@@ -8,11 +8,12 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
-from autobatch.ops.broadcasting import fill, fill_p, has_lengths, quietly, unbroadcast
 from autobatch.ops.elementwise import add_p, mul_p
 from autobatch.ops.nn_norm_rows import layer_norm_gradient_of_rows, layer_norm_of_rows
 from autobatch.ops.nn_softmax import as_floating
 from autobatch.ops.reductions import counts, shifted
+from autobatch.ops.rules.padding import fill, fill_p, quietly, unbroadcast
+from autobatch.ops.rules.sizes import has_lengths
 
 __all__ = ["layer_norm_p"]
 

@@ -8,9 +8,10 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
-from autobatch.ops.broadcasting import fill, fill_p, has_lengths, kept, quietly, unbroadcast
 from autobatch.ops.nn_softmax_rows import softmax_gradient_of_rows, softmax_of_rows
 from autobatch.ops.reductions import expand, reduced_sizes, shifted
+from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
+from autobatch.ops.rules.sizes import has_lengths
 
 __all__ = ["as_floating", "log_softmax_p", "logsumexp_p", "softmax_p"]
 

@@ -12,8 +12,9 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
-from autobatch.ops.broadcasting import fill, has_lengths, quietly, unbroadcast
 from autobatch.ops.grouping import by_length
+from autobatch.ops.rules.padding import fill, quietly, unbroadcast
+from autobatch.ops.rules.sizes import has_lengths
 from autobatch.ops.table import Declined, implements
 
 __all__ = [

@@ -8,9 +8,9 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.broadcasting import fill, quietly, select, unbroadcast
 from autobatch.ops.grouping import by_length
 from autobatch.ops.reductions import no_options, one_axis
+from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["argsort_p", "cumprod_p", "cumsum_p", "sort_p"]

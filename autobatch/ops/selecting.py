@@ -13,10 +13,10 @@ from autobatch.ops.creation import arange
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.indexing import getitem, setitem
 from autobatch.ops.indexing_rules import nonzero_lanes
-from autobatch.ops.inplace import cast_for_write, write
-from autobatch.ops.kinds import elementwise
+from autobatch.ops.inplace import into
+from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.sizes import normalise_axis
 from autobatch.ops.shaping_reshape import flat_view
-from autobatch.ops.sizes import normalise_axis
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["astype", "astype_p", "copy_p", "nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
@@ -115,18 +115,6 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     else:
         new = UFUNCS[_CLIP](a, low, high)
     return new if out is None else into(out, new)
-
-
-def into(out: Any, new: Any) -> Any:
-    """Write a result into the array of ours that was given as out=.
-
-    Raises:
-        Declined: `out` is a plain array.
-    """
-    if not is_boxed(out):
-        raise Declined("a plain array as out=")
-    write(out, cast_for_write(new, out))
-    return out
 
 
 # reads by position

@@ -9,11 +9,12 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
-from autobatch.ops.broadcasting import broadcast_sizes, unbroadcast
 from autobatch.ops.inplace import view
-from autobatch.ops.sizes import (
+from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
+from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
+    broadcast_sizes,
     filled,
     lane_sizes,
     lanes_of,
@@ -21,9 +22,7 @@ from autobatch.ops.sizes import (
     normalise_axis,
     size_operands,
     sizes_agree,
-    to_width,
     width_of,
-    without_padding,
 )
 from autobatch.ops.table import implements
 

@@ -11,11 +11,10 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_si
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.broadcasting import size_per_lane
 from autobatch.ops.indexing_rows import rows_p
 from autobatch.ops.inplace import is_contiguous, lay, refused, stand_in, unclear_view, view, zero_d
-from autobatch.ops.shaping import transpose
-from autobatch.ops.sizes import (
+from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
     filled,
@@ -23,9 +22,10 @@ from autobatch.ops.sizes import (
     lanes_of,
     normalise_axes,
     size_operands,
-    to_width,
+    size_per_lane,
     width_of,
 )
+from autobatch.ops.shaping import transpose
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["ravel", "reshape", "reshape_p", "squeeze"]

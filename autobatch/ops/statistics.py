@@ -9,8 +9,9 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
-from autobatch.ops.broadcasting import fill_p, has_lengths, unbroadcast
 from autobatch.ops.reductions import counts, expand, keep, no_options, normal_axes, reduced_sizes, shifted, sum_p
+from autobatch.ops.rules.padding import fill_p, unbroadcast
+from autobatch.ops.rules.sizes import has_lengths
 from autobatch.ops.table import Declined, implements
 
 __all__ = ["mean_p", "var_p"]

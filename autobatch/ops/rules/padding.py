@@ -11,37 +11,24 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import dtype_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.batched import Batched, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import ShapeError
+from autobatch.ops.rules.sizes import size_per_lane
 
 __all__ = [
     "align",
-    "broadcast_size",
-    "broadcast_sizes",
     "fill",
     "fill_p",
-    "has_lengths",
     "kept",
     "quietly",
     "select",
-    "size_per_lane",
     "spread",
     "spread_p",
     "stretch_p",
-    "target_extents",
+    "to_width",
     "unbroadcast",
+    "without_padding",
 ]
-
-
-def has_lengths(sizes: Sequence[Size]) -> bool:
-    """Whether some dimension varies between the examples."""
-    return Lengths in map(type, sizes)
-
-
-def size_per_lane(size: Size) -> np.ndarray:
-    """The size in each lane: (B,) int64, or (1,) where it is static."""
-    return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
 
 
 def unbroadcast(ct: Any, like: Any) -> Any:
@@ -137,67 +124,6 @@ def quietly(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
     return rerun() if flags else out
 
 
-def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
-    """The example sizes that NumPy's broadcasting gives, lane by lane.
-
-    Raises:
-        ShapeError: in some example two sizes differ and neither is 1; names the first such example.
-    """
-    rank = max(map(len, all_sizes), default=0)
-    out: list[Size] = []
-    for axis in range(rank):
-        size: Size = 1
-        for sizes in all_sizes:
-            offset = axis - (rank - len(sizes))
-            if offset >= 0:
-                size = broadcast_size(size, sizes[offset])
-        out.append(size)
-    return tuple(out)
-
-
-def broadcast_size(a: Size, b: Size) -> Size:
-    """The size that broadcasting gives one dimension, lane by lane.
-
-    Raises:
-        ShapeError: in some example the two differ and neither is 1; names the first such example.
-    """
-    if a is b or (isinstance(b, int) and b == 1):
-        return a
-    if isinstance(a, int) and a == 1:
-        return b
-    if same_size(a, b):
-        return a if isinstance(a, Lengths) else b
-    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
-    wrong = (left != right) & (left != 1) & (right != 1)
-    if wrong.any():
-        lane = int(np.argmax(wrong))
-        raise ShapeError(
-            f"operands could not be broadcast together: lengths {left[lane]} and {right[lane]} in example {lane}"
-        )
-    if isinstance(a, int) and isinstance(b, int):
-        return b if a == 1 else a
-    return Lengths(np.where(left == 1, right, left))
-
-
-def target_extents(
-    parts: Sequence[tuple[tuple[Size, ...], tuple[int, ...]]], sizes: tuple[Size, ...]
-) -> tuple[int, ...]:
-    """The padded extents of a result with these sizes: the smallest that an operand of the same lengths has."""
-    rank = len(sizes)
-    out: list[int] = []
-    for axis, size in enumerate(sizes):
-        if not isinstance(size, Lengths):
-            out.append(size)
-            continue
-        width: int | None = None
-        for own, extents in parts:
-            offset = axis - (rank - len(own))
-            if offset >= 0 and same_size(own[offset], size) and (len(size) or isinstance(own[offset], Lengths)):
-                width = extents[offset] if width is None else min(width, extents[offset])
-        out.append(size.max() if width is None else width)
-    return tuple(out)
-
-
 def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Sequence[int], batched: bool) -> Any:
     """The data of an operand, made to broadcast against a result of `sizes` and padded `extents`.
 
@@ -285,3 +211,22 @@ def spread(array: Any, sizes: tuple[Size, ...], shape: tuple[int, ...]) -> Any:
         return array
     mask = padding_mask(sizes, shape[1:])
     return array if mask is None else spread_p(array, mask, shape=shape)
+
+
+def to_width(data: Any, axis: int, width: int) -> Any:
+    """Crop or pad one axis of padded data to `width`."""
+    shape = shape_of(data)
+    have = shape[axis]
+    if have == width:
+        return data
+    if have > width:
+        return data[(slice(None),) * axis + (slice(0, width),)]
+    more = np.zeros((*shape[:axis], width - have, *shape[axis + 1 :]), dtype_of(data))
+    return np.concatenate([data, more], axis=axis)
+
+
+def without_padding(x: Batched) -> Any:
+    """The data of `x`; where it is boxed, zeros are selected at the padding, and no cotangent comes back from there."""
+    if is_boxed(x.data) and padding_mask(x.sizes, shape_of(x.data)[1:]) is not None:
+        return fill(x, 0)
+    return x.data
