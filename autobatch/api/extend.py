@@ -14,9 +14,9 @@ from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import Op
 from autobatch.ops.reductions import reduction
+from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import fill, unbroadcast
-from autobatch.ops.table import Declined, implements
 
 __all__ = [
     "Batched",

@@ -12,8 +12,8 @@ from autobatch.batches.loop import loop_over_examples
 from autobatch.batches.results import name_lane, per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import CROOKED
-from autobatch.ops.table import no_rule
+from autobatch.ops.rules.aliasing import CROOKED
+from autobatch.ops.rules.dispatch import no_rule
 
 __all__ = ["ArrayBatch"]
 

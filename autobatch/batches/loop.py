@@ -9,7 +9,7 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
 from autobatch.core.layout import is_crooked
 from autobatch.core.pytree import leaves
-from autobatch.ops.inplace import lay, unclear_view
+from autobatch.ops.rules.aliasing import lay, unclear_view
 
 __all__ = ["loop_over_examples"]
 

@@ -21,8 +21,8 @@ from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.contractions import matmul_p
-from autobatch.ops.inplace import is_scalar, lay, zero_d
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import is_scalar, lay, zero_d
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["MaskedBatch"]
 

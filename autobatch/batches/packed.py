@@ -31,7 +31,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.inplace import lay
+from autobatch.ops.rules.aliasing import lay
 
 __all__ = ["PackedBatch"]
 

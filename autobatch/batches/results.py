@@ -13,7 +13,7 @@ from autobatch.core.layout import is_crooked
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import UnsupportedError, note_example
-from autobatch.ops.inplace import lay, zero_d
+from autobatch.ops.rules.aliasing import lay, zero_d
 
 __all__ = [
     "batch_size_of",

@@ -13,7 +13,7 @@ from autobatch.ops.contractions import matmul_p
 from autobatch.ops.einsum import einsum_p
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.indexing_get import scatter_p
-from autobatch.ops.indexing_spec import FULL
+from autobatch.ops.rules.indexing import FULL
 from autobatch.ops.shaping import transpose_p
 from autobatch.ops.shaping_reshape import reshape_p
 

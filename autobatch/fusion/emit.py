@@ -13,7 +13,7 @@ from autobatch.fusion.polymorphic import Affine, Kind
 from autobatch.fusion.program import Step
 from autobatch.ops.contractions import matmul_p
 from autobatch.ops.indexing_get import getitem_p
-from autobatch.ops.indexing_spec import build
+from autobatch.ops.rules.indexing import build
 from autobatch.ops.shaping import transpose_p
 from autobatch.ops.shaping_reshape import reshape_p
 

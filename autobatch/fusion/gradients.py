@@ -15,8 +15,8 @@ from autobatch.fusion.program import Step
 from autobatch.ops.contractions import matmul_p
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.indexing_get import scatter_p
-from autobatch.ops.indexing_rows import RowScatter
-from autobatch.ops.indexing_spec import FULL
+from autobatch.ops.rules.indexing import FULL
+from autobatch.ops.rules.rows import RowScatter
 from autobatch.ops.shaping import transpose_p
 
 __all__ = ["Part", "contributions", "take_parts"]

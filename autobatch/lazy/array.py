@@ -10,7 +10,7 @@ from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.aval import Aval, laid
 from autobatch.lazy.operators import FastOperators
-from autobatch.ops.inplace import stand_in
+from autobatch.ops.rules.aliasing import stand_in
 
 __all__ = ["LazyArray"]
 

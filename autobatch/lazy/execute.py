@@ -16,7 +16,7 @@ from autobatch.lazy.aval import Aval, Weak
 from autobatch.lazy.launching import Launches
 from autobatch.lazy.schedule import refine, schedule
 from autobatch.lazy.stats import Stats
-from autobatch.ops.indexing_spec import shown
+from autobatch.ops.rules.indexing import shown
 
 __all__ = ["BlockCall", "Signature", "Wave", "launch_wave"]
 

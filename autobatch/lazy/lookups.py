@@ -17,7 +17,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import aval_of
 from autobatch.ops import elementwise, reductions, statistics
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import _View as View
+from autobatch.ops.rules.aliasing import _View as View
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 

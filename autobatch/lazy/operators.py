@@ -15,8 +15,8 @@ from autobatch.lazy.constants import constant
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.indexing import _derive, _restore
-from autobatch.ops.indexing_spec import FULL, Spec, parse
-from autobatch.ops.inplace import is_contiguous
+from autobatch.ops.rules.aliasing import is_contiguous
+from autobatch.ops.rules.indexing import FULL, Spec, parse
 
 __all__ = ["FastOperators"]
 

@@ -24,7 +24,7 @@ from autobatch.lazy.gather import row_p
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.surroundings import catches_warnings, handling
 from autobatch.lazy.writing import Inputs
-from autobatch.ops.table import no_rule
+from autobatch.ops.rules.dispatch import no_rule
 
 __all__ = ["Trace"]
 

@@ -8,7 +8,7 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.foresee import WEAK, aval_of
 from autobatch.core.layout import is_crooked
-from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
+from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 
 __all__ = ["batch_of", "is_new", "kind_of"]
 

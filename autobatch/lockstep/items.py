@@ -31,7 +31,7 @@ from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.lockstep.tables import is_table, rows_later
 from autobatch.ops import indexing
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
 __all__ = [
     "delitem",

@@ -1,7 +1,6 @@
 """Every module that declares ops or functions, imported so that the tables are complete."""
 
 from autobatch.ops import (
-    composite_lanes,
     composite_layout,
     composite_linalg,
     composite_math,
@@ -14,7 +13,6 @@ from autobatch.ops import (
     elementwise,
     factorisations,
     fourier,
-    grouping,
     indexing,
     joining,
     reductions,
@@ -25,11 +23,12 @@ from autobatch.ops import (
     statistics,
     table_rest,
 )
+from autobatch.ops.rules import grouping
 
 __all__ = ["MODULES"]
 
 MODULES = (
-    composite_lanes,
+    grouping,
     composite_layout,
     composite_linalg,
     composite_math,

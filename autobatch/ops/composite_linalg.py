@@ -9,9 +9,9 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
+from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.padding import fill, select, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
-from autobatch.ops.table import Declined, implements
 
 __all__ = ["det", "inv", "norm", "slogdet", "solve"]
 

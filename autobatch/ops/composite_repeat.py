@@ -7,14 +7,14 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.ops.composite_lanes import lanewise
 from autobatch.ops.creation import arange, full
 from autobatch.ops.indexing import getitem
-from autobatch.ops.indexing_spec import on_axis
-from autobatch.ops.rules.sizes import normalise_axis
-from autobatch.ops.table import Declined, implements
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.grouping import lanewise
+from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.sizes import axes_of, normalise_axis
 
-__all__ = ["pad", "repeat", "tile"]
+__all__ = ["pad", "repeat", "roll", "tile"]
 
 _repeat_places_p = lanewise("repeat_places", lambda n, repeats: np.repeat(np.arange(n), repeats))
 
@@ -126,3 +126,19 @@ def _places(mode: str, n: Any, i: Any) -> Any:
     j = i % np.maximum(period, 1)
     back = period - 1 - j if mode == "symmetric" else period - j
     return np.where(j >= n, back, j)
+
+
+@implements(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """np.roll; shifts may differ between examples."""
+    if axis is None:
+        return np.reshape(roll(np.reshape(a, (-1,)), shift, 0), shape_of(a))
+    axes = axes_of(axis, ndim_of(a))
+    several = isinstance(shift, list | tuple) or (not is_boxed(shift) and ndim_of(shift))
+    shifts = list(shift) if several else [shift] * len(axes)
+    if len(shifts) != len(axes):
+        axes = axes * len(shifts) if len(axes) == 1 else axes
+    for place, by in zip(axes, shifts, strict=True):
+        n = shape_of(a)[place]
+        a = getitem(a, on_axis(place, (arange(n) - by) % np.maximum(n, 1)))
+    return a

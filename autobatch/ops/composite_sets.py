@@ -1,17 +1,20 @@
 """Sets, searches and counts of each example."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
-from autobatch.core.op import is_boxed
-from autobatch.ops.composite_lanes import lanewise
-from autobatch.ops.creation import arange, zeros
+from autobatch.core.batched import Batched, padding_mask, same_size
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.indexing import getitem
-from autobatch.ops.table import Declined, implements
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.grouping import lanewise, values_of
+from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
 
-__all__ = ["bincount", "digitize", "isin", "searchsorted", "unique"]
+__all__ = ["allclose", "array_equal", "array_equal_p", "interp", "isclose", "isin", "searchsorted", "unique"]
 
 
 def _first(x: np.ndarray, *, equal_nan: bool) -> Any:
@@ -102,38 +105,6 @@ def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
     return _search_p(a, v, side=side)
 
 
-@implements(np.digitize)
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    if is_boxed(bins):
-        raise Declined("np.digitize with bins that differ between examples")
-    bins = np.asarray(bins)
-    steps = np.diff(bins)
-    if (steps >= 0).all():
-        return searchsorted(bins, x, side="left" if right else "right")
-    if (steps <= 0).all():
-        return len(bins) - searchsorted(bins[::-1], x, side="left" if right else "right")
-    raise ValueError("bins must be monotonically increasing or decreasing")
-
-
-_bins_p = lanewise("bincount_length", lambda x, *, least: np.int64(max(least, len(np.bincount(x)))), dynamic=False)
-
-
-@implements(np.bincount)
-def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
-    """np.bincount; as long as the example's largest number asks. Differentiable in the weights."""
-    if ndim_of(x) != 1:
-        raise ValueError("object too deep for desired array")
-    if weights is None:
-        return _count_p(x, least=minlength)
-    total = _bins_p(x, least=minlength)
-    weights = weights.astype(np.float64) if dtype_of(weights) != np.float64 else weights
-    hits = np.reshape(x, (1, -1)) == np.reshape(arange(total), (-1, 1))
-    return np.sum(np.where(hits, weights, zeros(())), axis=1)
-
-
-_count_p = lanewise("bincount", lambda x, *, least: np.bincount(x, minlength=least))
-
-
 @implements(np.lexsort)
 def lexsort(keys: Any, axis: int = -1) -> Any:
     if axis not in (-1, 0) or any(ndim_of(key) != 1 for key in keys):
@@ -144,16 +115,68 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
 _lexsort_p = lanewise("lexsort", lambda *keys: np.lexsort(keys), dynamic=False)
 
 
-@implements(np.histogram)
-def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    if density or weights is not None or is_boxed(bins) or isinstance(bins, str):
-        raise Declined("np.histogram with density, weights or bins that are estimated")
-    if ndim_of(bins) == 0:
-        if range is None:
-            raise Declined("np.histogram whose range follows from the data")
-        bins = np.histogram_bin_edges(np.empty(0), bins, range)
-    edges = tuple(np.asarray(bins).tolist())
-    return _histogram_p(a, edges=edges), np.asarray(bins)
+@implements(np.isclose)
+def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    a, b = as_array(a), as_array(b)
+    if dtype_of(b).kind in "biu":
+        b = b.astype(np.result_type(dtype_of(b), 1.0))
+    with np.errstate(invalid="ignore"):
+        close = (np.absolute(a - b) <= atol + rtol * np.absolute(b)) & np.isfinite(b) | (a == b)
+    return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
 
 
-_histogram_p = lanewise("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)
+@implements(np.allclose)
+def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    return _python_bool(np.all(isclose(a, b, rtol, atol, equal_nan)))
+
+
+def _python_bool(answer: Any) -> Any:
+    """A Python bool, as NumPy's function gives; of a batch one for each example."""
+    return answer.item() if rank_of(answer) == BATCH_RANK else bool(answer)
+
+
+def _array_equal(a: Any, b: Any, *, equal_nan: bool) -> Any:
+    return np.bool_(np.array_equal(a, b, equal_nan=equal_nan))
+
+
+def _array_equal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes = lanes_of(operands)
+    a, b = (as_batched(x, lanes) for x in operands)
+    if a.rank != b.rank:
+        return Batched(np.zeros(lanes, bool), ())
+    alike = np.ones(lanes, bool)
+    left, right = values_of(a.data), values_of(b.data)
+    for axis, (one, two) in enumerate(zip(a.sizes, b.sizes, strict=True)):
+        if not same_size(one, two):
+            alike &= getattr(one, "values", one) == getattr(two, "values", two)
+        width = min(width_of(one), width_of(two))
+        left, right = to_width(left, axis + 1, width), to_width(right, axis + 1, width)
+    same = left == right
+    if params["equal_nan"] and left.dtype.kind in "fc" and right.dtype.kind in "fc":
+        same |= np.isnan(left) & np.isnan(right)
+    mask = padding_mask(a.sizes, same.shape[1:])
+    same = same if mask is None else same | ~mask
+    return Batched(alike & same.reshape(lanes, -1).all(axis=1) if same.size else alike, ())
+
+
+array_equal_p = Op("array_equal", _array_equal, rule=_array_equal_rule, kind="compare")
+
+
+@implements(np.array_equal)
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    return _python_bool(array_equal_p(as_array(a1), as_array(a2), equal_nan=equal_nan))
+
+
+@implements(np.interp)
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """np.interp, differentiable in x and fp."""
+    xp, fp, x = as_array(xp), as_array(fp), as_array(x)
+    if period is not None or is_boxed(shape_of(xp)[0]) or shape_of(xp)[0] < 2:
+        raise Declined("np.interp with a period, or with points whose number differs between examples")
+    n = shape_of(xp)[0]
+    below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
+    x0, x1 = getitem(xp, below), getitem(xp, below + 1)
+    y0, y1 = getitem(fp, below), getitem(fp, below + 1)
+    out = (y1 - y0) / (x1 - x0) * (x - x0) + y0
+    out = np.where(x < xp[0], fp[0] if left is None else left, out)
+    return np.where(x > xp[n - 1], fp[n - 1] if right is None else right, np.where(x == xp[n - 1], fp[n - 1], out))

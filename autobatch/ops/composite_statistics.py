@@ -7,9 +7,9 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.ops.indexing import getitem
-from autobatch.ops.indexing_spec import on_axis
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.sizes import axes_of, normalise_axis
-from autobatch.ops.table import Declined, implements
 
 __all__ = ["median", "nanmax", "nanmean", "nanmin", "nanstd", "nanvar", "quantile"]
 
@@ -117,7 +117,7 @@ def average(
         raise Declined("np.average with returned=True")
     if weights is None:
         return np.mean(a, axis=axis, keepdims=keepdims)
-    a, weights = _array(a), _array(weights)
+    a, weights = as_array(a), as_array(weights)
     shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
     if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
         raise Declined("np.average with weights of another rank along several axes")
@@ -133,10 +133,6 @@ def average(
     if np.any(_values(total == 0)):
         raise Declined("np.average with weights that sum to zero")
     return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
-
-
-def _array(x: Any) -> Any:
-    return x if is_boxed(x) else np.asarray(x)
 
 
 # without NaN
@@ -240,44 +236,6 @@ def nanstd(a: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _without(a: Any, value: float) -> Any:
     return np.where(np.isnan(a), np.asarray(value, dtype_of(a)), a) if _floating(a) else a
-
-
-@implements(np.nancumsum)
-def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("np.nancumsum with out=")
-    return np.cumsum(_without(a, 0.0), axis=axis, dtype=dtype)
-
-
-@implements(np.nancumprod)
-def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("np.nancumprod with out=")
-    return np.cumprod(_without(a, 1.0), axis=axis, dtype=dtype)
-
-
-@implements(np.cumulative_sum)
-def cumulative_sum(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
-) -> Any:
-    return _cumulative(np.cumsum, x, axis, dtype, out, include_initial)
-
-
-@implements(np.cumulative_prod)
-def cumulative_prod(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
-) -> Any:
-    return _cumulative(np.cumprod, x, axis, dtype, out, include_initial)
-
-
-def _cumulative(scan: Any, x: Any, axis: Any, dtype: Any, out: Any, include_initial: bool) -> Any:
-    if out is not None or include_initial:
-        raise Declined("a cumulative function with out= or include_initial=")
-    if axis is None:
-        if ndim_of(x) > 1:
-            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
-        axis = 0
-    return scan(x, axis=axis, dtype=dtype)
 
 
 @implements(np.apply_over_axes)

@@ -15,12 +15,14 @@ from autobatch.core.cotangent import Product
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.transposed import transposed
 from autobatch.errors import ShapeError
+from autobatch.ops.creation import arange
 from autobatch.ops.einsum import einsum_p
+from autobatch.ops.indexing import getitem
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements
 from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths, size_per_lane
-from autobatch.ops.table import UFUNCS, Declined, implements
 
-__all__ = ["matmul_p"]
+__all__ = ["convolve", "correlate", "cross", "kron", "matmul_p"]
 
 _FEW_ROWS = 512  # a product of fewer is joined with others of the same matrix, as far as its gradient goes
 
@@ -259,3 +261,57 @@ def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     out = [c for at, c in enumerate(left) if at not in a_axes] + [c for at, c in enumerate(right) if at not in b_axes]
     spec = f"{''.join(left)},{''.join(right)}->{''.join(out)}"
     return _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
+
+
+@implements(np.cross, np.linalg.cross)
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = np.moveaxis(as_array(a), axisa, -1), np.moveaxis(as_array(b), axisb, -1)
+    if shape_of(a)[-1] != 3 or shape_of(b)[-1] != 3:
+        raise Declined("np.cross of vectors that are not of three elements")
+    x, y, z = (a[..., i] for i in range(3))
+    u, v, w = (b[..., i] for i in range(3))
+    return np.moveaxis(np.stack([y * w - z * v, z * u - x * w, x * v - y * u], axis=-1), -1, axisc)
+
+
+@implements(np.kron)
+def kron(a: Any, b: Any) -> Any:
+    a, b = as_array(a), as_array(b)
+    rank = max(ndim_of(a), ndim_of(b))
+    a, b = a[(None,) * (rank - ndim_of(a))], b[(None,) * (rank - ndim_of(b))]
+    left = a[tuple(item for _ in range(rank) for item in (slice(None), None))]
+    right = b[tuple(item for _ in range(rank) for item in (None, slice(None)))]
+    sizes = tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True))
+    return np.reshape(left * right, sizes)
+
+
+@implements(np.convolve)
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """np.convolve: sums of the rows of the Toeplitz matrix of `v` times `a`, by selection, since 0 times inf is NaN."""
+    a, v = as_array(a), as_array(v)
+    n, m = shape_of(a)[0], shape_of(v)[0]
+    for name, size in (("a", n), ("v", m)):
+        if np.any(np.equal(size.data if is_boxed(size) else size, 0)):
+            raise ValueError(f"{name} cannot be empty")
+    if mode not in ("full", "valid", "same"):
+        raise Declined(f"np.convolve with mode={mode!r}")
+    if mode != "full" and (is_boxed(n) or is_boxed(m)):
+        raise Declined("np.convolve of lengths that differ between examples, with a mode other than full")
+    places = arange(n + m - 1)[:, None] - arange(n)
+    inside = (places >= 0) & (places < m)
+    dtype = np.result_type(dtype_of(a), dtype_of(v))
+    wide = np.float32 if dtype == np.float16 else dtype  # in which NumPy's own products of halves are summed
+    terms = getitem(v, np.where(inside, places, 0)).astype(wide) * a.astype(wide)
+    out = np.sum(np.where(inside, terms, np.zeros((), wide)), axis=1, dtype=wide).astype(dtype)
+    if mode == "full":
+        return out
+    small, large = min(n, m), max(n, m)
+    if mode == "valid":
+        return out[small - 1 : large]
+    return out[(small - 1) // 2 : (small - 1) // 2 + large]
+
+
+@implements(np.correlate)
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    return convolve(a, np.conjugate(as_array(v))[::-1], mode)

@@ -14,12 +14,12 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.ops.inplace import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
+from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
+from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
 from autobatch.ops.shaping import broadcast_to_p
-from autobatch.ops.table import Declined, implements
 
-__all__ = ["CREATION", "arange", "array", "empty", "eye", "full", "identity", "linspace", "ones", "zeros"]
+__all__ = ["CREATION", "arange", "array", "empty", "eye", "full", "identity", "linspace", "ones", "vander", "zeros"]
 
 
 def _full_of(*sizes: Any, shape: Template, value: Any, dtype: np.dtype) -> Any:
@@ -288,3 +288,10 @@ _MADE: dict[Any, Callable[..., Any]] = {
 CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
     function: implements(function)(ours) for function, ours in _MADE.items()
 }
+
+
+@implements(np.vander)
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:  # noqa: N803
+    powers = arange(shape_of(x)[0] if N is None else N)
+    out = x[:, None] ** powers
+    return out if increasing else out[:, ::-1]

@@ -14,10 +14,10 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.inplace import unclear_view
+from autobatch.ops.rules.aliasing import unclear_view
+from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.padding import align, fill_p, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import broadcast_size, has_lengths
-from autobatch.ops.table import Declined, implements
 
 __all__ = ["einsum_p"]
 

@@ -11,9 +11,9 @@ from numpy._core import umath
 
 from autobatch.core.aval import dtype_of
 from autobatch.core.op import Op
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, ufunc_table
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import kept
-from autobatch.ops.table import UFUNCS, UNSUPPORTED, ufunc_table
 
 __all__ = ["UFUNCS"]
 

@@ -14,8 +14,8 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops import catalogue, elementwise
 from autobatch.ops.face_methods import ArrayMethods
 from autobatch.ops.indexing import add_at, getitem, setitem
-from autobatch.ops.inplace import cast_for_write, is_scalar, write
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, Declined, refuse, top_box
+from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, Declined, refuse, top_box
 from autobatch.ops.table_rest import reason, twin
 from autobatch.ops.ufunc_methods import call_ufunc
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of
 from autobatch.ops.indexing import getitem, setitem
-from autobatch.ops.inplace import write
+from autobatch.ops.rules.aliasing import write
+from autobatch.ops.rules.dispatch import FUNCTIONS, refuse
 from autobatch.ops.shaping_reshape import flat_view
-from autobatch.ops.table import FUNCTIONS, refuse
 
 __all__ = ["ArrayMethods"]
 

@@ -16,8 +16,8 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.composite_linalg import solve_p
-from autobatch.ops.grouping import by_length
-from autobatch.ops.table import Declined, implements
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.grouping import by_length
 
 __all__ = ["alone_rule", "svdvals"]
 

@@ -12,10 +12,10 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.grouping import by_length
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast, without_padding
 from autobatch.ops.rules.sizes import normalise_axis
-from autobatch.ops.table import Declined, implements
 
 __all__ = ["fft", "ifft", "irfft", "rfft"]
 

@@ -17,11 +17,11 @@ from autobatch.errors import NeedsLoop
 from autobatch.ops.creation import array
 from autobatch.ops.indexing_get import getitem_op, zero_d_p
 from autobatch.ops.indexing_set import add_at_p, setitem_p
-from autobatch.ops.indexing_spec import FULL, Spec, is_basic, parse
-from autobatch.ops.inplace import view, write
-from autobatch.ops.table import Declined, refuse, top_box
+from autobatch.ops.rules.aliasing import view, write
+from autobatch.ops.rules.dispatch import Declined, refuse, top_box
+from autobatch.ops.rules.indexing import FULL, Spec, is_basic, parse
 
-__all__ = ["add_at", "getitem", "setitem"]
+__all__ = ["add_at", "getitem", "placed", "setitem"]
 
 
 def getitem(x: Any, index: Any) -> Any:
@@ -104,3 +104,9 @@ def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
     if any(size != 1 for size in shape_of(value)[:extra] if not is_boxed(size)):
         raise ValueError(f"could not broadcast input array from shape {shape_of(value)} into {rank} dimensions")
     return value[(0,) * extra]
+
+
+def placed(x: Any, index: Any, value: Any) -> Any:
+    """`x` as it is after `x[index] = value`; `x` itself stays as it is."""
+    spec, operands = parse(x, index)
+    return setitem_p(x, value, *operands, spec=spec)

@@ -9,9 +9,8 @@ from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import Scatter
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.indexing_rows import RowScatter
-from autobatch.ops.indexing_rules import getitem_rule, scatter_rule
-from autobatch.ops.indexing_spec import FULL, Spec, build, is_static
+from autobatch.ops.rules.indexing import FULL, Spec, build, getitem_rule, is_static, scatter_rule
+from autobatch.ops.rules.rows import RowScatter
 
 __all__ = ["getitem_op", "getitem_p", "scatter_p", "zero_d_p"]
 

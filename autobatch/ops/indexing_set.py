@@ -10,10 +10,9 @@ from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.indexing_get import getitem_op
-from autobatch.ops.indexing_rows import last_writes, put_rows_p, rows_p, scatter_rows_p
-from autobatch.ops.indexing_rules import basic_index, flat_positions
-from autobatch.ops.indexing_spec import FULL, Spec, build
+from autobatch.ops.rules.indexing import FULL, Spec, basic_index, build, flat_positions
 from autobatch.ops.rules.padding import to_width, unbroadcast
+from autobatch.ops.rules.rows import last_writes, put_rows_p, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, lanes_of, size_per_lane
 
 __all__ = ["add_at_p", "setitem_p"]

@@ -10,12 +10,30 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.indexing_rows import gather_axis
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.rows import gather_axis
 from autobatch.ops.rules.sizes import as_batched, lanes_of, normalise_axis, size_per_lane, width_of
-from autobatch.ops.table import Declined, implements
+from autobatch.ops.shaping_reshape import _atleast
 
-__all__ = ["array_split", "concatenate", "concatenate_p", "split", "stack", "stack_p", "unstack"]
+__all__ = [
+    "append",
+    "array_split",
+    "block",
+    "column_stack",
+    "concatenate",
+    "concatenate_p",
+    "delete",
+    "dstack",
+    "hstack",
+    "insert",
+    "split",
+    "stack",
+    "stack_p",
+    "unstack",
+    "vstack",
+]
 
 
 def _arrays(arrays: Any) -> list[Any]:
@@ -25,7 +43,7 @@ def _arrays(arrays: Any) -> list[Any]:
         if is_boxed(first):
             raise Declined("joining the rows of an array whose number differs between examples")
         return [arrays[i] for i in range(first)]
-    return [x if is_boxed(x) else np.asarray(x) for x in arrays]
+    return [as_array(x) for x in arrays]
 
 
 def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
@@ -221,3 +239,78 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     if is_boxed(total):
         raise NeedsLoop("unstack gives as many arrays as an example has rows, and that differs between examples")
     return tuple(x[(*(slice(None),) * axis, i)] for i in range(total))
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return np.concatenate([_atleast(x, 2) for x in tup], 0, dtype=dtype, casting=casting)  # type: ignore[call-overload]
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    parts = [_atleast(x, 1) for x in tup]
+    axis = 0 if parts and ndim_of(parts[0]) == 1 else 1
+    return np.concatenate(parts, axis, dtype=dtype, casting=casting)  # type: ignore[call-overload]
+
+
+@implements(np.dstack)
+def dstack(tup: Any) -> Any:
+    return np.concatenate([_atleast(x, 3) for x in tup], 2)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> Any:
+    parts = [as_array(x) for x in tup]
+    return np.concatenate([_atleast(x, 2).T if ndim_of(x) < 2 else x for x in parts], 1)
+
+
+@implements(np.append)
+def append(arr: Any, values: Any, axis: Any = None) -> Any:
+    if axis is None:
+        arr, values, axis = np.reshape(as_array(arr), (-1,)), np.reshape(as_array(values), (-1,)), 0
+    return np.concatenate((arr, values), axis=axis)
+
+
+@implements(np.block)
+def block(arrays: Any) -> Any:
+    depth, rank = _block_depth(arrays)
+    return _block(arrays, 1, depth, max(depth, rank))
+
+
+def _block_depth(item: Any) -> tuple[int, int]:
+    if not isinstance(item, list):
+        return 0, ndim_of(item)
+    depths = [_block_depth(part) for part in item]
+    return 1 + max(d for d, _ in depths), max(r for _, r in depths)
+
+
+def _block(item: Any, level: int, depth: int, rank: int) -> Any:
+    if isinstance(item, list):
+        return np.concatenate([_block(part, level + 1, depth, rank) for part in item], axis=-(depth - level + 1))
+    return _atleast(item, rank) if rank < 3 else as_array(item)[(None,) * (rank - ndim_of(item))]
+
+
+@implements(np.delete)
+def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    if axis is None:
+        arr, axis = np.reshape(arr, (-1,)), 0
+    axis = normalise_axis(axis, ndim_of(arr))
+    n = shape_of(arr)[axis]
+    if is_boxed(n) or is_boxed(obj):
+        raise Declined("np.delete at places that differ between examples")
+    return arr[on_axis(axis, np.delete(np.arange(n), obj))]
+
+
+@implements(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    if not isinstance(obj, int) or (axis is not None and ndim_of(values) != ndim_of(arr) - 1):
+        raise Declined("np.insert at several places")
+    if axis is None:
+        arr, axis, values = np.reshape(arr, (-1,)), 0, np.reshape(as_array(values), (-1,))
+        if shape_of(values) != (1,):
+            raise Declined("np.insert of several values")
+    else:
+        axis = normalise_axis(axis, ndim_of(arr))
+        values = np.expand_dims(as_array(values), axis)
+    parts = (arr[on_axis(axis, slice(None, obj))], values.astype(dtype_of(arr)), arr[on_axis(axis, slice(obj, None))])
+    return np.concatenate(parts, axis)

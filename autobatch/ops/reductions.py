@@ -12,10 +12,10 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
-from autobatch.ops.grouping import by_length
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.padding import fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths
-from autobatch.ops.table import Declined, implements
 
 __all__ = [
     "check_not_empty",

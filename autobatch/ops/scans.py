@@ -8,12 +8,28 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.grouping import by_length
+from autobatch.ops.composite_statistics import _without
 from autobatch.ops.reductions import no_options, one_axis
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.grouping import by_length
+from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast
-from autobatch.ops.table import Declined, implements
+from autobatch.ops.rules.sizes import normalise_axis
 
-__all__ = ["argsort_p", "cumprod_p", "cumsum_p", "sort_p"]
+__all__ = [
+    "argsort_p",
+    "cumprod_p",
+    "cumsum_p",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+    "ediff1d",
+    "gradient",
+    "nancumprod",
+    "nancumsum",
+    "sort_p",
+    "trapezoid",
+]
 
 
 def _flat_rule(op: Op, x: Batched, params: dict[str, Any]) -> Batched | None:
@@ -166,3 +182,108 @@ def _np_sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, sta
 @implements(np.argsort)
 def _np_argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
     return argsort_p(a, **_sort_params(a, axis, kind, order, stable))
+
+
+@implements(np.diff)
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n!r}")
+    axis = normalise_axis(axis, ndim_of(a))
+    parts = [a]
+    for extra, first in ((_given(prepend), True), (_given(append), False)):
+        if extra is not None:
+            extra = as_array(extra)
+            if ndim_of(extra) == 0:
+                shape = list(shape_of(a))
+                shape[axis] = 1
+                extra = np.broadcast_to(extra, tuple(shape))
+            parts.insert(0, extra) if first else parts.append(extra)
+    out = np.concatenate(parts, axis) if len(parts) > 1 else a
+    for _ in range(n):
+        later, sooner = out[on_axis(axis, slice(1, None))], out[on_axis(axis, slice(None, -1))]
+        out = later != sooner if dtype_of(out).kind == "b" else later - sooner
+    return out
+
+
+def _given(value: Any) -> Any:
+    return None if value is np._NoValue else value
+
+
+@implements(np.ediff1d)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    flat = np.reshape(ary, (-1,))
+    parts = [flat[1:] - flat[:-1]]
+    if to_begin is not None:
+        parts.insert(0, np.reshape(as_array(to_begin), (-1,)).astype(dtype_of(ary)))
+    if to_end is not None:
+        parts.append(np.reshape(as_array(to_end), (-1,)).astype(dtype_of(ary)))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@implements(np.trapezoid)
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    axis = normalise_axis(axis, ndim_of(y))
+    step: Any = dx
+    if x is not None:
+        step = diff(x) if ndim_of(x) == 1 else diff(x, axis=axis)
+        if ndim_of(x) == 1:
+            step = np.reshape(step, (-1,) + (1,) * (ndim_of(y) - axis - 1))
+    later, sooner = y[on_axis(axis, slice(1, None))], y[on_axis(axis, slice(None, -1))]
+    return np.sum(step * (later + sooner) / 2.0, axis=axis)
+
+
+@implements(np.gradient)
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    axes = range(ndim_of(f)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if edge_order != 1 or len(varargs) > 1 or any(ndim_of(v) for v in varargs) or dtype_of(f).kind != "f":
+        raise Declined("np.gradient with second-order edges or uneven spacing")
+    step = varargs[0] if varargs else 1.0
+    out = []
+    for place in axes:
+        place = normalise_axis(place, ndim_of(f))
+
+        def at(start: Any, stop: Any, place: int = place) -> Any:
+            return f[on_axis(place, slice(start, stop))]
+
+        inner = (at(2, None) - at(None, -2)) / (2.0 * step)
+        first, last = (at(1, 2) - at(0, 1)) / step, (at(-1, None) - at(-2, -1)) / step
+        out.append(np.concatenate([first, inner, last], place))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+@implements(np.cumulative_sum)
+def cumulative_sum(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Any:
+    return _cumulative(np.cumsum, x, axis, dtype, out, include_initial)
+
+
+@implements(np.cumulative_prod)
+def cumulative_prod(
+    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
+) -> Any:
+    return _cumulative(np.cumprod, x, axis, dtype, out, include_initial)
+
+
+def _cumulative(scan: Any, x: Any, axis: Any, dtype: Any, out: Any, include_initial: bool) -> Any:
+    if out is not None or include_initial:
+        raise Declined("a cumulative function with out= or include_initial=")
+    if axis is None:
+        if ndim_of(x) > 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        axis = 0
+    return scan(x, axis=axis, dtype=dtype)
+
+
+@implements(np.nancumsum)
+def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    if out is not None:
+        raise Declined("np.nancumsum with out=")
+    return np.cumsum(_without(a, 0.0), axis=axis, dtype=dtype)
+
+
+@implements(np.nancumprod)
+def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    if out is not None:
+        raise Declined("np.nancumprod with out=")
+    return np.cumprod(_without(a, 1.0), axis=axis, dtype=dtype)

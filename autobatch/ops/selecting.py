@@ -12,12 +12,12 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.creation import arange
 from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.indexing import getitem, setitem
-from autobatch.ops.indexing_rules import nonzero_lanes
-from autobatch.ops.inplace import into
+from autobatch.ops.rules.aliasing import into
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.indexing import nonzero_lanes
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.sizes import normalise_axis
 from autobatch.ops.shaping_reshape import flat_view
-from autobatch.ops.table import Declined, implements
 
 __all__ = ["astype", "astype_p", "copy_p", "nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
 

@@ -9,7 +9,8 @@ from autobatch.core.aval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
-from autobatch.ops.inplace import view
+from autobatch.ops.rules.aliasing import view
+from autobatch.ops.rules.dispatch import implements
 from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
 from autobatch.ops.rules.sizes import (
     Template,
@@ -24,7 +25,6 @@ from autobatch.ops.rules.sizes import (
     sizes_agree,
     width_of,
 )
-from autobatch.ops.table import implements
 
 __all__ = ["broadcast_to", "broadcast_to_p", "expand_dims", "moveaxis", "swapaxes", "transpose", "transpose_p"]
 

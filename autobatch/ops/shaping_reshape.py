@@ -6,29 +6,50 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.inplace import is_contiguous, lay, refused, stand_in, unclear_view, view, zero_d
+from autobatch.ops.rules.aliasing import is_contiguous, lay, refused, stand_in, unclear_view, view, zero_d
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.rows import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
+    axes_of,
     filled,
     lane_sizes,
     lanes_of,
     normalise_axes,
+    normalise_axis,
     size_operands,
     size_per_lane,
     width_of,
 )
 from autobatch.ops.shaping import transpose
-from autobatch.ops.table import Declined, implements
 
-__all__ = ["ravel", "reshape", "reshape_p", "squeeze"]
+__all__ = [
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "broadcast_arrays",
+    "flip",
+    "fliplr",
+    "flipud",
+    "ix_",
+    "meshgrid",
+    "ravel",
+    "reshape",
+    "reshape_p",
+    "rollaxis",
+    "rot90",
+    "sliding_window_view",
+    "squeeze",
+]
 
 
 @implements(np.reshape)
@@ -329,3 +350,143 @@ def _is_one(size: Size) -> bool:
 
 
 squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
+
+
+@implements(np.flip)
+def flip(m: Any, axis: Any = None) -> Any:
+    axes = axes_of(axis, ndim_of(m))
+    return m[tuple(slice(None, None, -1) if place in axes else slice(None) for place in range(ndim_of(m)))]
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Any:
+    if ndim_of(m) < 2:
+        raise ValueError("Input must be >= 2-d.")
+    return flip(m, 1)
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Any:
+    if ndim_of(m) < 1:
+        raise ValueError("Input must be >= 1-d.")
+    return flip(m, 0)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+    one, two = axes_of(tuple(axes), ndim_of(m))
+    if one == two:
+        raise ValueError(f"Axes={tuple(axes)} for array of ndim={ndim_of(m)} must be different.")
+    k %= 4
+    if k == 2:
+        return flip(m, (one, two))
+    if k == 1:
+        return np.swapaxes(flip(m, two), one, two)
+    return flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    rank = ndim_of(a)
+    axis = normalise_axis(axis, rank)
+    start = start + rank if start < 0 else start
+    if not 0 <= start <= rank:
+        raise np.exceptions.AxisError(
+            f"rollaxis: start arg requires {-rank} <= start < {rank + 1}, but {start} was given"
+        )
+    return np.moveaxis(a, axis, start - 1 if axis < start else start)
+
+
+def _atleast(x: Any, rank: int) -> Any:
+    x = as_array(x)
+    have = ndim_of(x)
+    if have >= rank:
+        return x
+    if rank == 3 and have == 2:
+        return x[:, :, None]
+    if rank == 3 and have == 1:
+        return x[None, :, None]
+    return x[(None,) * (rank - have)]
+
+
+def _each(function: Any, arrays: tuple[Any, ...]) -> Any:
+    return function(arrays[0]) if len(arrays) == 1 else tuple(function(x) for x in arrays)
+
+
+@implements(np.atleast_1d)
+def atleast_1d(*arys: Any) -> Any:
+    return _each(lambda x: _atleast(x, 1), arys)
+
+
+@implements(np.atleast_2d)
+def atleast_2d(*arys: Any) -> Any:
+    return _each(lambda x: _atleast(x, 2), arys)
+
+
+@implements(np.atleast_3d)
+def atleast_3d(*arys: Any) -> Any:
+    return _each(lambda x: _atleast(x, 3), arys)
+
+
+_first_p = elementwise(
+    lambda x, y: np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(y))),
+    lambda ct, out, x, y: ct,
+    None,
+    name="broadcast_against",
+)
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+    arrays = [as_array(x) for x in args]
+    out = []
+    for place, x in enumerate(arrays):
+        wide = x
+        for other in (*arrays[:place], *arrays[place + 1 :]):
+            wide = _first_p(wide, other)
+        out.append(unclear_view(wide, x))
+    return tuple(out)
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    rank = len(xi)
+    places = list(range(rank))
+    if indexing == "xy" and rank > 1:
+        places[0], places[1] = 1, 0
+    out = tuple(
+        np.reshape(as_array(x), (1,) * place + (-1,) + (1,) * (rank - place - 1))
+        for x, place in zip(xi, places, strict=True)
+    )
+    return out if sparse else broadcast_arrays(*out)
+
+
+@implements(np.ix_)
+def ix_(*args: Any) -> tuple[Any, ...]:
+    rank = len(args)
+    out = []
+    for place, x in enumerate(args):
+        if ndim_of(x) != 1:
+            raise ValueError("Cross index must be 1 dimensional")
+        x = np.nonzero(as_array(x))[0] if dtype_of(x).kind == "b" else as_array(x)
+        out.append(x[(*(None,) * place, slice(None), *(None,) * (rank - place - 1))])
+    return tuple(out)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> Any:
+    shape = window_shape if isinstance(window_shape, list | tuple) else (window_shape,)
+    axes = axes_of(axis, ndim_of(x))
+    if len(shape) != 1 or len(axes) != 1:
+        raise Declined("sliding windows along several axes")
+    size = shape_of(x)[axes[0]]
+    if is_boxed(size):
+        raise Declined("sliding windows along lengths that differ between examples")
+    if shape[0] > size:
+        raise ValueError("window shape cannot be larger than input array shape")
+    places = np.arange(size - shape[0] + 1)[:, None] + np.arange(shape[0])
+    return np.moveaxis(x[on_axis(axes[0], places)], axes[0] + 1, -1)

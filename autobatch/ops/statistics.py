@@ -8,13 +8,16 @@ import numpy as np
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.composite_sets import searchsorted
+from autobatch.ops.creation import arange, zeros
 from autobatch.ops.reductions import counts, expand, keep, no_options, normal_axes, reduced_sizes, shifted, sum_p
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.padding import fill_p, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths
-from autobatch.ops.table import Declined, implements
 
-__all__ = ["mean_p", "var_p"]
+__all__ = ["bincount", "corrcoef", "cov", "digitize", "histogram", "mean_p", "var_p"]
 
 _NO = np._NoValue
 
@@ -183,3 +186,77 @@ def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> An
 def _np_ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO) -> Any:
     no_options(out=out)
     return np.subtract(np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims))
+
+
+@implements(np.cov)
+def cov(
+    m: Any,
+    y: Any = None,
+    rowvar: bool = True,
+    bias: bool = False,
+    ddof: Any = None,
+    fweights: Any = None,
+    aweights: Any = None,
+    *,
+    dtype: Any = None,
+) -> Any:
+    if y is not None or fweights is not None or aweights is not None or dtype is not None or ndim_of(m) != 2:
+        raise Declined("np.cov with weights, a second set or one variable")
+    x = m if rowvar else m.T
+    ddof = ddof if ddof is not None else int(not bias)
+    centred = x - np.mean(x, axis=1, keepdims=True)
+    return np.matmul(centred, np.conjugate(centred.T)) * (1 / (shape_of(x)[1] - ddof))
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+    c = cov(x, y, rowvar, dtype=dtype)
+    spread = np.sqrt(np.diagonal(c))
+    return np.clip(c / spread[:, None] / spread[None, :], -1, 1)
+
+
+@implements(np.bincount)
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+    """np.bincount; as long as the example's largest number asks. Differentiable in the weights."""
+    if ndim_of(x) != 1:
+        raise ValueError("object too deep for desired array")
+    if weights is None:
+        return _count_p(x, least=minlength)
+    total = _bins_p(x, least=minlength)
+    weights = weights.astype(np.float64) if dtype_of(weights) != np.float64 else weights
+    hits = np.reshape(x, (1, -1)) == np.reshape(arange(total), (-1, 1))
+    return np.sum(np.where(hits, weights, zeros(())), axis=1)
+
+
+_bins_p = lanewise("bincount_length", lambda x, *, least: np.int64(max(least, len(np.bincount(x)))), dynamic=False)
+
+
+_count_p = lanewise("bincount", lambda x, *, least: np.bincount(x, minlength=least))
+
+
+@implements(np.digitize)
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    if is_boxed(bins):
+        raise Declined("np.digitize with bins that differ between examples")
+    bins = np.asarray(bins)
+    steps = np.diff(bins)
+    if (steps >= 0).all():
+        return searchsorted(bins, x, side="left" if right else "right")
+    if (steps <= 0).all():
+        return len(bins) - searchsorted(bins[::-1], x, side="left" if right else "right")
+    raise ValueError("bins must be monotonically increasing or decreasing")
+
+
+@implements(np.histogram)
+def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
+    if density or weights is not None or is_boxed(bins) or isinstance(bins, str):
+        raise Declined("np.histogram with density, weights or bins that are estimated")
+    if ndim_of(bins) == 0:
+        if range is None:
+            raise Declined("np.histogram whose range follows from the data")
+        bins = np.histogram_bin_edges(np.empty(0), bins, range)
+    edges = tuple(np.asarray(bins).tolist())
+    return _histogram_p(a, edges=edges), np.asarray(bins)
+
+
+_histogram_p = lanewise("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)

@@ -14,8 +14,8 @@ from autobatch.core.aval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop
 from autobatch.ops.creation import CREATION
-from autobatch.ops.inplace import may_overlap
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
+from autobatch.ops.rules.aliasing import may_overlap
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
 
 __all__ = ["UNSUPPORTED_REASONS", "reason", "twin"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.aval import ndim_of
-from autobatch.ops.table import UFUNCS, UNSUPPORTED, Declined
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, Declined
 
 __all__ = ["call_ufunc"]
 

@@ -22,7 +22,7 @@ from autobatch.core.aval import type_of
 from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.calls import OF_SEQUENCES
 from autobatch.ops.creation import CREATION, array
-from autobatch.ops.table import top_box
+from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.ownership import MAKERS, Ownership, is_fresh
 from autobatch.rewrite.scopes import local_nodes, parameters

@@ -8,7 +8,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.core.op import Op
 from autobatch.errors import ShapeError
 from autobatch.ops import elementwise, nn_activations
-from autobatch.ops.table import UFUNCS, UNSUPPORTED
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED
 from tests.ops.law import Shared, as_operands, check, check_grads
 from tests.ops.samples import operands
 

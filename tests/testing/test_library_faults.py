@@ -15,7 +15,7 @@ from autobatch.kernels.buffers import ONE_BUFFER
 from autobatch.lazy import launching, mapping
 from autobatch.ops import reductions
 from autobatch.ops.rules import kinds
-from autobatch.ops.table import UFUNCS
+from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.testing.batched_ways import LockStep, OnTheFly, default_ways
 from autobatch.testing.equivalence import check_equivalence
 from autobatch.testing.proof import assert_equivalent

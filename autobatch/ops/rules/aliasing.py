@@ -24,7 +24,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops.table import Declined, top_box
+from autobatch.ops.rules.dispatch import Declined, top_box
 
 __all__ = [
     "CROOKED",

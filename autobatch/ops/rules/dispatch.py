@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.op import Op, rank_of
+from autobatch.core.op import Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "UFUNCS",
     "UNSUPPORTED",
     "Declined",
+    "as_array",
     "implements",
     "name_of",
     "no_rule",
@@ -147,6 +148,11 @@ def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
     if unsupported is None:
         raise UnsupportedError(no_rule(function, reason))
     return unsupported(function, args, kwargs, reason)
+
+
+def as_array(x: Any) -> Any:
+    """An argument as an array: one of ours as it is, anything else as `np.asarray` takes it."""
+    return x if is_boxed(x) else np.asarray(x)
 
 
 def top_box(tree: Any) -> Any:
