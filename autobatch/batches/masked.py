@@ -20,7 +20,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.contractions import matmul_p
+from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, lay, zero_d
 from autobatch.ops.rules.rows import rows_between
 

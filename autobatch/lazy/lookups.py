@@ -15,8 +15,8 @@ from autobatch.embedding.bags import bag_p
 from autobatch.embedding.table import lookup_p
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import aval_of
-from autobatch.ops import elementwise, reductions, statistics
 from autobatch.ops.face import ArrayFace
+from autobatch.ops.numpy import elementwise, reductions, statistics
 from autobatch.ops.rules.aliasing import _View as View
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]

@@ -12,9 +12,9 @@ import numpy as np
 
 from autobatch.lazy.aval import WEAK
 from autobatch.lazy.constants import constant
-from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.indexing import _derive, _restore
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import _derive, _restore
 from autobatch.ops.rules.aliasing import is_contiguous
 from autobatch.ops.rules.indexing import FULL, Spec, parse
 

@@ -21,7 +21,7 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.core.aval import type_of
 from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.calls import OF_SEQUENCES
-from autobatch.ops.creation import CREATION, array
+from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.ownership import MAKERS, Ownership, is_fresh

@@ -13,7 +13,7 @@ from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.buffers import ONE_BUFFER
 from autobatch.lazy import launching, mapping
-from autobatch.ops import reductions
+from autobatch.ops.numpy import reductions
 from autobatch.ops.rules import kinds
 from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.testing.batched_ways import LockStep, OnTheFly, default_ways

@@ -1,8 +1,8 @@
-"""The table that decides what each overridable NumPy function does with arrays of ours.
+"""How NumPy's functions reach ops: `implements`, which registers ours, and what becomes of calls that have none.
 
 Every ufunc is in `UFUNCS`; every other overridable function is in exactly one of
 
-- `FUNCTIONS`: ours, with NumPy's signature, written in ops;
+- `FUNCTIONS`: ours, written in ops;
 - `NUMPY_OWN`: NumPy's own Python code works on our arrays unchanged;
 - `UNSUPPORTED`: no batching rule, with the reason; a batch runs it as a loop over the examples.
 
@@ -151,8 +151,8 @@ def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def as_array(x: Any) -> Any:
-    """An argument as an array: one of ours as it is, anything else as `np.asarray` takes it."""
-    return x if is_boxed(x) else np.asarray(x)
+    """An argument as an array: one of ours, or a scalar of NumPy's, as it is; anything else by `np.asarray`."""
+    return x if is_boxed(x) or isinstance(x, np.generic) else np.asarray(x)
 
 
 def top_box(tree: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The rule of last resort that is still a rule: lanes of equal lengths form a group, and each group runs uniformly."""
+"""The rules of last resort that are still rules: groups of lanes of equal lengths, and one example after the other."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

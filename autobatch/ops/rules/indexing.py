@@ -1,6 +1,7 @@
-"""What an index says, split into static structure (hashable, a param) and operands (integers and arrays).
+"""Indexing: what an index says, and the batching rule that reads it for every example at once.
 
-A spec is a tuple with one entry for each item of the index, the ellipsis written out:
+An index is split into static structure (the spec: hashable, a param) and operands (integers and arrays). A spec is a
+tuple with one entry for each item of the index, the ellipsis written out:
 
     ("n",)                      np.newaxis
     ("s", start, stop, step)    a slice with bounds known here
@@ -8,6 +9,10 @@ A spec is a tuple with one entry for each item of the index, the ellipsis writte
     ("i",)                      an integer: the next operand
     ("a",)                      an integer array: the next operand
     ("b", ndim)                 a boolean array over `ndim` axes: the next operand
+
+The rule has three steps, each of them ops on arrays with a leading batch axis: slices and integers that every example
+shares are one basic index (a view); slices that fall differently in each example are a gather along their axis; integer
+arrays, and integers that differ between examples, are one gather of rows.
 """
 
 import functools

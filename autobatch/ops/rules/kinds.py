@@ -1,4 +1,7 @@
-"""Kinds of ops: what all ops of a kind share is written here once, and an op's declaration supplies the rest."""
+"""The elementwise kind of op: what all its ops share is written here once, and an op's declaration supplies the rest.
+
+Lanes that are Python scalars are weak in NumPy's promotion, as each example's scalar is on its own (NEP 50).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lengths and padding: what every batching rule needs to line operands up and to keep padding out of results.
+"""Padding: keeping it out of results, and lining padded operands up.
 
 Padding holds arbitrary values. Forward it is harmless until something mixes positions; backward, a cotangent at a
 padded position is as arbitrary, so whatever sums cotangents over positions selects zero at the padding first.

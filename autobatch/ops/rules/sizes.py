@@ -1,4 +1,4 @@
-"""Sizes of examples: arithmetic on them, and padded widths made to agree."""
+"""Sizes of examples, numbers or `Lengths`: arithmetic on them, broadcasting, axes, and shapes given at run time."""
 
 import operator
 from collections.abc import Sequence

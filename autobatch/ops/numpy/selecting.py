@@ -1,6 +1,5 @@
-"""Selecting elements: where, take, clip, nonzero and their relatives; casts and copies."""
+"""Selecting elements: where, take, nonzero and their relatives; writes by position."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,19 +8,16 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.creation import arange
-from autobatch.ops.elementwise import UFUNCS
-from autobatch.ops.indexing import getitem, setitem
+from autobatch.ops.numpy.creation import arange
+from autobatch.ops.numpy.indexing import getitem, setitem
+from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import into
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.indexing import nonzero_lanes
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.sizes import normalise_axis
-from autobatch.ops.shaping_reshape import flat_view
 
-__all__ = ["astype", "astype_p", "copy_p", "nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
-
-_CLIP: Any = np._core.umath.clip  # type: ignore[attr-defined]
+__all__ = ["nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
 
 
 def _zero(ct: Any) -> Any:
@@ -61,60 +57,6 @@ def _operand(x: Any) -> Any:
 
 
 # casts and copies
-
-
-def _astype(x: Any, *, dtype: np.dtype) -> Any:
-    return np.asarray(x).astype(dtype) if not isinstance(x, np.generic) else x.astype(dtype)
-
-
-astype_p = elementwise(_astype, lambda ct, out, x: ct, name="astype")
-copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
-_copies = {
-    order: elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy") for order in "CFA"
-}
-_copies["C"].layout = lambda params, crooked, rank: False
-_copies["F"].layout = lambda params, crooked, rank: True
-_copies["K"] = copy_p
-real_p = elementwise(lambda x: np.asarray(x).real, lambda ct, out, x: ct, name="real")
-imag_p = elementwise(lambda x: np.asarray(x).imag, lambda ct, out, x: -1j * ct, name="imag")
-
-
-@implements(np.astype)
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    dtype = np.dtype(dtype)
-    if dtype.kind not in "biufc":
-        raise Declined(f"a cast to {dtype}")
-    return x if dtype_of(x) == dtype and not copy else astype_p(x, dtype=dtype)
-
-
-@implements(np.copy)
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
-    return _copies[order or "K"](a)
-
-
-@implements(np.real)
-def real(val: Any) -> Any:
-    return real_p(val) if dtype_of(val).kind == "c" else val
-
-
-@implements(np.imag)
-def imag(val: Any) -> Any:
-    return imag_p(val) if dtype_of(val).kind == "c" else np.zeros_like(val)
-
-
-@implements(np.clip)
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
-    low = a_min if a_min is not None else min
-    high = a_max if a_max is not None else max
-    if low is None and high is None:
-        new = copy_p(a)
-    elif low is None:
-        new = UFUNCS[np.minimum](a, high)
-    elif high is None:
-        new = UFUNCS[np.maximum](a, low)
-    else:
-        new = UFUNCS[_CLIP](a, low, high)
-    return new if out is None else into(out, new)
 
 
 # reads by position

@@ -1,21 +1,23 @@
-"""Elementwise ops, one for each ufunc: one line each, the vjp of each argument beside it.
+"""Elementwise ops, one for each ufunc: one line each, the vjp of each argument beside it; casts, copies and rounding.
 
 Ties of maximum and minimum give their gradient to the first operand.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy._core import umath
 
-from autobatch.core.aval import dtype_of
-from autobatch.core.op import Op
-from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, ufunc_table
+from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.rules.aliasing import into
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, Declined, as_array, implements, ufunc_table
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import kept
 
-__all__ = ["UFUNCS"]
+__all__ = ["UFUNCS", "astype", "astype_p", "clip", "copy", "copy_p", "imag", "imag_p", "real", "real_p"]
 
 _LN2 = float(np.log(2.0))
 _LN10 = float(np.log(10.0))
@@ -225,3 +227,161 @@ _CONTRACTIONS = (np.matmul, np.vecdot, np.matvec, np.vecmat)
 for _ufunc in vars(umath).values():  # as numpy.testing.overrides, whose import takes 30 ms, lists them
     if isinstance(_ufunc, np.ufunc) and _ufunc not in UFUNCS and _ufunc not in _CONTRACTIONS:
         UNSUPPORTED[_ufunc] = "it works on strings, whose dtype depends on their length"
+
+
+def _astype(x: Any, *, dtype: np.dtype) -> Any:
+    return np.asarray(x).astype(dtype) if not isinstance(x, np.generic) else x.astype(dtype)
+
+
+astype_p = elementwise(_astype, lambda ct, out, x: ct, name="astype")
+
+
+copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
+
+
+def _copy_in(order: str) -> Op:
+    """A copy in the memory order "C", "F", or "A" (of which it is not known here which of the two it gives)."""
+    op = elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy")
+    if order != "A":
+        op.layout = lambda params, crooked, rank: order == "F"
+    return op
+
+
+_copies = {"K": copy_p, **{order: _copy_in(order) for order in "CFA"}}
+
+
+real_p = elementwise(lambda x: np.asarray(x).real, lambda ct, out, x: ct, name="real")
+
+
+imag_p = elementwise(lambda x: np.asarray(x).imag, lambda ct, out, x: -1j * ct, name="imag")
+
+
+@implements(np.astype)
+def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "biufc":
+        raise Declined(f"a cast to {dtype}")
+    return x if dtype_of(x) == dtype and not copy else astype_p(x, dtype=dtype)
+
+
+@implements(np.copy)
+def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+    return _copies[order or "K"](a)
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    return real_p(val) if dtype_of(val).kind == "c" else val
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    return imag_p(val) if dtype_of(val).kind == "c" else np.zeros_like(val)
+
+
+_CLIP: Any = np._core.umath.clip  # type: ignore[attr-defined]
+
+
+@implements(np.clip)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    low = a_min if a_min is not None else min
+    high = a_max if a_max is not None else max
+    if low is None and high is None:
+        new = copy_p(a)
+    elif low is None:
+        new = UFUNCS[np.minimum](a, high)
+    elif high is None:
+        new = UFUNCS[np.maximum](a, low)
+    else:
+        new = UFUNCS[_CLIP](a, low, high)
+    return new if out is None else into(out, new)
+
+
+# differences and integrals
+
+
+# comparison
+
+
+# numbers
+
+
+@implements(np.nan_to_num)
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    dtype = dtype_of(x)
+    if dtype.kind == "c":
+        raise Declined("np.nan_to_num of complex numbers")
+    if dtype.kind != "f":
+        return np.copy(x) if copy else x
+    limits = np.finfo(dtype)
+    out = np.where(np.isnan(x), np.asarray(nan, dtype), x)
+    out = np.where(x == np.inf, np.asarray(limits.max if posinf is None else posinf, dtype), out)
+    out = np.where(x == -np.inf, np.asarray(limits.min if neginf is None else neginf, dtype), out)
+    return out if copy or not is_boxed(x) else into(x, out)
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Any:
+    out = np.arctan2(np.imag(z), np.real(z))
+    return out * (180 / np.pi) if deg else out
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Any:
+    y = np.pi * np.where(x == 0, 1.0e-20, x)
+    return np.sin(y) / y
+
+
+@implements(np.fix)
+def fix(x: Any, out: Any = None) -> Any:
+    new = np.trunc(x)
+    return new if out is None else into(out, new)
+
+
+@implements(np.round, np.around)
+def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    kind = dtype_of(a).kind
+    if kind == "b" and decimals:
+        raise Declined("np.round of bools to other than integers")
+    if kind in "biu" and decimals >= 0:
+        new = np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
+    elif kind != "f":
+        raise Declined("np.round of integers to tens, or of complex numbers")
+    elif decimals == 0:
+        new = np.rint(a)
+    else:
+        factor = np.asarray(10.0 ** abs(decimals), np.result_type(dtype_of(a)))
+        new = np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
+    return new if out is None else into(out, new)
+
+
+@implements(np.isneginf)
+def isneginf(x: Any, out: Any = None) -> Any:
+    return (x == -np.inf) if out is None else into(out, x == -np.inf)
+
+
+@implements(np.isposinf)
+def isposinf(x: Any, out: Any = None) -> Any:
+    return (x == np.inf) if out is None else into(out, x == np.inf)
+
+
+@implements(np.iscomplex)
+def iscomplex(x: Any) -> Any:
+    return np.imag(x) != 0
+
+
+@implements(np.isreal)
+def isreal(x: Any) -> Any:
+    return np.imag(x) == 0
+
+
+# products
+
+
+@implements(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    p = as_array(p)
+    count = shape_of(p)[0]
+    if is_boxed(count):
+        raise Declined("np.polyval of degrees that differ between examples")
+    return functools.reduce(lambda y, i: y * x + p[i], range(count), np.zeros_like(x))

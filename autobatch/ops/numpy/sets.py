@@ -1,4 +1,4 @@
-"""Sets, searches and counts of each example."""
+"""Sets, searches and comparisons of whole arrays, of each example."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.ops.indexing import getitem
+from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.grouping import lanewise, values_of
 from autobatch.ops.rules.padding import to_width

@@ -1,7 +1,8 @@
-"""The NumPy functions that no op stands for: those that NumPy's own code serves, and those that run as a loop.
+"""The table that decides about every NumPy function: what NumPy's own code serves, and what runs as a loop.
 
-Also the twins that NumPy keeps of functions with a `like=` argument; and whole modules where no function has an op,
-which are not imported for this.
+Functions that an op stands for are entered by the modules of this folder (`MODULES`). Here are the others, the twins
+that NumPy keeps of functions with a `like=` argument, and whole modules of NumPy's where no function has an op, which
+are not imported for this.
 """
 
 import functools
@@ -13,11 +14,26 @@ import numpy as np
 from autobatch.core.aval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop
-from autobatch.ops.creation import CREATION
+from autobatch.ops.numpy import (
+    contractions,
+    creation,
+    elementwise,
+    fourier,
+    indexing,
+    joining,
+    linalg,
+    reductions,
+    scans,
+    selecting,
+    sets,
+    shaping,
+    statistics,
+)
+from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
 
-__all__ = ["UNSUPPORTED_REASONS", "reason", "twin"]
+__all__ = ["MODULES", "UNSUPPORTED_REASONS", "reason", "twin"]
 
 
 def _typed(x: Any) -> Any:
@@ -185,3 +201,21 @@ def reason(function: Any) -> str | None:
 for _name, _why in UNSUPPORTED_REASONS.items():
     _function: Any = functools.reduce(getattr, _name.split("."), np)
     UNSUPPORTED[_function] = _why
+
+
+# Each module of this folder, which by its import enters its functions into `FUNCTIONS`.
+MODULES = (
+    contractions,
+    creation,
+    elementwise,
+    fourier,
+    indexing,
+    joining,
+    linalg,
+    reductions,
+    scans,
+    selecting,
+    sets,
+    shaping,
+    statistics,
+)

@@ -1,4 +1,4 @@
-"""cumsum, cumprod, sort and argsort: ops that keep the length of the axis they run along."""
+"""Functions along one axis: running sums and products, sorting, differences."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,8 +8,8 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.composite_statistics import _without
-from autobatch.ops.reductions import no_options, one_axis
+from autobatch.ops.numpy.reductions import no_options, one_axis
+from autobatch.ops.numpy.statistics import without_nan
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.indexing import on_axis
@@ -279,11 +279,11 @@ def _cumulative(scan: Any, x: Any, axis: Any, dtype: Any, out: Any, include_init
 def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     if out is not None:
         raise Declined("np.nancumsum with out=")
-    return np.cumsum(_without(a, 0.0), axis=axis, dtype=dtype)
+    return np.cumsum(without_nan(a, 0.0), axis=axis, dtype=dtype)
 
 
 @implements(np.nancumprod)
 def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
     if out is not None:
         raise Declined("np.nancumprod with out=")
-    return np.cumprod(_without(a, 1.0), axis=axis, dtype=dtype)
+    return np.cumprod(without_nan(a, 1.0), axis=axis, dtype=dtype)

@@ -14,10 +14,10 @@ from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
-from autobatch.ops.shaping import broadcast_to_p
 
 __all__ = ["CREATION", "arange", "array", "empty", "eye", "full", "identity", "linspace", "ones", "vander", "zeros"]
 

@@ -1,4 +1,4 @@
-"""cross_entropy with class ids, one_hot and causal_mask."""
+"""cross_entropy with class ids or probabilities, one_hot and causal_mask."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,14 +8,15 @@ import numpy as np
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op
-from autobatch.errors import BadIdError, note_example
-from autobatch.ops.contractions import check_same
-from autobatch.ops.nn_softmax import log_softmax_p, softmax_p
+from autobatch.errors import BadIdError, DTypeError, note_example
+from autobatch.ops.nn.normalisation import log_softmax, log_softmax_p, softmax_p
+from autobatch.ops.numpy.contractions import check_same
+from autobatch.ops.numpy.statistics import mean_p
+from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.padding import unbroadcast
 from autobatch.ops.rules.sizes import has_lengths, size_per_lane
-from autobatch.ops.statistics import mean_p
 
-__all__ = ["causal_mask_p", "cross_entropy_p", "one_hot_p"]
+__all__ = ["causal_mask", "causal_mask_p", "cross_entropy", "cross_entropy_p", "one_hot", "one_hot_p"]
 
 
 def _check_ids(ids: np.ndarray, classes: Any, what: str) -> None:
@@ -143,3 +144,62 @@ def _causal_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
 
 # The last two dimensions are (query, key), and padding comes last in both, so the batch needs no mask of its own.
 causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_vjp, kind="masking")
+
+
+def one_hot(ids: Any, num_classes: int, dtype: Any = np.float64) -> Any:
+    """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
+
+    Raises:
+        DTypeError: the ids are not integers.
+        BadIdError: an id outside 0 .. num_classes - 1.
+
+    >>> one_hot([0, 2], 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    ids = as_array(ids)
+    if dtype_of(ids).kind not in "iu":
+        raise DTypeError(f"one_hot: ids of dtype {dtype_of(ids)}; expected integers")
+    return one_hot_p(ids, classes=int(num_classes), dtype=np.dtype(dtype))
+
+
+def cross_entropy(logits: Any, label: Any) -> Any:
+    """Minus the log-probability, under softmax(logits), of the label; over several rows their mean.
+
+    Args:
+        logits: (..., C), of any real dtype.
+        label: class ids of shape (...), or probabilities of the shape of the logits.
+
+    Raises:
+        BadIdError: a class id outside 0 .. C - 1.
+        ValueError: shapes that do not fit.
+
+    >>> float(cross_entropy(np.array([0.0, 0.0]), 1).round(6))
+    0.693147
+    """
+    logits, label = as_array(logits), as_array(label)
+    if ndim_of(logits) == 0:
+        raise ValueError("cross_entropy: logits need a dimension of classes")
+    if dtype_of(label).kind in "iu":
+        return cross_entropy_p(logits, label)
+    if ndim_of(label) != ndim_of(logits):
+        raise ValueError(
+            f"cross_entropy: label of dtype {dtype_of(label)} and shape {shape_of(label)} for logits of shape "
+            f"{shape_of(logits)}; expected integer class ids, or probabilities of the shape of the logits"
+        )
+    rows = -np.sum(label * log_softmax(logits), axis=-1)
+    return np.mean(rows) if ndim_of(rows) else rows
+
+
+def causal_mask(scores: Any, fill: float = -np.inf) -> Any:
+    """Scores (..., query, key) with `fill` where the key comes after the query.
+
+    Raises:
+        ValueError: the scores have fewer than two dimensions.
+
+    >>> causal_mask(np.zeros((2, 2)), fill=-1.0).tolist()
+    [[0.0, -1.0], [0.0, 0.0]]
+    """
+    scores = as_array(scores)
+    if ndim_of(scores) < 2:
+        raise ValueError(f"causal_mask: scores of shape {shape_of(scores)}; expected at least two dimensions")
+    return causal_mask_p(scores, fill=float(fill))
