@@ -12,8 +12,8 @@ from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim
 from autobatch.core.batched import Packed
 from autobatch.core.op import Op
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import NON_C_ORDER, set_order
-from autobatch.ops.table import no_rule
+from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
+from autobatch.ops.rules.dispatch import no_rule
 
 __all__ = ["ArrayBatch", "as_masked"]
 

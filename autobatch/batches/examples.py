@@ -12,7 +12,7 @@ from autobatch.core.fallback import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import UnsupportedError
-from autobatch.ops.inplace import set_order, unclear_view, zero_d
+from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 __all__ = [
     "SCALAR_DTYPES",

@@ -16,9 +16,9 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.contractions import matmul_p
-from autobatch.ops.inplace import is_scalar, set_order, zero_d
-from autobatch.ops.spans import rows_between
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = [
     "MaskedBatch",

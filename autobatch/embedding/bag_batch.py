@@ -11,7 +11,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.embedding.bag_call import Call, Options, checked_offsets, per_id, reduced
 from autobatch.embedding.ids import bad_id_message, integer_ids
 from autobatch.errors import BadIdError, NeedsLoop, ShapeError, UnsupportedError, note_example
-from autobatch.ops.kinds import fill, select
+from autobatch.ops.rules.padding import fill, select
 
 __all__ = ["embedding_bag_p"]
 

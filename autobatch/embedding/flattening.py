@@ -13,7 +13,7 @@ from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.op import is_boxed
 from autobatch.embedding.ids import as_ids, check_ids
 from autobatch.errors import ShapeError, note_example
-from autobatch.ops.kinds import fill
+from autobatch.ops.rules.padding import fill
 
 __all__ = ["by_lane", "flattened", "in_lane", "offsets_from", "own_rows"]
 

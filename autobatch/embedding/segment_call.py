@@ -14,7 +14,7 @@ from autobatch.embedding.segment_direct import direct
 from autobatch.embedding.segment_rule import segment_p, segment_rows_p
 from autobatch.embedding.segment_values import ROWWISE
 from autobatch.errors import ShapeError
-from autobatch.ops.table import top_box
+from autobatch.ops.rules.dispatch import top_box
 
 __all__ = ["Segments", "reduce", "topk"]
 

@@ -14,7 +14,7 @@ from autobatch.embedding.representations import segments_of
 from autobatch.embedding.segment_grads import segment_vjp
 from autobatch.embedding.segment_values import POSITIONS, ROWWISE, segment, segments_in
 from autobatch.errors import ShapeError, note_example
-from autobatch.ops.kinds import select
+from autobatch.ops.rules.padding import select
 
 __all__ = ["segment_p", "segment_rows_p"]
 

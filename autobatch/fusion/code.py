@@ -9,13 +9,11 @@ import numpy as np
 from autobatch.core.op import Op
 from autobatch.fusion.polymorphic import Flat, Kind
 from autobatch.fusion.program import Step
-from autobatch.ops.contractions import matmul_p
-from autobatch.ops.einsum import einsum_p
-from autobatch.ops.elementwise import UFUNCS
-from autobatch.ops.indexing_get import scatter_p
-from autobatch.ops.indexing_spec import FULL
-from autobatch.ops.shaping import transpose_p
-from autobatch.ops.shaping_reshape import reshape_p
+from autobatch.ops.numpy.contractions import einsum_p, matmul_p
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import scatter_p
+from autobatch.ops.numpy.shaping import reshape_p, transpose_p
+from autobatch.ops.rules.indexing import FULL
 
 __all__ = ["Code", "assemble_p", "backward_code", "forward_code", "is_covered"]
 

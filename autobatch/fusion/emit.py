@@ -11,11 +11,10 @@ from autobatch.core.memory import transposed
 from autobatch.fusion.code import Code, assemble_p, is_covered
 from autobatch.fusion.polymorphic import Affine, Kind
 from autobatch.fusion.program import Step
-from autobatch.ops.contractions import matmul_p
-from autobatch.ops.indexing_get import getitem_p
-from autobatch.ops.indexing_spec import build
-from autobatch.ops.shaping import transpose_p
-from autobatch.ops.shaping_reshape import reshape_p
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.ops.numpy.indexing import getitem_p
+from autobatch.ops.numpy.shaping import reshape_p, transpose_p
+from autobatch.ops.rules.indexing import build
 
 __all__ = ["Writer", "emit", "executed", "shape_text", "source_of"]
 

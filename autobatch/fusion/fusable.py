@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.op import Op
-from autobatch.ops.elementwise import UFUNCS
-from autobatch.ops.nn_activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
-from autobatch.ops.selecting import where_p
+from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.selecting import where_p
 
 __all__ = ["Rule", "rule_of"]
 

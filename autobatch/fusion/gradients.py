@@ -12,12 +12,12 @@ from autobatch.core.cotangent import Product
 from autobatch.fusion.code import Code
 from autobatch.fusion.polymorphic import Affine
 from autobatch.fusion.program import Step
-from autobatch.ops.contractions import matmul_p
-from autobatch.ops.elementwise import UFUNCS
-from autobatch.ops.indexing_get import scatter_p
-from autobatch.ops.indexing_rows import RowScatter
-from autobatch.ops.indexing_spec import FULL
-from autobatch.ops.shaping import transpose_p
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import scatter_p
+from autobatch.ops.numpy.shaping import transpose_p
+from autobatch.ops.rules.indexing import FULL
+from autobatch.ops.rules.rows import RowScatter
 
 __all__ = ["Part", "contributions", "take_parts"]
 

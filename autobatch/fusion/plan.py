@@ -16,9 +16,9 @@ from autobatch.fusion.code import Code, assemble_p
 from autobatch.fusion.fusable import Rule, rule_of
 from autobatch.fusion.polymorphic import Affine, Kind
 from autobatch.fusion.program import Step
-from autobatch.ops.indexing_get import getitem_p
-from autobatch.ops.reductions import sum_p
-from autobatch.ops.shaping_reshape import reshape_p, squeeze_p
+from autobatch.ops.numpy.indexing import getitem_p
+from autobatch.ops.numpy.reductions import sum_p
+from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
 __all__ = ["Cluster", "Plan", "Read", "leads", "width_of"]
 

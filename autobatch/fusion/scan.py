@@ -19,7 +19,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.fusion.forms import Form, form_of
 from autobatch.fusion.program import Program
 from autobatch.fusion.stepping import step_by_step
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["Scan", "Stepped", "Test"]
 

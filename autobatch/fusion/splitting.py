@@ -5,8 +5,7 @@ from typing import Any
 
 from autobatch.core.abstract_eval import abstract_eval
 from autobatch.fusion.program import Program, Step
-from autobatch.ops.blocked import blocked_matmul_p, column_blocks_p, has_blocks
-from autobatch.ops.contractions import matmul_p
+from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
 
 __all__ = ["Split", "split"]
 

@@ -12,8 +12,8 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.fusion.program import Program, Step
-from autobatch.ops.indexing_get import getitem_p, scatter_p
-from autobatch.ops.indexing_spec import FULL
+from autobatch.ops.numpy.indexing import getitem_p, scatter_p
+from autobatch.ops.rules.indexing import FULL
 
 __all__ = ["by_rule_p", "rows_of", "run_op", "step_by_step"]
 

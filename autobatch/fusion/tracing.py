@@ -24,7 +24,7 @@ from autobatch.core.lanes import Example, example
 from autobatch.core.op import Op, next_level
 from autobatch.fusion.program import Program, Step
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import is_unclear, record_of
+from autobatch.ops.rules.aliasing import is_unclear, record_of
 
 __all__ = ["NotABlock", "Traced", "Tracer", "trace"]
 

@@ -22,7 +22,7 @@ from autobatch.lazy.keys import CONTAINERS, FAULTS, KEYS, Key
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
 from autobatch.lazy.trees import Tree, flattened
-from autobatch.ops.inplace import view
+from autobatch.ops.rules.aliasing import view
 
 __all__ = ["Block", "Guard", "Slot"]
 

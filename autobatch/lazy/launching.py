@@ -20,7 +20,7 @@ from autobatch.fusion.program import Program
 from autobatch.kernels.buffers import CONSECUTIVE, MISSING, ONE_BUFFER, SAME, gather_buffers, locate, place_launches
 from autobatch.kernels.rows import add_picked
 from autobatch.lazy.schedule import Schedule, refine, schedule
-from autobatch.ops.indexing_spec import shown
+from autobatch.ops.rules.indexing import shown
 
 __all__ = [
     "BlockCall",

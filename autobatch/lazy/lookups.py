@@ -15,9 +15,9 @@ from autobatch.core.op import Op
 from autobatch.embedding.bags import bag_p
 from autobatch.embedding.table import lookup_p
 from autobatch.lazy.array import LazyArray
-from autobatch.ops import elementwise, reductions, statistics
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import _View as View
+from autobatch.ops.numpy import elementwise, reductions, statistics
+from autobatch.ops.rules.aliasing import _View as View
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 

@@ -34,7 +34,7 @@ from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, Signature, Stats, launch_segment, row_p
 from autobatch.lazy.writing import Inputs
-from autobatch.ops.table import no_rule
+from autobatch.ops.rules.dispatch import no_rule
 
 __all__ = ["Trace", "finish", "plain_parts", "settled", "wrap_example", "wrap_shared"]
 

@@ -19,7 +19,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.lockstep.lane_items import Rows
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]
 

@@ -20,8 +20,8 @@ from autobatch.fusion.splitting import Split, split
 from autobatch.fusion.tracing import trace
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.lockstep.block_kinds import batch_of, is_new, kind_of
-from autobatch.ops.inplace import is_scalar
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import is_scalar
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["NextSteps", "Run", "Site"]
 

@@ -39,8 +39,8 @@ from autobatch.lockstep.ownership import remember, require_own, require_whole
 from autobatch.lockstep.regions import Subset, current_root
 from autobatch.lockstep.rows import Choice
 from autobatch.lockstep.sequences import LaneSequence
-from autobatch.ops.inplace import zero_d
-from autobatch.ops.table import UFUNCS, top_box
+from autobatch.ops.rules.aliasing import zero_d
+from autobatch.ops.rules.dispatch import UFUNCS, top_box
 
 __all__ = ["OF_SEQUENCES", "call", "create", "is_library"]
 

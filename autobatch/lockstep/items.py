@@ -31,8 +31,8 @@ from autobatch.lockstep.regions import Subset, current_root, lanes_within
 from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.lockstep.tables import is_table, rows_later
-from autobatch.ops import indexing
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.numpy import indexing
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
 __all__ = [
     "delitem",

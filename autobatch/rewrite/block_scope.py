@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.lazy.blocks import Guard
 from autobatch.ops import nn
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 
 __all__ = ["NUMBERS", "Names", "Scope", "is_pure"]
 

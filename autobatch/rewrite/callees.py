@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.lockstep.calls import is_library
-from autobatch.ops.creation import CREATION
+from autobatch.ops.numpy.creation import CREATION
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.paths import path_of
 from autobatch.rewrite.quote import expression

@@ -21,8 +21,8 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.core.abstract_eval import type_of
 from autobatch.lazy.mapping import active_trace
 from autobatch.lockstep.calls import OF_SEQUENCES
-from autobatch.ops.creation import CREATION, array
-from autobatch.ops.table import top_box
+from autobatch.ops.numpy.creation import CREATION, array
+from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.ownership import MAKERS, Ownership, is_fresh
 from autobatch.rewrite.scopes import local_nodes, parameters

@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.core.op import Op
 from autobatch.lockstep.blocks import Site
-from autobatch.ops.table import FUNCTIONS, UFUNCS
+from autobatch.ops.rules.dispatch import FUNCTIONS, UFUNCS
 from autobatch.rewrite.quote import expression, name, statements
 from autobatch.rewrite.scopes import bound_names, captured, parameters
 

@@ -10,7 +10,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.lanes import Example, current_example, example
 from autobatch.core.op import Op
-from autobatch.ops import contractions
+from autobatch.ops.numpy import contractions
 from tests.lockstep.law import assert_same, batch_of, ragged
 
 

@@ -8,7 +8,7 @@ from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
 from autobatch.fusion import splitting
-from autobatch.ops import blocked
+from autobatch.ops.numpy import contractions
 from tests.lockstep.law import agrees, batch_of, run_again
 from tests.lockstep.test_hoisting import PARAMS, RNG, SENTENCES, rnn
 
@@ -87,11 +87,11 @@ def test_a_write_into_a_looked_up_row_reaches_the_table():
 def blocks_of_columns(monkeypatch):
     """Whatever the machine and the size."""
     made = []
-    columns = blocked.column_blocks_p.impl
-    monkeypatch.setattr(blocked.column_blocks_p, "impl", lambda y: made.append(y.shape) or columns(y))
+    columns = contractions.column_blocks_p.impl
+    monkeypatch.setattr(contractions.column_blocks_p, "impl", lambda y: made.append(y.shape) or columns(y))
     monkeypatch.setattr(splitting, "has_blocks", lambda shape, dtype: shape == (4, 4))
-    monkeypatch.setattr(blocked, "_width", lambda inner, columns: 2)
-    monkeypatch.setattr(blocked, "_UNPACKED", 5 * 4 * 2)
+    monkeypatch.setattr(contractions, "_width", lambda inner, columns: 2)
+    monkeypatch.setattr(contractions, "_UNPACKED", 5 * 4 * 2)
     return made
 
 

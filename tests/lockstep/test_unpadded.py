@@ -15,8 +15,8 @@ import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches import masked, unpadded
 from autobatch.batches.unpadded import Unpadded
-from autobatch.ops import contractions
-from autobatch.ops.broadcasting import kept
+from autobatch.ops.numpy import contractions
+from autobatch.ops.rules.padding import kept
 from tests.lockstep.law import batch_of, equals_loop, ragged
 
 RNG = np.random.default_rng(1)

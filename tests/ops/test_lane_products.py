@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ops import einsum
+from autobatch.ops.numpy import contractions
 
 LENGTHS = [3, 0, 7, 1, 5, 7]
 
@@ -40,7 +40,7 @@ def stretched(x, y):
 
 @pytest.fixture
 def always(monkeypatch):
-    monkeypatch.setattr(importlib.import_module(einsum.__name__), "_CALL", -(10**12))
+    monkeypatch.setattr(importlib.import_module(contractions.__name__), "_CALL", -(10**12))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -58,8 +58,8 @@ def test_lanes_that_are_stretched(always):
 @pytest.mark.parametrize("f", [attended, gram, by_letters], ids=lambda f: f.__name__)
 def test_where_it_pays(f, monkeypatch):
     calls = []
-    lanes = einsum._lanes
-    monkeypatch.setattr(einsum, "_lanes", lambda *args: calls.append(1) or lanes(*args))
+    lanes = contractions._lanes
+    monkeypatch.setattr(contractions, "_lanes", lambda *args: calls.append(1) or lanes(*args))
     w = (np.random.default_rng(1).normal(size=(3, 64, 64)) / 8).astype(np.float32)
     xs = matrices(range(1, 200, 7), 64)
     found = ab.examples(ab.batch(f)(ab.MaskedBatch.from_examples(xs), w))

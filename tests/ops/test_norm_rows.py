@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ops import nn, nn_norm_rows, nn_softmax_rows
+from autobatch.ops import nn
+from autobatch.ops.nn import normalisation
 from tests.ops.law import check
 
 RNG = np.random.default_rng(0)
@@ -16,11 +17,11 @@ W, B = RNG.normal(size=(2, 32)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def ran(monkeypatch):
     """The kernels that ran."""
-    monkeypatch.setattr(nn_softmax_rows, "_LEAST_ELEMENTS", 0)
+    monkeypatch.setattr(normalisation, "_LEAST_ELEMENTS", 0)
     seen = []
     for name in ("layer_norm_rows", "layer_norm_gradient"):
-        kernel = getattr(nn_norm_rows, name)
-        monkeypatch.setattr(nn_norm_rows, name, lambda *a, n=name, k=kernel: seen.append(n) or k(*a))
+        kernel = getattr(normalisation, name)
+        monkeypatch.setattr(normalisation, name, lambda *a, n=name, k=kernel: seen.append(n) or k(*a))
     return seen
 
 

@@ -6,22 +6,23 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ops import nn, nn_softmax_rows
+from autobatch.ops import nn
+from autobatch.ops.nn import normalisation
 from tests.ops.law import check
 from tests.ops.test_nn import SHAPES, lanes
 
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
-    monkeypatch.setattr(nn_softmax_rows, "_LEAST_ELEMENTS", 0)
+    monkeypatch.setattr(normalisation, "_LEAST_ELEMENTS", 0)
 
 
 @pytest.fixture
 def kernels_that_ran(monkeypatch):
     ran = []
     for name in ("softmax_rows", "softmax_gradient"):
-        kernel = getattr(nn_softmax_rows, name)
-        monkeypatch.setattr(nn_softmax_rows, name, lambda *a, n=name, k=kernel: ran.append(n) or k(*a))
+        kernel = getattr(normalisation, name)
+        monkeypatch.setattr(normalisation, name, lambda *a, n=name, k=kernel: ran.append(n) or k(*a))
     return ran
 
 
@@ -74,7 +75,7 @@ def test_threads_do_not_show(monkeypatch, kernels_that_ran):
     x = np.random.default_rng(1).normal(size=(11, 21)).astype(np.float32)
     step = ab.value_and_grad(lambda x: (ab.nn.softmax(x) ** 2).sum())
     value, g = step(x)
-    monkeypatch.setattr(nn_softmax_rows, "cuts", lambda count, nbytes: [(0, 4), (4, 5), (5, count)])
+    monkeypatch.setattr(normalisation, "cuts", lambda count, nbytes: [(0, 4), (4, 5), (5, count)])
     value_of_parts, g_of_parts = step(x)
     assert len(kernels_that_ran) == 8
     assert value == value_of_parts

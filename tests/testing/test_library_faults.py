@@ -13,8 +13,9 @@ from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.buffers import ONE_BUFFER
 from autobatch.lazy import launching, mapping
-from autobatch.ops import kinds, reductions
-from autobatch.ops.table import UFUNCS
+from autobatch.ops.numpy import reductions
+from autobatch.ops.rules import kinds
+from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.testing.equivalence import assert_equivalent, check_equivalence
 from autobatch.testing.ways import LockStep, OnTheFly, default_ways
 
