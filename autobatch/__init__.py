@@ -11,12 +11,15 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import examples
 from autobatch.core.config import config, options
-from autobatch.embedding import strategies
-from autobatch.embedding.embedding_bag import embedding_bag
-from autobatch.embedding.lookup import lookup
-from autobatch.embedding.maplookup import maplookup
-from autobatch.embedding.protocol import Context, Table
-from autobatch.embedding.representations import (
+from autobatch.lazy.context import lazy
+from autobatch.ops import nn
+from autobatch.report.explain import explain
+from autobatch.tables import strategies
+from autobatch.tables.embedding_bag import embedding_bag
+from autobatch.tables.lookup import lookup
+from autobatch.tables.maplookup import maplookup
+from autobatch.tables.protocol import Context, Table
+from autobatch.tables.representations import (
     lengths_to_offsets,
     lengths_to_padded,
     lengths_to_segment_ids,
@@ -29,13 +32,8 @@ from autobatch.embedding.representations import (
     sort_segments,
     sparse_to_lengths,
 )
-from autobatch.embedding.scatter import (
-    gather,
-    scatter_add,
-    scatter_assign,
-    scatter_weighted_sum,
-)
-from autobatch.embedding.segment_rows import (
+from autobatch.tables.scatter import gather, scatter_add, scatter_assign, scatter_weighted_sum
+from autobatch.tables.segment_rows import (
     segment_argmax,
     segment_argmin,
     segment_cumsum,
@@ -46,7 +44,7 @@ from autobatch.embedding.segment_rows import (
     segment_sort,
     segment_topk,
 )
-from autobatch.embedding.segments import (
+from autobatch.tables.segments import (
     segment_all,
     segment_any,
     segment_count,
@@ -61,12 +59,9 @@ from autobatch.embedding.segments import (
     segment_sum,
     segment_var,
 )
-from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import EmbeddingTable
-from autobatch.embedding.tables import QuantizedTable, SplitTable
-from autobatch.lazy.context import lazy
-from autobatch.ops import nn
-from autobatch.report.explain import explain
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable
+from autobatch.tables.tables import QuantizedTable, SplitTable
 
 __version__ = "0.1.0"
 

@@ -43,7 +43,7 @@ _PHASE_OF = (
     ("ops.einsum", "products"),
     ("kernels", "elementwise"),
     ("ops", "elementwise"),
-    ("embedding", "gathering"),
+    ("tables", "gathering"),
     ("lazy.execute", "gathering"),
     ("lazy.launching", "gathering"),
     ("fusion", "elementwise"),

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.op import Op
-from autobatch.embedding.bags import bag_p
-from autobatch.embedding.table import lookup_p
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import aval_of
 from autobatch.ops import elementwise, reductions, statistics
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.inplace import _View as View
+from autobatch.tables.bags import bag_p
+from autobatch.tables.table import lookup_p
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 

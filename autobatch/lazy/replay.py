@@ -19,7 +19,6 @@ import numpy as np
 from autobatch.core.config import config, current
 from autobatch.core.pytree import attributes
 from autobatch.core.silence import users_filters
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, Aval
 from autobatch.lazy.blocks import Guard
@@ -28,6 +27,7 @@ from autobatch.lazy.execute import Signature
 from autobatch.lazy.recordings import Place, Recording, Shelf, Template, part_of
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.writing import Inputs
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Memory", "Replay"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.pytree import attributes
-from autobatch.embedding.sparse import SparseRows
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.gather import row_p
 from autobatch.lazy.trace import Trace
+from autobatch.tables.sparse import SparseRows
 
 __all__ = ["finish", "plain_parts", "rebuild", "settled", "wrap_example", "wrap_shared"]
 

@@ -15,7 +15,6 @@ from autobatch.batches.results import broadcast, leaves, per_lane, stack_results
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.boxes import LaneBox, boxed
@@ -32,6 +31,7 @@ from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.lockstep.tables import is_table, rows_later
 from autobatch.ops import indexing
 from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = [
     "delitem",

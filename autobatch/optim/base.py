@@ -11,10 +11,10 @@ import numpy as np
 from autobatch.core import pytree
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.threads import thread_count
-from autobatch.embedding.indexer import Indexer
 from autobatch.errors import DTypeError, ShapeError, StructureError
 from autobatch.optim.leaves import is_parameter, like_leaves, paired, state_like, step_of
 from autobatch.optim.steps import Running, run_steps, squares
+from autobatch.tables.indexer import Indexer
 
 __all__ = ["Optimizer", "Schedule", "check"]
 

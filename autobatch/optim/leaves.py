@@ -9,11 +9,11 @@ import numpy as np
 from autobatch.core import pytree
 from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.embedding.indexer import Indexer
-from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim.steps import RowStep, make_step
+from autobatch.tables.indexer import Indexer
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Leaf", "is_parameter", "like_leaves", "paired", "state_like", "step_of"]
 

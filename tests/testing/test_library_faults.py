@@ -9,12 +9,12 @@ from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
-from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.buffers import ONE_BUFFER
 from autobatch.lazy import launching, mapping
 from autobatch.ops import kinds, reductions
 from autobatch.ops.table import UFUNCS
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.batched_ways import LockStep, OnTheFly, default_ways
 from autobatch.testing.equivalence import check_equivalence
 from autobatch.testing.proof import assert_equivalent
