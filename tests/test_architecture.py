@@ -30,7 +30,7 @@ LAYERS = [
     ("core",),
     ("kernels",),
     ("ops",),
-    ("embedding", "batches", "autodiff"),
+    ("tables", "batches", "autodiff"),
     ("fusion",),
     ("lockstep", "lazy"),
     ("rewrite",),

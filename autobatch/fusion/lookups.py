@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.fusion.program import Program, Step
+from autobatch.tables.lookup_ops import lookup_p
 
 __all__ = ["Apart", "lookups_apart"]
 

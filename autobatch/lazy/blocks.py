@@ -13,7 +13,6 @@ import numpy as np
 
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
-from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.fusion.program import interned
 from autobatch.fusion.tracing import trace
 from autobatch.lazy import block_calls
@@ -23,6 +22,7 @@ from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
 from autobatch.lazy.trees import Tree, flattened
 from autobatch.ops.rules.aliasing import view
+from autobatch.tables.lookup_ops import lookup_p
 
 __all__ = ["Block", "Guard", "Slot"]
 

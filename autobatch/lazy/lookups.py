@@ -12,12 +12,12 @@ import numpy as np
 
 from autobatch.core.abstract_eval import aval_of
 from autobatch.core.op import Op
-from autobatch.embedding.bags import bag_p
-from autobatch.embedding.table import lookup_p
 from autobatch.lazy.array import LazyArray
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.numpy import elementwise, reductions, statistics
 from autobatch.ops.rules.aliasing import _View as View
+from autobatch.tables.bags import bag_p
+from autobatch.tables.table import lookup_p
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 

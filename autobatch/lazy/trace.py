@@ -28,13 +28,13 @@ from autobatch.core.error_state import catches_warnings, handling, users_filters
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
-from autobatch.embedding.sparse import SparseRows
 from autobatch.fusion.launch import launch
 from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, Signature, Stats, launch_segment, row_p
 from autobatch.lazy.writing import Inputs
 from autobatch.ops.rules.dispatch import no_rule
+from autobatch.tables.sparse import SparseRows
 
 __all__ = ["Trace", "finish", "plain_parts", "settled", "wrap_example", "wrap_shared"]
 

@@ -16,7 +16,6 @@ from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.boxes import LaneBox, boxed
@@ -33,6 +32,7 @@ from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.lockstep.tables import is_table, rows_later
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = [
     "delitem",

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.embedding import pending
 from autobatch.errors import FallbackWarning
+from autobatch.tables import pending
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(9, 4)).astype(np.float32)

@@ -9,13 +9,13 @@ from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
-from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.buffers import ONE_BUFFER
 from autobatch.lazy import launching, mapping
 from autobatch.ops.numpy import reductions
 from autobatch.ops.rules import kinds
 from autobatch.ops.rules.dispatch import UFUNCS
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.equivalence import assert_equivalent, check_equivalence
 from autobatch.testing.ways import LockStep, OnTheFly, default_ways
 

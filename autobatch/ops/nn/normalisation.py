@@ -15,7 +15,7 @@ from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import config
 from autobatch.core.error_state import underflow_is_ignored
 from autobatch.core.op import Op
-from autobatch.core.threads import cuts, in_turn
+from autobatch.core.threads import run_together, split_work
 from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows
 from autobatch.kernels.softmax import softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes
@@ -63,7 +63,7 @@ def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
         scratch = np.arange(32, dtype=np.float32)
         return bool(softmax_rows(rows, counts, out, part, scratch, VECTOR))
 
-    done = in_turn([functools.partial(work, part) for part in cuts(len(rows), x.size * _SOFTMAX_COST)])
+    done = run_together([functools.partial(work, part) for part in split_work(len(rows), x.size * _SOFTMAX_COST)])
     return out.reshape(x.shape) if all(done) else None
 
 
@@ -76,9 +76,9 @@ def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
     out = np.empty_like(rows)
     work = [
         functools.partial(softmax_gradient, rows, above, counts, out, part)
-        for part in cuts(len(rows), y.size * _SOFTMAX_COST)
+        for part in split_work(len(rows), y.size * _SOFTMAX_COST)
     ]
-    in_turn(work)
+    run_together(work)
     return out.reshape(y.shape)
 
 
@@ -237,8 +237,8 @@ def _by(kernel: Callable[..., bool], axis: tuple[int, ...], eps: float, *arrays:
         return None
     rows = [as_rows(each) for each in arrays]
     out = np.empty_like(rows[0])
-    parts = cuts(len(out), x.size * _NORM_COST)
-    done = in_turn([functools.partial(kernel, *rows, out, part, np.float32(eps), VECTOR) for part in parts])
+    parts = split_work(len(out), x.size * _NORM_COST)
+    done = run_together([functools.partial(kernel, *rows, out, part, np.float32(eps), VECTOR) for part in parts])
     return out.reshape(x.shape) if all(done) else None
 
 
