@@ -9,7 +9,6 @@ from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import BadIdError, NeedsLoop, ShapeError, UnsupportedError, note_example
-from autobatch.ops.rules.kinds import fill, select
 from autobatch.ops.rules.padding import fill, select
 from autobatch.tables.bag_call import Call, Options, checked_offsets, per_id, reduced
 from autobatch.tables.ids import bad_id_message, integer_ids

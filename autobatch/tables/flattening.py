@@ -12,7 +12,6 @@ from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.op import is_boxed
 from autobatch.errors import ShapeError, note_example
-from autobatch.ops.rules.kinds import fill
 from autobatch.ops.rules.padding import fill
 from autobatch.tables.ids import as_ids, check_ids
 

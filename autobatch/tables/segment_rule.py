@@ -9,7 +9,6 @@ from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError, note_example
-from autobatch.ops.rules.kinds import select
 from autobatch.ops.rules.padding import select
 from autobatch.tables.flattening import by_lane, flattened, in_lane, offsets_from, own_rows
 from autobatch.tables.ids import as_ids

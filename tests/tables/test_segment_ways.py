@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.op import Op
 from autobatch.errors import BadIdError, ShapeError
-from tests.tables.test_segment_family import MODES, SMOOTH, call
+from autobatch.testing import inspect
+from tests.embedding.test_segment_family import MODES, SMOOTH, call
 
 RANDOM = np.random.default_rng(9)
 LENGTHS = [np.array(x, np.int64) for x in ([2, 0, 1], [1, 1], [3, 2, 1, 0], [0], [4])]
@@ -132,13 +132,9 @@ def test_rows_whose_trailing_dimension_varies():
 
 
 def names_of(run):
-    names, original = [], Op.__call__
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            Op, "__call__", lambda op, *args, **params: names.append(op.name) or original(op, *args, **params)
-        )
+    with inspect.op_calls() as calls:
         run()
-    return names
+    return [call.op for call in calls]
 
 
 def test_one_launch_for_all_examples():
