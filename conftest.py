@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 
 import autobatch
-from autobatch.fusion import kernels
+from autobatch.blocks import kernel_cache
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_kernels_compiled_on_the_side():
     """The process that compiles kernels would take the time of the tests; those of kernels have one of their own."""
-    ask = kernels._compiler.ask
-    kernels._compiler.ask = lambda path: False
+    ask = kernel_cache._compiler.ask
+    kernel_cache._compiler.ask = lambda path: False
     yield
-    kernels._compiler.ask = ask
+    kernel_cache._compiler.ask = ask
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.program import interned
+from autobatch.blocks.tracing import trace
 from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
 from autobatch.embedding.lookup_ops import lookup_p
-from autobatch.fusion.program import interned
-from autobatch.fusion.tracing import trace
 from autobatch.lazy import block_calls, shared_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant

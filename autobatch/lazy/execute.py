@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.program import Program
 from autobatch.core.config import config
 from autobatch.core.keeping import ours
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
-from autobatch.fusion.program import Program
 from autobatch.lazy.aval import Aval, Weak
 from autobatch.lazy.launching import Launches
 from autobatch.lazy.schedule import refine, schedule

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.launch import launch, launch_rows
 from autobatch.core.batched import Batched, Packed
 from autobatch.errors import UnsupportedError
-from autobatch.fusion.launch import launch, launch_rows
 from autobatch.kernels.buffers import CONSECUTIVE, MISSING, SAME, locate, place_launches
 from autobatch.lazy.aval import Aval, Weak
 from autobatch.lazy.gather import Buffers, gather_rows, row_p

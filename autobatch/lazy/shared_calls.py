@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.fusion.launch import launch
+from autobatch.blocks.launch import launch
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK
 from autobatch.lazy.execute import Signature

@@ -11,13 +11,12 @@ from typing import Any
 
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import broadcast
+from autobatch.blocks.launch import launch, launch_rows
+from autobatch.blocks.program import Program, Split, split
+from autobatch.blocks.tracing import trace
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
-from autobatch.fusion.launch import launch, launch_rows
-from autobatch.fusion.program import Program
-from autobatch.fusion.splitting import Split, split
-from autobatch.fusion.tracing import trace
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.lockstep.block_kinds import batch_of, is_new, kind_of
 from autobatch.ops.inplace import is_scalar

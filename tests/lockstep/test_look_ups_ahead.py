@@ -6,8 +6,8 @@ import pytest
 import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.results import examples
+from autobatch.blocks import program
 from autobatch.errors import FallbackWarning
-from autobatch.fusion import splitting
 from autobatch.ops import blocked
 from tests.lockstep.law import agrees, batch_of, run_again
 from tests.lockstep.test_hoisting import PARAMS, RNG, SENTENCES, rnn
@@ -89,7 +89,7 @@ def blocks_of_columns(monkeypatch):
     made = []
     columns = blocked.column_blocks_p.impl
     monkeypatch.setattr(blocked.column_blocks_p, "impl", lambda y: made.append(y.shape) or columns(y))
-    monkeypatch.setattr(splitting, "has_blocks", lambda shape, dtype: shape == (4, 4))
+    monkeypatch.setattr(program, "has_blocks", lambda shape, dtype: shape == (4, 4))
     monkeypatch.setattr(blocked, "_width", lambda inner, columns: 2)
     monkeypatch.setattr(blocked, "_UNPACKED", 5 * 4 * 2)
     return made

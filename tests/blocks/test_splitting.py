@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from autobatch.blocks import program as program_module
+from autobatch.blocks.launch import launch
+from autobatch.blocks.program import split
+from autobatch.blocks.tracing import trace
 from autobatch.core.batched import Batched
 from autobatch.core.foresee import aval_of
-from autobatch.fusion import splitting
-from autobatch.fusion.launch import launch
-from autobatch.fusion.splitting import split
-from autobatch.fusion.tracing import trace
 from autobatch.ops import blocked
 
 RNG = np.random.default_rng(0)
@@ -50,7 +50,7 @@ SHAPES = (3,), (4,), (3, 4), (4, 4), (4,)
 @pytest.mark.parametrize("blocks", [False, True])
 @pytest.mark.parametrize("batch_size", [0, 1, 5])
 def test_the_parts_give_what_the_whole_gives(monkeypatch, batch_size, blocks):
-    monkeypatch.setattr(splitting, "has_blocks", lambda shape, dtype: blocks and shape == (4, 4))
+    monkeypatch.setattr(program_module, "has_blocks", lambda shape, dtype: blocks and shape == (4, 4))
     monkeypatch.setattr(blocked, "_width", lambda inner, columns: 2)
     monkeypatch.setattr(blocked, "_UNPACKED", batch_size * 4 * 2)
     program = program_of(cell, *SHAPES)
@@ -70,7 +70,7 @@ def test_what_is_carried_is_not_computed_ahead():
 
 
 def test_only_matrices_that_stay_are_laid_out_in_blocks(monkeypatch):
-    monkeypatch.setattr(splitting, "has_blocks", lambda shape, dtype: True)
+    monkeypatch.setattr(program_module, "has_blocks", lambda shape, dtype: True)
     monkeypatch.setattr(blocked, "_width", lambda inner, columns: 2)
     program = program_of(lambda h, m, w: h @ m + h @ w, (4,), (4, 4), (4, 4))
     h, m, w = arrays((3, 4), (3, 4, 4), (4, 4))

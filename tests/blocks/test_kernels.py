@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.fusion import kernels
-from autobatch.fusion.forms import form_of
-from autobatch.fusion.launch import launch
-from tests.fusion.forms import boxed, calls, close, differentiate, traced
+from autobatch.blocks import kernel_cache
+from autobatch.blocks.launch import form_of, launch
+from tests.blocks.forms import boxed, calls, close, differentiate, traced
 
 RNG = np.random.default_rng(3)
 BATCHED = [True, True, False, False]
@@ -32,9 +31,9 @@ def operands_of(size, width, dtype=np.float32):
 def compiler(monkeypatch, tmp_path):
     """A process of its own for this test, and an empty folder."""
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(kernels, "_known", {})
-    own = kernels._Compiler()
-    monkeypatch.setattr(kernels, "_compiler", own)
+    monkeypatch.setattr(kernel_cache, "_known", {})
+    own = kernel_cache._Compiler()
+    monkeypatch.setattr(kernel_cache, "_compiler", own)
     yield own
     if own._process is not None:
         own._process.stdin.close()
@@ -56,7 +55,7 @@ def test_kernels_are_used_once_they_are_there(compiler, tmp_path):
     close(run_some(program, operands), want, "while the kernel is compiled")
     for _ in range(8):
         differentiate(launch, program, operands, BATCHED, cts)
-    assert kernels.wait_for_kernels()
+    assert kernel_cache.wait_for_kernels()
     close(run_some(program, operands), want, "with the kernel")
     outs, slopes = differentiate(launch, program, operands, BATCHED, cts)
     close(outs, want_on_tape[0], "outputs on a tape")
@@ -76,10 +75,10 @@ def test_kernels_are_used_once_they_are_there(compiler, tmp_path):
 import json, time, sys
 start = time.process_time()
 import numpy as np
-from autobatch.fusion import kernels
-from autobatch.fusion.launch import launch
-from tests.fusion.test_kernels import BATCHED, boxed, cell, form_of, operands_of, run_some, traced
-kernels._compiler.ask = lambda path: sys.exit("it compiles again")
+from autobatch.blocks import kernel_cache
+from autobatch.blocks.launch import launch
+from tests.blocks.test_kernels import BATCHED, boxed, cell, form_of, operands_of, run_some, traced
+kernel_cache._compiler.ask = lambda path: sys.exit("it compiles again")
 operands = operands_of(5, 21)
 program = traced(cell, operands, BATCHED)
 start = time.process_time()
@@ -102,7 +101,7 @@ def test_float64_is_exact(compiler):
     program = traced(body, operands, [True, True])
     for _ in range(8):
         launch(program, boxed(operands, [True, True]))
-    assert kernels.wait_for_kernels()
+    assert kernel_cache.wait_for_kernels()
     for got, want in zip(launch(program, boxed(operands, [True, True])), body(*operands), strict=True):
         np.testing.assert_array_equal(got, want)
     block = form_of(program, (True, True), ())._forward
@@ -113,7 +112,7 @@ def test_a_folder_that_cannot_be_written_to(monkeypatch, tmp_path):
     file = tmp_path / "file"
     file.write_text("no folder")
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(file / "below"))
-    monkeypatch.setattr(kernels, "_known", {})
+    monkeypatch.setattr(kernel_cache, "_known", {})
     operands = operands_of(3, 9)
     program = traced(cell, operands, BATCHED)
     close(run_some(program, operands), calls(program, boxed(operands, BATCHED)), "without kernels")
@@ -122,7 +121,7 @@ def test_a_folder_that_cannot_be_written_to(monkeypatch, tmp_path):
 
 
 def test_a_kernel_that_does_not_compile(compiler, tmp_path):
-    kernel = kernels.kernel_of("SIGNATURE = None\nLANES = ()\nkernel = None\n")
+    kernel = kernel_cache.kernel_of("SIGNATURE = None\nLANES = ()\nkernel = None\n")
     kernel.look()
     assert kernel.failed
 
@@ -149,4 +148,4 @@ def test_the_cache_folder_is_the_user_s(monkeypatch, tmp_path):
     monkeypatch.delenv("AUTOBATCH_CACHE_DIR", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "platform", "linux")
-    assert kernels.cache_folder() == tmp_path / "autobatch"
+    assert kernel_cache.cache_folder() == tmp_path / "autobatch"

@@ -8,12 +8,12 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.autodiff.tape import Tape
+from autobatch.blocks import fuse
+from autobatch.blocks.batched import step_by_step
+from autobatch.blocks.launch import launch
+from autobatch.blocks.tracing import trace
 from autobatch.core.batched import Batched
 from autobatch.core.foresee import WEAK, aval_of
-from autobatch.fusion import fuse
-from autobatch.fusion.launch import launch
-from autobatch.fusion.stepping import step_by_step
-from autobatch.fusion.tracing import trace
 
 
 def kind_of(x, batched):

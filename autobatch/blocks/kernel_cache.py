@@ -25,7 +25,7 @@ from numba.core import config
 
 import autobatch.kernels as kernels_package
 
-__all__ = ["Kernel", "cache_folder", "load_compiled", "wait_for_kernels"]
+__all__ = ["Kernel", "cache_folder", "load_compiled", "main", "wait_for_kernels"]
 
 _INTERVAL = 0.05  # seconds between two looks for what the other process has compiled
 
@@ -185,7 +185,7 @@ class _Compiler:
             return None
         code = (
             "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-            "from autobatch.fusion.compiling import main; main()"
+            "from autobatch.blocks.kernel_cache import main; main()"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", code, json.dumps([entry or os.getcwd() for entry in sys.path])],
@@ -208,3 +208,17 @@ def _let_go(process: "subprocess.Popen[bytes]") -> None:
 
 
 _compiler = _Compiler()
+
+
+def main() -> None:
+    """Compile what is asked for, behind everything else that runs on the machine."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    for line in sys.stdin:
+        path = pathlib.Path(line.rstrip("\n"))
+        try:
+            if load_compiled(path) is None:
+                load_compiled(path, compile=True)
+        except Exception as error:
+            with contextlib.suppress(OSError):
+                path.with_suffix(".failed").write_text(repr(error), encoding="utf-8")

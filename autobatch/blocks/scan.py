@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.blocks.batched import step_by_step
+from autobatch.blocks.launch import Form, form_of
+from autobatch.blocks.program import Program
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.foresee import WEAK
 from autobatch.core.op import Op, is_boxed
-from autobatch.fusion.forms import Form, form_of
-from autobatch.fusion.program import Program
-from autobatch.fusion.stepping import step_by_step
 from autobatch.ops.spans import rows_between
 
 __all__ = ["Scan", "Stepped", "Test"]

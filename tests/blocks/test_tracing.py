@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.blocks.launch import launch
+from autobatch.blocks.tracing import trace
 from autobatch.core.foresee import WEAK, aval_of
-from autobatch.fusion.launch import launch
-from autobatch.fusion.tracing import trace
 
 F4 = np.dtype(np.float32)
 VECTOR = aval_of((4,), F4)

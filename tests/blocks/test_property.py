@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from tests.fusion.forms import (
+from tests.blocks.forms import (
     boxed,
     calls,
     close,

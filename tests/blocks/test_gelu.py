@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.blocks import kernel_cache
+from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.config import options
-from autobatch.fusion import kernels
-from autobatch.fusion.kernels import wait_for_kernels
 
 pytestmark = pytest.mark.usefixtures("compiled_at_once")
 
@@ -29,7 +29,9 @@ def test_results_and_gradients_are_those_without_it():
         out = f(ab.MaskedBatch(X), w).data
         value, grads = step(w, ab.MaskedBatch(X))
         assert wait_for_kernels()
-    assert sum("normal_cdf(" in text.split("def kernel")[1] for text in kernels._known) >= 2  # forward and backward
+    assert (
+        sum("normal_cdf(" in text.split("def kernel")[1] for text in kernel_cache._known) >= 2
+    )  # forward and backward
     with options(kernels=False):
         np.testing.assert_allclose(out, f(ab.MaskedBatch(X), w).data, rtol=1e-6, atol=1e-30)
         other, wanted = step(w, ab.MaskedBatch(X))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from autobatch.fusion import forms
+from autobatch.blocks import launch
 
 
 @pytest.fixture
 def compiled_at_once(monkeypatch):
     """Programs have their compiled form from the first run on, and kernels, where there are any."""
-    monkeypatch.setattr(forms, "RUNS_BEFORE_A_FORM", 0)
-    monkeypatch.setattr(forms, "RUNS_BEFORE_KERNELS", 0)
+    monkeypatch.setattr(launch, "RUNS_BEFORE_A_FORM", 0)
+    monkeypatch.setattr(launch, "RUNS_BEFORE_KERNELS", 0)

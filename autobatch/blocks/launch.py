@@ -2,27 +2,133 @@
 
 On plain arrays, and on those of a tape, the program's compiled form runs: without dispatch, and on the tape as one
 node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules; look-ups
-in tables of other representations go before the rest, which then is plain.
+in tables of other representations go before the rest, which then is plain. There is a compiled form for each choice of
+operands that have a batch axis and of those that carry a gradient.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.blocks.batched import Flat, flatten, rows_of, run_op, step_by_step
+from autobatch.blocks.code import Code, GradientPart, backward_code, contributions, emit, forward_code, take_parts
+from autobatch.blocks.fuse import Fused, fuse
+from autobatch.blocks.program import Program, lookups_apart
 from autobatch.core.batched import Batched
+from autobatch.core.config import config
+from autobatch.core.floating import underflow_is_ignored
+from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
-from autobatch.fusion.forms import Form, form_of
-from autobatch.fusion.lookups import lookups_apart
-from autobatch.fusion.program import Program
-from autobatch.fusion.stepping import rows_of, run_op, step_by_step
 
-__all__ = ["launch", "launch_rows"]
+__all__ = ["Form", "form_of", "launch", "launch_rows"]
 
 _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
+RUNS_BEFORE_A_FORM = 2  # step by step: to compile takes as long as some dozen runs save
+RUNS_BEFORE_KERNELS = 3
+_PATIENCE = 8  # results with infinities or NaN, computed twice, until that is what to expect
+
+
+class _Block:
+    """Code as a function: plain NumPy calls, and with kernels once they are there.
+
+    Attributes:
+        run: the function as it is now.
+    """
+
+    __slots__ = ("_checked", "_code", "_fused", "_kernels", "_odd", "_plain", "_runs", "run")
+
+    def __init__(self, code: Code, *, checked: bool) -> None:
+        self._code = code
+        self._checked = checked
+        self._plain = emit(code)
+        self._fused: Fused | None = None
+        self._kernels: Any = None
+        self._runs = self._odd = 0
+        self.run: Callable[..., Any] = self._waiting
+
+    def _waiting(self, *operands: Any) -> Any:
+        self._runs += 1
+        if self._runs > RUNS_BEFORE_KERNELS and config.kernels:
+            if self._fused is None:
+                self._fused = fuse(self._code, checked=self._checked)
+            fused = self._fused
+            self._kernels = None if fused is None else fused.ready()
+            if self._kernels is not None:
+                self.run, self._runs = self._with_kernels, 0
+                return self.run(*operands)
+            if fused is None or fused.failed:
+                self.run = self._plain
+        return self._plain(*operands)
+
+    def _with_kernels(self, *operands: Any) -> Any:
+        """With kernels, unless something in the result may be what NumPy complains of: then as NumPy does it."""
+        if not config.kernels or not underflow_is_ignored():
+            return self._plain(*operands)
+        self._runs += 1
+        out = self._kernels(*operands)
+        if out is not None:
+            return out
+        self._odd += 1
+        if self._odd > _PATIENCE and 2 * self._odd > self._runs:
+            self.run = self._plain
+        return self._plain(*operands)
+
+
+class Form:
+    """A program compiled for one kind of call.
+
+    Attributes:
+        outputs: how many results the program has; the rest of what `forward` returns is saved for `backward`.
+        batched: which outputs have the batch axis.
+        flags: which operands have it; wanted: the positions of those that carry a gradient.
+    """
+
+    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "flags", "outputs", "wanted")
+
+    def __init__(self, flat: Flat, flags: tuple[bool, ...], wanted: tuple[int, ...]) -> None:
+        code, self._saved = forward_code(flat)
+        keep_freed_memory()
+        self._flat = flat
+        self._forward = _Block(code, checked=True)
+        self._backward: _Block | None = None
+        self._parts: list[list[GradientPart]] = []
+        self.flags = flags
+        self.wanted = wanted
+        self.batched = flat.batched
+        self.outputs = len(flat.outputs)
+
+    def forward(self, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs, and what is saved, from the operands' data."""
+        result: tuple[Any, ...] = self._forward.run(*operands)
+        return result
+
+    def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
+        """What is added to the cotangent of each wanted operand: None, one contribution, or a list."""
+        if self._backward is None:
+            code = backward_code(self._flat, self._saved)
+            self._parts = take_parts(code)
+            self._backward = _Block(code, checked=False)
+        return contributions(self._parts, self._backward.run(*operands, *cts, *saved))
+
+
+def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> Form | None:
+    """The compiled form for a kind of call, after some of them; None: the program runs step by step."""
+    key = (batched, wanted)
+    found = program.forms.get(key, 0)
+    if type(found) is not int:
+        form: Form | None = found
+        return form
+    if found < RUNS_BEFORE_A_FORM:
+        program.forms[key] = found + 1
+        return None
+    given = [bool(wanted) and aval.dtype.kind in "fc" for aval in program.results]
+    flat = flatten(program, batched, wanted, given)
+    form = program.forms[key] = None if flat is None else Form(flat, batched, wanted)
+    return form
 
 
 def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | None = None) -> list[Any]:
@@ -37,7 +143,7 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
         For each output its rows (B, ...); one value without a batch axis if no operand is `Batched`.
 
     >>> from autobatch.core.foresee import aval_of
-    >>> from autobatch.fusion.tracing import trace
+    >>> from autobatch.blocks.tracing import trace
     >>> vector = aval_of((2,), np.dtype(np.float64))
     >>> program = trace(lambda x, y: x * y + 1.0, [vector, vector])
     >>> launch(program, [Batched(np.array([[1.0, 2.0], [3.0, 4.0]]), (2,)), np.array([1.0, 10.0])])

@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from autobatch.blocks.program import Program, Step, renumbered
 from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, frozen, laid
 from autobatch.core.lanes import Example, example
 from autobatch.core.layout import is_crooked
 from autobatch.core.op import Op, next_level
 from autobatch.core.silence import silence
-from autobatch.fusion.program import Program, Step
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.inplace import is_unclear, record_of
 
@@ -138,17 +138,7 @@ class Tracer:
                 needed.update(step.args)
                 kept.append(step)
         kept.reverse()
-        constants = [slot for slot in self.constants if slot in needed]
-        order = [*range(self.inputs), *constants, *(step.out for step in kept)]
-        number = {slot: i for i, slot in enumerate(order)}
-        return Program(
-            [self.avals[slot] for slot in range(self.inputs)],
-            [self.constants[slot] for slot in constants],
-            [Step(step.op, [number[slot] for slot in step.args], step.params, number[step.out]) for step in kept],
-            [number[slot] for slot in outputs],
-            [self.avals[slot] for slot in order],
-            views,
-        )
+        return renumbered(self.avals, self.constants, range(self.inputs), kept, outputs, views)
 
 
 class Traced(ArrayFace):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from autobatch.blocks.batched import Affine, _template, flatten
+from autobatch.blocks.tracing import NotABlock, trace
 from autobatch.core.foresee import aval_of
-from autobatch.fusion.polymorphic import Affine, _template, flatten
-from autobatch.fusion.tracing import NotABlock, trace
 
 VECTOR = aval_of((4,), np.dtype(np.float64))
 

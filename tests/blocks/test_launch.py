@@ -7,12 +7,11 @@ import pytest
 
 import autobatch as ab
 from autobatch.autodiff.tape import Tape
+from autobatch.blocks.launch import form_of, launch
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import Product
-from autobatch.fusion.forms import form_of
-from autobatch.fusion.launch import launch
 from autobatch.ops.indexing_rows import RowScatter
-from tests.fusion.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
+from tests.blocks.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
 
 pytestmark = pytest.mark.usefixtures("compiled_at_once")
 
