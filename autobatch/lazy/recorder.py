@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.inputs import FAULTS, Key
 from autobatch.core.foresee import WEAK, freeze
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.constants import constant
-from autobatch.lazy.keys import FAULTS, Key
 from autobatch.lazy.operators import link_views
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.surroundings import handling

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.inputs import Guard
 from autobatch.core.config import config, current
 from autobatch.core.pytree import attributes
 from autobatch.core.silence import users_filters
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, Aval
-from autobatch.lazy.blocks import Guard
 from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer, is_constant
 from autobatch.lazy.execute import Signature
 from autobatch.lazy.recordings import Place, Recording, Shelf, Template, part_of

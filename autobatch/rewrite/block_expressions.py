@@ -12,13 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.lazy.blocks import Guard, Slot
-from autobatch.lazy.keys import Key
-from autobatch.rewrite.block_inputs import Input, roots
-from autobatch.rewrite.block_keys import key_of
+from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
 from autobatch.rewrite.block_scope import NUMBERS, Scope, is_pure
-from autobatch.rewrite.paths import binds, is_dotted, is_slicing, path_of
-from autobatch.rewrite.scopes import target_names
+from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
 __all__ = ["METHODS", "BlockForm", "Refused"]
 
@@ -60,8 +56,8 @@ class BlockForm:
         self.bound: set[str] = set()
         self.replaced: dict[int, str] = {}
         self.guards: dict[tuple[str, ...], Guard] = {}
-        self._inputs: list[Input] = []
-        self._known: dict[Any, Input] = {}
+        self._inputs: list[BlockInput] = []
+        self._known: dict[Any, BlockInput] = {}
 
     def slots(self) -> tuple[list[ast.expr], list[Slot], list[str]]:
         """What the recorder is passed, how it reads each input from that, and the inputs' names in the body."""
@@ -237,7 +233,7 @@ class BlockForm:
         key = (root, steps, index, static)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = Input(f"_ab_s{len(self._inputs)}", node, (root, steps, index))
+            found = self._known[key] = BlockInput(f"_ab_s{len(self._inputs)}", node, (root, steps, index))
             self._inputs.append(found)
         found.places.append(node)
         found.number = found.number and operand
@@ -251,14 +247,14 @@ class BlockForm:
             if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
                 self._evaluate(each)
         self._known.clear()
-        made = Input(f"_ab_s{len(self._inputs)}", node, None)
+        made = BlockInput(f"_ab_s{len(self._inputs)}", node, None)
         made.number = operand and not static
         made.places.append(node)
         self._inputs.append(made)
         self._evaluate(made)
         return ast.Name(made.name, ast.Load())
 
-    def _evaluate(self, each: Input) -> None:
+    def _evaluate(self, each: BlockInput) -> None:
         """Let the user's code evaluate an input, once."""
         each.temporary = self.fresh()
         for place in each.places:

@@ -11,13 +11,13 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.batches.forms import Batch
+from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.lazy.blocks import Block, Guard
+from autobatch.lazy.blocks import Block
 from autobatch.lazy.stored import forget_classes
 from autobatch.lazy.values import plain_parts
 from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.block_expressions import BlockForm
-from autobatch.rewrite.block_liveness import annotate
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.block_tests import set_tests_apart
 from autobatch.rewrite.blocks import Blocks
@@ -25,8 +25,9 @@ from autobatch.rewrite.callees import FORM, ID, KNOWN
 from autobatch.rewrite.convert import as_function, compiled, own_tree
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
-from autobatch.rewrite.quote import located, statements
 from autobatch.rewrite.source import NoSourceError, find, inner_codes, remember
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import located, statements
 
 __all__ = ["block_form", "block_source", "forget_forms"]
 
@@ -180,7 +181,7 @@ def _make(function: FunctionType) -> _Made:
         set_tests_apart(tree, scope)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
-                annotate(part)
+                annotate(part, anywhere=True)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return made
@@ -254,7 +255,7 @@ def _relied_on(function: FunctionType) -> list[Guard] | None:
         tree = as_function(node, code.co_name)
     except NoSourceError:
         return None
-    annotate(tree)
+    annotate(tree, anywhere=True)
     none: frozenset[str] = frozenset()
     return Blocks(Scope(function.__globals__, none, none, none, _helper), _no_block).relies_on(tree)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.lazy.blocks import Guard
+from autobatch.blocks.inputs import Guard
 from autobatch.ops import nn
 from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS
 

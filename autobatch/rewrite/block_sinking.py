@@ -14,8 +14,7 @@ import ast
 import copy
 from collections.abc import Callable, Sequence
 
-from autobatch.rewrite.paths import binds
-from autobatch.rewrite.scopes import reads
+from autobatch.syntax.scopes import binds, reads
 
 __all__ = ["sink"]
 

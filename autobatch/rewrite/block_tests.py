@@ -15,8 +15,7 @@ from typing import Any
 
 from autobatch.rewrite.block_scope import Scope, is_pure
 from autobatch.rewrite.block_sinking import sink
-from autobatch.rewrite.paths import path_of
-from autobatch.rewrite.scopes import bound_names, parameters
+from autobatch.syntax.scopes import bound_names, parameters, path_of
 
 __all__ = ["set_tests_apart"]
 

@@ -11,8 +11,8 @@ import numpy as np
 from autobatch.lockstep.calls import is_library
 from autobatch.ops.creation import CREATION
 from autobatch.rewrite.block_scope import Scope
-from autobatch.rewrite.paths import path_of
-from autobatch.rewrite.quote import expression
+from autobatch.syntax.quote import expression
+from autobatch.syntax.scopes import path_of
 
 __all__ = ["FORM", "ID", "KNOWN", "is_users", "through_form"]
 

@@ -25,13 +25,13 @@ from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.global_names import GlobalNames
 from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.patterns import Patterns
-from autobatch.rewrite.quote import located
 from autobatch.rewrite.runs import Runs
-from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.source import PARSING, NoSourceError, find, inner_codes
 from autobatch.rewrite.stores import Stores
 from autobatch.rewrite.worklists import Worklists
+from autobatch.syntax.quote import located
+from autobatch.syntax.scopes import parameters
 
 __all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "own_tree", "source"]
 

@@ -4,7 +4,7 @@ import ast
 from typing import Any
 
 from autobatch.lockstep.scans import ScanSite
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.quote import expression, name, statements
 
 __all__ = ["scan_lines"]
 

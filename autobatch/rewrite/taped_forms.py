@@ -17,9 +17,9 @@ from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form
 from autobatch.rewrite.convert import compiled, own_tree
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
-from autobatch.rewrite.quote import expression
-from autobatch.rewrite.scopes import bound_names, parameters
 from autobatch.rewrite.source import NoSourceError, inner_codes, remember
+from autobatch.syntax.quote import expression
+from autobatch.syntax.scopes import bound_names, parameters
 
 __all__ = ["alone", "taped_form"]
 

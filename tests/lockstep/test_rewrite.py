@@ -13,9 +13,9 @@ from autobatch.api.batch import batch
 from autobatch.errors import UnsupportedError
 from autobatch.rewrite.convert import PASSES, convert, source
 from autobatch.rewrite.expressions import Operators
-from autobatch.rewrite.liveness import annotate
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.quote import statements
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import statements
 from tests.lockstep.law import equals_loop, ragged
 
 

@@ -1,51 +1,57 @@
-"""Which names a loop or a branch must carry: backward liveness and forward definite binding on structured syntax.
+"""What may be read and what is bound where: backward liveness and forward definite binding on structured syntax.
 
 Results are attributes of each `for`, `while`, `if` and `try`: `live_head` (names that may be read once a loop is at
 its head, or in an arm of a branch), `live_out` (names that may be read after it ended), `bound` (names that are bound
 for sure before it, and that nothing inside unbinds) and `bound_end` (at the end of the loop's body, or of both arms);
-and of each statement `live_after` (names that may be read once it has run).
+and of each statement `live_after` (names that may be read once it has run) and `bound_before` (names that are bound for
+sure before it).
 """
 
 import ast
 from collections.abc import Sequence
 
-from autobatch.rewrite.scopes import bound_names, captured, parameters, reads, target_names
+from autobatch.syntax.scopes import bound_names, captured, parameters, reads, target_names
 
-__all__ = ["Live", "Names", "annotate", "deleted"]
+__all__ = ["annotate"]
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
 
 
-def annotate(function: ast.FunctionDef) -> None:
-    """Annotate every loop and branch in the function's own scope.
+def annotate(function: ast.FunctionDef, *, anywhere: bool = False) -> None:
+    """Annotate the statements in the function's own scope. Names that nested functions mention count as read anywhere.
 
-    Names that nested functions mention count as read everywhere. What a handler reads is live at the head of its `try`,
-    not inside: handlers run for one lane alone, whose names nothing inside has parted from those of others.
+    Args:
+        anywhere: a statement may fail where it stands, so that inside of `try`, `with` and `match` every name of theirs
+            counts as read at any time: a handler sees whatever had been assigned. Without it, what a handler reads is
+            live at the head of its `try`, not inside: handlers run for one lane alone, whose names nothing inside has
+            parted from those of others.
     """
-    Live(Names(captured(function))).block(function.body, _NONE, _NONE, _NONE)
+    _Live(Names(captured(function)), anywhere).block(function.body, _NONE, _NONE, _NONE)
     _bind(function.body, set(parameters(function)))
 
 
-class Live:
+class _Live:
     """The walk backward. `always` are names that may be read at any time."""
 
-    def __init__(self, always: Names) -> None:
+    def __init__(self, always: Names, anywhere: bool) -> None:
         self.always = always
+        self.anywhere = anywhere
 
     def block(self, body: Sequence[ast.stmt], out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before these statements, given those live after them and at the ends of a jump."""
         for statement in reversed(body):
-            self.note(statement, out)
+            statement.live_after = out | self.always  # type: ignore[attr-defined]
             out = self.statement(statement, out, at_break, at_continue)
         return out
 
-    def note(self, statement: ast.stmt, out: Names) -> None:
-        """Annotate a statement with the names that are live after it."""
-        statement.live_after = out  # type: ignore[attr-defined]
-
     def statement(self, node: ast.stmt, out: Names, at_break: Names, at_continue: Names) -> Names:
         """The names live before a statement."""
+        if self.anywhere and isinstance(node, ast.Try | ast.TryStar | ast.With | ast.Match):
+            anything = out | at_break | at_continue | self.always | reads(node) | bound_names(node)
+            for body in _bodies(node):
+                self.block(body, anything, anything, anything)
+            return anything
         match node:
             case ast.Return() | ast.Raise():
                 return self.always | reads(node)
@@ -121,48 +127,50 @@ def _reads_of_class(node: ast.stmt) -> Names:
     return Names(bound_names(node.body)) if isinstance(node, ast.ClassDef) else _NONE
 
 
+def _bodies(node: ast.stmt) -> list[list[ast.stmt]]:
+    """The lists of statements in a compound statement."""
+    parts = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+    return [body for part in parts for name in ("body", "orelse", "finalbody") if (body := getattr(part, name, None))]
+
+
 def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
     """Walk forward with the names that are bound for sure; returns those bound after the statements."""
     for node in body:
+        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound = bound - _deleted(node)
+        before = node.bound_before = Names(bound)  # type: ignore[attr-defined]
         match node:
-            case ast.Assign(targets=targets):
-                bound |= {name for target in targets for name in target_names(target)}
+            case ast.Assign() | ast.FunctionDef() | ast.Import() | ast.ImportFrom():
+                bound |= bound_names(node) - _deleted(node)
             case ast.AnnAssign() if node.value is not None:
                 bound |= target_names(node.target)
-            case ast.FunctionDef() | ast.Import() | ast.ImportFrom():
-                bound |= bound_names(node)
-            case ast.Delete():
-                bound -= bound_names(node)
             case ast.If():
-                bound -= deleted(node)
-                node.bound = Names(bound)  # type: ignore[attr-defined]
                 bound = _bind(node.body, set(bound)) & _bind(node.orelse, set(bound))
-                node.bound_end = Names(bound)  # type: ignore[attr-defined]
+                node.bound, node.bound_end = before, Names(bound)  # type: ignore[attr-defined]
             case ast.For():
-                bound -= deleted(node)
-                node.bound = Names(bound)  # type: ignore[attr-defined]
-                node.bound_end = Names(_bind(node.body, bound | target_names(node.target)))  # type: ignore[attr-defined]
+                end = _bind(node.body, bound | target_names(node.target))
                 _bind(node.orelse, set(bound))
+                node.bound, node.bound_end = before, Names(end)  # type: ignore[attr-defined]
             case ast.While():
-                bound -= deleted(node)
-                node.bound = Names(bound)  # type: ignore[attr-defined]
-                node.bound_end = Names(_bind(node.body, set(bound)))  # type: ignore[attr-defined]
+                end = _bind(node.body, set(bound))
                 _bind(node.orelse, set(bound))
+                node.bound, node.bound_end = before, Names(end)  # type: ignore[attr-defined]
             case ast.Try():
-                bound -= deleted(node)
-                node.bound = Names(bound)  # type: ignore[attr-defined]
                 ends = [_bind([*node.body, *node.orelse], set(bound))]
                 ends += [_bind(handler.body, set(bound)) for handler in node.handlers]
+                _bind(node.finalbody, set(bound))
+                node.bound = before  # type: ignore[attr-defined]
                 bound = set.intersection(*ends)
             case ast.With():
-                targets = [item.optional_vars for item in node.items if item.optional_vars is not None]
-                bound = _bind(node.body, bound | bound_names(targets))
+                bound |= bound_names([item.optional_vars for item in node.items if item.optional_vars is not None])
+                _bind(node.body, set(bound))  # which what it manages may leave early, without an error
             case _:
-                pass
+                for inner in _bodies(node):
+                    _bind(inner, set(bound))
     return bound
 
 
-def deleted(node: ast.stmt) -> set[str]:
+def _deleted(node: ast.stmt) -> set[str]:
     """Names that may be unbound inside: by `del`, or at the end of an `except ... as name`."""
     out = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Del)}
     return out | {handler.name for handler in ast.walk(node) if isinstance(handler, ast.ExceptHandler) and handler.name}

@@ -2,8 +2,21 @@
 
 import ast
 from collections.abc import Iterable, Iterator
+from typing import Any
 
-__all__ = ["bound_names", "captured", "local_nodes", "parameters", "reads", "target_names", "with_methods"]
+__all__ = [
+    "binds",
+    "bound_names",
+    "captured",
+    "is_dotted",
+    "is_slicing",
+    "local_nodes",
+    "parameters",
+    "path_of",
+    "reads",
+    "target_names",
+    "with_methods",
+]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
@@ -100,3 +113,37 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
     every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
     every += [arg for arg in (args.vararg, args.kwarg) if arg is not None]
     return {arg.arg for arg in every}
+
+
+def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    """A name followed by attributes and constant keys; None for anything else."""
+    steps: list[tuple[str, Any]] = []
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Attribute(value=base, attr=name):
+                steps.append(("attr", name))
+                node = base
+            case ast.Subscript(value=base, slice=ast.Constant(value=key)) if type(key) in (str, int):
+                steps.append(("key", key))
+                node = base
+            case _:
+                return None
+    return node.id, tuple(reversed(steps))
+
+
+def is_dotted(steps: Any) -> bool:
+    """Whether a path has attributes only: `np.linalg.norm`."""
+    return all(how == "attr" for how, _ in steps)
+
+
+def is_slicing(index: ast.expr) -> bool:
+    """Whether an index can only be an array's: it has a slice, an ellipsis or a new axis."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(
+        isinstance(part, ast.Slice) or (isinstance(part, ast.Constant) and part.value in (None, ...)) for part in parts
+    )
+
+
+def binds(node: ast.AST) -> bool:
+    """Whether an expression cannot be moved into a call's arguments: it binds names, or leaves the function."""
+    return any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for part in ast.walk(node))
