@@ -16,6 +16,7 @@ __all__ = ["annotate"]
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
+_COMPOUND = ast.If | ast.For | ast.While | ast.Try | ast.TryStar | ast.With | ast.Match
 
 
 def annotate(function: ast.FunctionDef, *, anywhere: bool = False) -> None:
@@ -49,8 +50,8 @@ class _Live:
         """The names live before a statement."""
         if self.anywhere and isinstance(node, ast.Try | ast.TryStar | ast.With | ast.Match):
             anything = out | at_break | at_continue | self.always | reads(node) | bound_names(node)
-            for body in _bodies(node):
-                self.block(body, anything, anything, anything)
+            for inner in _bodies(node):
+                self.block(inner, anything, anything, anything)
             return anything
         match node:
             case ast.Return() | ast.Raise():
@@ -136,12 +137,12 @@ def _bodies(node: ast.stmt) -> list[list[ast.stmt]]:
 def _bind(body: Sequence[ast.stmt], bound: set[str]) -> set[str]:
     """Walk forward with the names that are bound for sure; returns those bound after the statements."""
     for node in body:
-        if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        if isinstance(node, ast.Delete | _COMPOUND):
             bound = bound - _deleted(node)
         before = node.bound_before = Names(bound)  # type: ignore[attr-defined]
         match node:
             case ast.Assign() | ast.FunctionDef() | ast.Import() | ast.ImportFrom():
-                bound |= bound_names(node) - _deleted(node)
+                bound |= bound_names(node)
             case ast.AnnAssign() if node.value is not None:
                 bound |= target_names(node.target)
             case ast.If():

@@ -3,20 +3,27 @@
 A block is made of operators, declared NumPy and `nn` functions, array methods and indices. Its inputs are what those
 are applied to: names; what is read from containers and objects without running code (`params["w"]`, `node.word`); and
 anything else (a call of the user's), as long as it is evaluated before the block's first operation.
+
+The two ways that run blocks differ in a `Policy` only. On the fly a block is recorded, and its recorder reads paths by
+itself; in lock-step the rewritten code reads each input, which may be one for each lane, and calls the block with them.
 """
 
 import ast
+import builtins
+import math
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
 
 from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
-from autobatch.rewrite.block_scope import NUMBERS, Scope, is_pure
+from autobatch.core.op import Op
+from autobatch.ops import nn
+from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
-__all__ = ["METHODS", "BlockForm", "Refused"]
+__all__ = ["LOCKSTEP", "METHODS", "NUMBERS", "RECORDED", "BlockForm", "Names", "Policy", "Refused", "Scope", "is_pure"]
 
 _OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 METHODS = frozenset((
@@ -29,6 +36,83 @@ _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 _LEAST = 2
 _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
+_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
+_CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
+_SCALARS = {np.float16, np.float32, np.float64}
+NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
+_LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
+Names = frozenset[str]
+
+
+class Policy:
+    """What differs between the two ways in which blocks run.
+
+    Attributes:
+        reads: a block reads paths and rows of tables itself, by its recorder; else whoever calls it does so.
+        lists: it may go through lists of arrays.
+        returns: it may end with a `return`.
+        makes: arrays that are the same for all examples may be made in it.
+        counts: `n = n + 1` is part of it; else it is taken to be of a number, which is nothing to launch.
+        product: how many operations a matrix product counts for: 2, where one alone is worth a block.
+    """
+
+    __slots__ = ("counts", "lists", "makes", "product", "reads", "returns")
+
+    def __init__(self, *, recorded: bool) -> None:
+        self.reads = self.lists = self.returns = self.makes = self.counts = recorded
+        self.product = 1 if recorded else 2
+
+
+RECORDED, LOCKSTEP = Policy(recorded=True), Policy(recorded=False)
+
+
+def is_pure(function: Any) -> bool:
+    """Whether calling this on arrays does nothing but give a result of them."""
+    if isinstance(function, Op):
+        return function.kind != "random"
+    try:
+        if isinstance(function, np.ufunc):
+            return function in UFUNCS
+        if function in _WRITERS or getattr(function, "__module__", None) == "numpy.random":
+            return False
+        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS | _CREATION
+    except TypeError:  # cannot be hashed: an object of the user's
+        return False
+
+
+class Scope:
+    """What names mean where an expression stands.
+
+    Attributes:
+        globals: of the function; own: names that are the function's, or those around it.
+        sure: of those, the ones that are bound for sure; shifting: those that code elsewhere may bind again.
+        helper: what a function of the user's relies on that a block may call; None if a block may not.
+    """
+
+    __slots__ = ("globals", "helper", "own", "shifting", "sure")
+
+    def __init__(
+        self,
+        globals_: dict[str, Any],
+        own: Names,
+        sure: Names,
+        shifting: Names,
+        helper: Callable[[Any], list[Guard] | None],
+    ) -> None:
+        self.globals = globals_
+        self.helper = helper
+        self.own = own
+        self.sure = sure
+        self.shifting = shifting
+
+    def with_names(self, own: Names, sure: Names, shifting: Names) -> "Scope":
+        """The same globals, and other names."""
+        return Scope(self.globals, own, sure, shifting, self.helper)
+
+    def binding(self, name: str) -> Any:
+        """What a global name is bound to now."""
+        found = self.globals.get(name, _MISSING)
+        return vars(builtins).get(name, _MISSING) if found is _MISSING else found
 
 
 class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks)
@@ -38,16 +122,28 @@ class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks
 class BlockForm:
     """A block in the making: its body, its inputs, what it relies on.
 
+    Args:
+        scope: what names mean where it stands; policy: what runs it.
+        fresh: gives names for what is evaluated before the block; inner: rewrites such an expression.
+        lists: it may go through lists of arrays, if the policy lets it.
+
     Attributes:
-        lists: it may go through lists of arrays; goes_through: it does.
+        goes_through: it goes through a list.
         count: operations so far, rows of them look-ups; bound: names that the body has bound.
         replaced: {id of a node of the user's: name} of what is evaluated before the block, whatever becomes of it.
     """
 
     def __init__(
-        self, scope: Scope, fresh: Callable[[], str], inner: Callable[[ast.expr], ast.expr], lists: bool = True
+        self,
+        scope: Scope,
+        policy: Policy,
+        fresh: Callable[[], str],
+        inner: Callable[[ast.expr], ast.expr],
+        lists: bool = True,
     ) -> None:
-        self.lists = lists
+        self.policy = policy
+        self.lists = lists and policy.lists
+        self._slots: tuple[list[ast.expr], list[Slot]] | None = None
         self.goes_through = False
         self.scope = scope
         self.fresh = fresh
@@ -56,11 +152,13 @@ class BlockForm:
         self.bound: set[str] = set()
         self.replaced: dict[int, str] = {}
         self.guards: dict[tuple[str, ...], Guard] = {}
-        self._inputs: list[BlockInput] = []
+        self.inputs: list[BlockInput] = []
         self._known: dict[Any, BlockInput] = {}
 
-    def slots(self) -> tuple[list[ast.expr], list[Slot], list[str]]:
-        """What the recorder is passed, how it reads each input from that, and the inputs' names in the body."""
+    def slots(self) -> tuple[list[ast.expr], list[Slot]]:
+        """What the recorder is passed, and how it reads each input from that."""
+        if self._slots is not None:
+            return self._slots
         arguments: list[ast.expr] = []
         numbers: dict[str, int] = {}
 
@@ -73,7 +171,7 @@ class BlockForm:
             return numbers[name]
 
         slots = []
-        for each in self._inputs:
+        for each in self.inputs:
             if each.part:
                 numbers[each.temporary] = len(arguments)
                 target = ast.Name(each.temporary, ast.Store())
@@ -91,24 +189,25 @@ class BlockForm:
             else:
                 at = None if index is None else (root_of(index[0]), index[1])
             slots.append(Slot(root_of(root), steps, at, each.number, each.several))
-        return arguments, slots, [each.name for each in self._inputs if not each.part]
+        self._slots = arguments, slots
+        return self._slots
 
     def names(self) -> list[str | None]:
         """For each input the name that it is, or an item of which it is; None for any other input."""
         return [
             None if each.temporary or each.path[2] or any(how != "key" for how, _ in each.path[1]) else each.path[0]
-            for each in self._inputs
+            for each in self.inputs
         ]
 
     def attempt(self, node: ast.expr) -> ast.expr | None:
         """`build`, or nothing at all."""
-        inputs = [(each, each.number, each.temporary, list(each.places), each.several) for each in self._inputs]
+        inputs = [(each, each.number, each.temporary, list(each.places), each.several) for each in self.inputs]
         before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
         try:
             return self.build(node)
         except Refused:
             self.count, self.rows, self.replaced, self.guards, self._known = before
-            self._inputs = [each for each, *_ in inputs]
+            self.inputs = [each for each, *_ in inputs]
             for each, number, temporary, places, several in inputs:
                 each.number, each.temporary, each.places, each.several = number, temporary, places, several
             return None
@@ -127,7 +226,8 @@ class BlockForm:
                 return ast.Name(name, ast.Load())
             case ast.BinOp():
                 left = self.build(node.left, static, not static)
-                return self._op(ast.BinOp(left, node.op, self.build(node.right, static, not static)), static)
+                made = ast.BinOp(left, node.op, self.build(node.right, static, not static))
+                return self._op(made, static, self.policy.product if isinstance(node.op, ast.MatMult) else 1)
             case ast.UnaryOp(operand=ast.Constant()):
                 return node
             case ast.UnaryOp() if not isinstance(node.op, ast.Not):
@@ -182,7 +282,7 @@ class BlockForm:
         made = items = self.build(node)
         while isinstance(items, ast.Subscript):  # a part of it
             items = items.value
-        for slot in self._inputs:
+        for slot in self.inputs:
             if isinstance(items, ast.Name) and items.id == slot.name:
                 slot.several = self.goes_through = True
         return made
@@ -196,8 +296,8 @@ class BlockForm:
         named = all(each.arg == "strict" and isinstance(each.value, ast.Constant) for each in node.keywords)
         return named and all(isinstance(arg, ast.Name | ast.Subscript | ast.Call) for arg in node.args)
 
-    def _op(self, made: ast.expr, static: bool) -> ast.expr:
-        self.count += not static
+    def _op(self, made: ast.expr, static: bool, count: int = 1) -> ast.expr:
+        self.count += 0 if static else count
         return made
 
     def _leaf(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
@@ -210,7 +310,7 @@ class BlockForm:
             base = self.scope.binding(root)
             if isinstance(base, types.ModuleType) or not steps:
                 value = self._global(root, [name for _, name in steps]) if is_dotted(steps) else None
-                if isinstance(value, _CONSTANTS):
+                if _is_constant(base, value):
                     return node
                 if value is _MISSING or callable(value) or isinstance(value, types.ModuleType):
                     return self._opaque(node, static, operand)
@@ -221,7 +321,7 @@ class BlockForm:
         value = base = self.scope.binding(root)
         for name in attributes:
             value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
-        if callable(value) or isinstance(value, _CONSTANTS):
+        if callable(value) or _is_constant(base, value):
             self.guards[root, *attributes] = Guard(self.scope.globals, root, attributes, base, value)
         return value
 
@@ -233,24 +333,28 @@ class BlockForm:
         key = (root, steps, index, static)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = BlockInput(f"_ab_s{len(self._inputs)}", node, (root, steps, index))
-            self._inputs.append(found)
+            found = self._known[key] = BlockInput(f"_ab_s{len(self.inputs)}", node, (root, steps, index))
+            self.inputs.append(found)
         found.places.append(node)
-        found.number = found.number and operand
+        found.number = found.number and operand and not static
+        if found.temporary:
+            self.replaced[id(node)] = found.temporary
+        elif not self.policy.reads and (steps or index):
+            self._evaluate(found)
         return ast.Name(found.name, ast.Load())
 
     def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
         """Anything else: evaluated before the block, in its order among the other inputs."""
         if self.count > self.rows or self.bound or binds(node):
             raise Refused
-        for each in self._inputs:  # what is read before it has to be read before it
+        for each in self.inputs:  # what is read before it has to be read before it
             if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
                 self._evaluate(each)
         self._known.clear()
-        made = BlockInput(f"_ab_s{len(self._inputs)}", node, None)
+        made = BlockInput(f"_ab_s{len(self.inputs)}", node, None)
         made.number = operand and not static
         made.places.append(node)
-        self._inputs.append(made)
+        self.inputs.append(made)
         self._evaluate(made)
         return ast.Name(made.name, ast.Load())
 
@@ -267,10 +371,12 @@ class BlockForm:
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
             return self._opaque(node, static, False)
         function = path_of(node.func)
+        guards = dict(self.guards)
+        value: Any = _MISSING
         if function is not None and function[0] not in self.scope.own and is_dotted(function[1]):
-            guards = dict(self.guards)
             value = self._global(function[0], [name for _, name in function[1]])
-            if is_pure(value) and (value is not len or self._is_made(node)):
+        if function is not None and value is not _MISSING:
+            if self._computes(value) and (value is not len or self._is_made(node)):
                 if value in NUMBERS and value not in (abs, len):
                     static = True
                 args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
@@ -288,12 +394,18 @@ class BlockForm:
             return self._opaque(node, static, False)
         method = node.func
         if isinstance(method, ast.Attribute) and method.attr in METHODS:
-            if method.attr in _BAGS and _is_look_up(method.value):
+            if self.policy.reads and method.attr in _BAGS and _is_look_up(method.value):
                 return self._opaque(node, static, False)
             base = self.build(method.value, False, True)
             args = [self.build(arg, True) for arg in node.args]
             return self._op(ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static)
         return self._opaque(node, static, False)
+
+    def _computes(self, function: Any) -> bool:
+        """Whether a block may call a function; one that makes an array of numbers only as its policy says."""
+        if not self.policy.makes and isinstance(function, Hashable) and function in _CREATION:
+            return False
+        return is_pure(function)
 
     def _summands(self, node: ast.expr) -> ast.expr:
         match node:
@@ -323,13 +435,34 @@ class BlockForm:
     def _attribute(self, node: ast.Attribute, static: bool, operand: bool) -> ast.expr:
         root = path_of(node)
         is_array = root is None or root[0] in self.scope.own
-        if is_array and node.attr in _SHAPES:
+        if is_array and node.attr in _SHAPES and (self.policy.reads or root is None or root[0] in self.bound):
             return ast.Attribute(self.build(node.value, False, True), node.attr, ast.Load())
         if is_array and node.attr == "T":
             return self._op(ast.Attribute(self.build(node.value, False, True), "T", ast.Load()), static)
-        return self._leaf(node, static, operand)
+        read = self._plain_read(node) if root is None else None
+        return self._leaf(node, static, operand) if read is None else self._input(node, read, static, operand)
+
+    def _plain_read(self, node: ast.expr) -> Any:
+        """The path of a read by attributes and by keys that are names or constants, where the user's code does it."""
+        read = node
+        while not self.policy.reads and isinstance(node, ast.Attribute | ast.Subscript):
+            if isinstance(node, ast.Subscript):
+                key = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
+                if not isinstance(key, ast.Name) and type(getattr(key, "value", None)) not in (int, str):
+                    return None
+                if isinstance(key, ast.Name) and key.id in self.bound:
+                    return None
+            node = node.value
+        if node is read or not isinstance(node, ast.Name) or node.id in self.bound:
+            return None
+        if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.own:
+            return None
+        return node.id, (("read", ast.unparse(read)),), None
 
     def _subscript(self, node: ast.Subscript, static: bool, operand: bool) -> ast.expr:
+        read = self._plain_read(node)
+        if read is not None:
+            return self._input(node, read, static, operand)
         base, index = path_of(node.value), node.slice
         if base is None or base[0] in self.bound or is_slicing(index):
             return self._by_index(node, static)
@@ -338,8 +471,10 @@ class BlockForm:
         where = path_of(index)
         if where is None and (self.count > self.rows or self.bound):
             key = key_of(index)
-            if key is not None and self.scope.own.issuperset([base[0], *roots(key)]):
+            if key is not None and self.policy.reads and self.scope.own.issuperset([base[0], *roots(key)]):
                 return self._look_up(node, (*base, key), static, operand)
+        if not self.policy.reads and (where is None or where[0] not in self.bound):
+            return self._by_index(node, static)
         if where is None and base[0] in self.scope.own and isinstance(index, ast.Subscript) and not static:
             return self._row(node, operand)
         if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.own:
@@ -350,11 +485,11 @@ class BlockForm:
         """`table[ids[i]]`: the user's code evaluates the table and the id, and the look-up is part of the block."""
         for each in (node.value, node.slice):
             self._opaque(each, False, False)
-            self._inputs[-1].part = True
-        table, index = [part.temporary for part in self._inputs[-2:]]
+            self.inputs[-1].part = True
+        table, index = [part.temporary for part in self.inputs[-2:]]
         out = self._look_up(node, (table, (), (index, ())), False, operand)
         read = ast.Subscript(ast.Name(table, ast.Load()), ast.Name(index, ast.Load()), ast.Load())
-        self._inputs[-1].node = ast.copy_location(read, node)
+        self.inputs[-1].node = ast.copy_location(read, node)
         return out
 
     def _look_up(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
@@ -365,6 +500,11 @@ class BlockForm:
     def _by_index(self, node: ast.Subscript, static: bool) -> ast.expr:
         base = self.build(node.value, False, True)
         return self._op(ast.Subscript(base, self.build(node.slice, True), ast.Load()), static)
+
+
+def _is_constant(base: Any, value: Any) -> bool:
+    """Whether what a global name, or an attribute of one, stands for is part of the block: a type, a dtype, `np.pi`."""
+    return isinstance(value, _CONSTANTS) or (type(value) is float and (base is np or base is math))
 
 
 def _is_look_up(node: ast.expr) -> bool:
