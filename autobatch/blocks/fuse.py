@@ -269,7 +269,7 @@ class _FusedWriter(Writer):
         self.there: set[int] = set(code.inputs) | set(code.constants)
         self.done: set[int] = set()
         self.kernels: list[Kernel] = []
-        self.contiguous: set[int] = set()
+        self.contiguous = set(code.constants)
 
     def fused(self) -> Fused:
         """Everything, written."""

@@ -147,6 +147,17 @@ def test_gates_of_two_products():
     check(body, operands, batched, 6)
 
 
+def test_an_array_that_the_body_makes_is_an_operand_of_a_kernel():
+    def body(x, y):
+        return np.tanh(x + np.arange(8, dtype=np.float32)) * y - np.full(8, 0.5, np.float32)
+
+    operands = [floats(3, 8), floats(3, 8)]
+    with uncompiled_kernels() as made:
+        launch(traced(body, operands, [True, True]), boxed(operands, [True, True]))
+    assert made
+    check(body, operands, [True, True], 3)
+
+
 @pytest.mark.parametrize("size", [0, 1, 4])
 def test_look_ups(size):
     def body(table, i, ids):
