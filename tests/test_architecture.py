@@ -28,10 +28,11 @@ SOURCES = sorted([*SOURCES, ROOT / "_autobatch_pytest.py"])
 LAYERS = [
     ("errors",),
     ("core",),
+    ("syntax",),
     ("kernels",),
     ("ops",),
     ("tables", "batches", "autodiff"),
-    ("fusion",),
+    ("blocks",),
     ("lockstep", "lazy"),
     ("rewrite",),
     ("optim",),

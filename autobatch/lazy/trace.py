@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.launch import launch
 from autobatch.core.abstract_eval import (
     WEAK,
     Aval,
@@ -28,7 +29,6 @@ from autobatch.core.error_state import catches_warnings, handling, users_filters
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
-from autobatch.fusion.launch import launch
 from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, Signature, Stats, launch_segment, row_p

@@ -25,7 +25,7 @@ from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.ownership import MAKERS, Ownership, is_fresh
-from autobatch.rewrite.scopes import local_nodes, parameters
+from autobatch.syntax.scopes import local_nodes, parameters
 
 __all__ = ["CELLS", "mark"]
 

@@ -27,11 +27,12 @@ from autobatch.api.transforms import map_with_stats
 from autobatch.autodiff.tape import Tape
 from autobatch.batches import unpadded
 from autobatch.batches.masked import MaskedBatch
+from autobatch.blocks import kernel_cache, launch
+from autobatch.blocks import program as program_module
+from autobatch.blocks.scan import Scan
 from autobatch.core.fallback import forget_warnings, noted_fallbacks
 from autobatch.core.lanes import Example, current_example, current_region, example
 from autobatch.core.op import Op
-from autobatch.fusion import forms, kernels, splitting
-from autobatch.fusion.scan import Scan
 from autobatch.lazy.replay import Replay
 from autobatch.lockstep import blocks, branches, walks
 from autobatch.lockstep import scans as lockstep_scans
@@ -296,13 +297,13 @@ def replayed() -> contextlib.AbstractContextManager[list[int]]:
 @contextlib.contextmanager
 def compiled_at_once() -> Iterator[None]:
     """Blocks have their compiled form from the first run on, and kernels, where there are any."""
-    with replaced(forms, RUNS_BEFORE_A_FORM=0, RUNS_BEFORE_KERNELS=0):
+    with replaced(launch, RUNS_BEFORE_A_FORM=0, RUNS_BEFORE_KERNELS=0):
         yield
 
 
 def no_compiler() -> contextlib.AbstractContextManager[None]:
     """No process compiles kernels on the side."""
-    return replaced(kernels._compiler, ask=lambda path: False)
+    return replaced(kernel_cache._compiler, ask=lambda path: False)
 
 
 def step_by_step() -> contextlib.AbstractContextManager[None]:
@@ -338,7 +339,7 @@ def column_blocks(wanted: Callable[[tuple[int, ...]], bool], unpacked: int | Non
     """
     size = {} if unpacked is None else {"_UNPACKED": unpacked}
     with (
-        replaced(splitting, has_blocks=lambda shape, dtype: wanted(shape)),
+        replaced(program_module, has_blocks=lambda shape, dtype: wanted(shape)),
         replaced(contractions, _width=lambda inner, columns: 2, **size),
         watched(contractions.column_blocks_p, "impl", before=np.shape) as seen,
     ):

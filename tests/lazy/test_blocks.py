@@ -1,7 +1,7 @@
 """Blocks: the law with them and without, what must stay op by op, and how many launches are left.
 
 To see these tests fail: let `Block._follow` read properties, let `BlockForm._opaque` move calls past operations, let
-`fusion.tracing.trace` accept views as outputs, or leave `Guard`s out.
+`blocks.tracing.trace` accept views as outputs, or leave `Guard`s out.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Arbitrary descriptions of segments, good and bad: an error of the library's own or the right result, and no write
 outside of the output.
 
-A soak run: `python -m tests.embedding.test_segment_fuzz --seed 5000 --count 2000`.
+A soak run: `python -m tests.tables.test_segment_fuzz --seed 5000 --count 2000`.
 """
 
 import sys

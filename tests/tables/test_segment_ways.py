@@ -6,7 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import BadIdError, ShapeError
 from autobatch.testing import inspect
-from tests.embedding.test_segment_family import MODES, SMOOTH, call
+from tests.tables.test_segment_family import MODES, SMOOTH, call
 
 RANDOM = np.random.default_rng(9)
 LENGTHS = [np.array(x, np.int64) for x in ([2, 0, 1], [1, 1], [3, 2, 1, 0], [0], [4])]
