@@ -14,7 +14,9 @@ entry without arguments says: reads what it is given, and its result is new. Wha
 known, and whoever asks has to assume the worst. `tests/facts` compares every entry with what NumPy and Python do.
 """
 
+import contextlib
 import functools
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +28,7 @@ from autobatch.facts import methods, numpy_functions, python_functions
 
 __all__ = [
     "CREATORS",
+    "READS_ONLY",
     "SEQUENCE_FUNCTIONS",
     "WRITERS",
     "Effect",
@@ -37,7 +40,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_ENTRY = re.compile(r"([!&]*)(\w+)(?:\(([^)]*)\))?")
+_ENTRY = re.compile(r"([!&]*)([\w.]+)(?:\(([^)]*)\))?")
 _SAFE = {"copy": True}  # switches that are safe when true; all others are safe when false
 
 
@@ -77,6 +80,15 @@ class Effect:
     def always_writes(self) -> bool:
         """Whether it writes its first argument whatever else it is given."""
         return bool(self.parameters) and self.parameters[0] in self.writes
+
+    @property
+    def reads_only(self) -> int:
+        """How many positional arguments a call may have that surely writes none, as long as it has no others."""
+        places = [place for place, name in enumerate(self.parameters) if name in self.writes or self._is_switch(name)]
+        return min(places, default=1 << 10)
+
+    def _is_switch(self, name: str) -> bool:
+        return any(name == switch for switch, writes, _ in self.switches if writes)
 
     def bind(self, args: Sequence[T], kwargs: Mapping[str, T]) -> Iterator[tuple[str, T]]:
         """The arguments by the names that the table has for them, in the order given; "" for one that it leaves out."""
@@ -138,9 +150,9 @@ def _parse(text: str, section: str, method: bool = False) -> Iterator[Effect]:
                 switches.append((plain, target[0] == "!", target[1:]))
             if positional:
                 parameters.append(plain)
-        yield Effect(
-            name, section, tuple(parameters), variadic, *(frozenset(found[mark]) for mark in "!&@"), tuple(switches)
-        )
+                positional = not variadic
+        writes, shares, calls = (frozenset(found[mark]) for mark in "!&@")
+        yield Effect(name, section, tuple(parameters), variadic, writes, shares, calls, tuple(switches))
 
 
 def _functions() -> Iterator[tuple[Any, Effect]]:
@@ -148,9 +160,8 @@ def _functions() -> Iterator[tuple[Any, Effect]]:
         for module, sections in tables.items():
             for section, text in sections.items():
                 for effect in _parse(text, section):
-                    function = getattr(module, effect.name, None)  # of another version of NumPy or Python
-                    if function is not None:
-                        yield function, effect
+                    with contextlib.suppress(AttributeError):  # of another version of NumPy or Python
+                        yield operator.attrgetter(effect.name)(module), effect
 
 
 _FUNCTIONS: dict[Any, Effect] = dict(_functions())
@@ -253,3 +264,5 @@ SEQUENCE_FUNCTIONS = frozenset(function for function, effect in _FUNCTIONS.items
 """Functions of NumPy's that take sequences of arrays."""
 WRITERS = frozenset(function for function, effect in _FUNCTIONS.items() if effect.always_writes)
 """Functions that write their first argument whatever else they are given: np.copyto, heapq.heappush."""
+READS_ONLY = {function: effect.reads_only for function, effect in _FUNCTIONS.items()}
+"""How many positional arguments each function takes at most if it is to write none of them."""

@@ -14,9 +14,10 @@ _READS = """
     __contains__ __len__ __hash__ __repr__ __str__ __format__ __bool__ __int__ __float__ __index__ __complex__
     __sizeof__ __abs__ __round__ __divmod__ __rdivmod__
 """
-_OPERATORS = " ".join(
-    [*(name for each in BINARY for name in (each.method, each.reflected)), *(f"__{each.name}__" for each in UNARY)]
-)
+_OPERATORS = " ".join([
+    *dict.fromkeys(name for each in BINARY for name in (each.method, each.reflected)),
+    *(f"__{each.name}__" for each in UNARY),
+])  # fmt: skip
 _ITEMS = "&__getitem__ &__iter__ &__reversed__"
 _STORES = "!__setitem__ !__delitem__ " + " ".join(f"!&{each.inplace_method}" for each in ARITHMETIC)
 _TEXT = """
@@ -26,7 +27,7 @@ _TEXT = """
     splitlines startswith strip swapcase title translate upper zfill
 """
 _NUMBER = """
-    as_integer_ratio bit_count bit_length conjugate from_bytes fromhex hex is_integer to_bytes from_number __floor__
+    as_integer_ratio bit_count bit_length from_bytes fromhex hex is_integer to_bytes from_number __floor__
     __ceil__ __trunc__
 """
 _SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
@@ -37,7 +38,7 @@ _READS_OF_ARRAYS = """
     round(decimals,!out) take(indices,axis,!out) compress(condition,axis,!out) choose(choices,!out) dot(other,!out)
     argpartition argsort copy flatten item nonzero repeat searchsorted tobytes tolist dumps
     astype(dtype,order,casting,subok,copy=&self) byteswap(inplace=!self)
-    &conj &conjugate &diagonal &ravel &reshape &squeeze &swapaxes &transpose &view &getfield &to_device
+    &conj(!out) &conjugate(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose &view &getfield &to_device
     &__array__ __copy__ __deepcopy__
 """
 _WRITES_OF_ARRAYS = "!fill !partition !put !resize !setfield !setflags !sort !itemset !__setstate__"
@@ -58,7 +59,8 @@ TABLES: dict[type, dict[str, str]] = {
     },
     np.generic: {
         "computes": f"{_READS} {_OPERATORS} {_READS_OF_ARRAYS} {_NUMBER} fill partition put resize setfield setflags"
-        " sort itemset __setitem__"  # which raise
+        " sort itemset __setitem__",  # which raise
+        "outside": "dump tofile",
     },
     list: {
         "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} !append !clear copy count !extend &index !insert !&pop"
@@ -87,9 +89,9 @@ TABLES: dict[type, dict[str, str]] = {
         "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} {_TEXT} !append !clear copy !extend !insert !pop"
         " !remove !reverse"
     },
-    int: {"computes": f"{_READS} {_OPERATORS} {_NUMBER}"},
-    float: {"computes": f"{_READS} {_OPERATORS} {_NUMBER}"},
-    complex: {"computes": f"{_READS} {_OPERATORS} {_NUMBER}"},
+    int: {"computes": f"{_READS} {_OPERATORS} {_NUMBER} conjugate"},
+    float: {"computes": f"{_READS} {_OPERATORS} {_NUMBER} conjugate"},
+    complex: {"computes": f"{_READS} {_OPERATORS} {_NUMBER} conjugate"},
     range: {"computes": f"{_READS} {_ITEMS} count index"},
     slice: {"computes": "indices"},
     types.GeneratorType: {"computes": "!&__next__ !&send !&throw !close"},

@@ -31,8 +31,8 @@ _FIRST = """
     polyval ravel_multi_index repeat resize roll roots searchsorted setdiff1d setxor1d shape sinc size sort
     sort_complex take_along_axis tensordot tile trapezoid trapz tril triu tril_indices_from triu_indices_from
     union1d unique unique_all unique_counts unique_inverse unique_values unpackbits unravel_index unwrap
-    vander vdot where diag_indices_from datetime_as_string datetime_data is_busday array_equiv
-    can_cast common_type isdtype issubdtype min_scalar_type mintypecode promote_types result_type typename
+    vander vdot where diag_indices_from datetime_as_string datetime_data array_equiv
+    can_cast common_type isdtype issubdtype min_scalar_type mintypecode(&typechars) promote_types result_type typename
     array2string array_repr array_str base_repr binary_repr format_float_positional format_float_scientific
     polyder(&p) polyint(&p) histogram(a,&bins) histogram2d(x,y,&bins) histogramdd(sample,&bins)
     histogram_bin_edges(a,&bins)
@@ -41,8 +41,8 @@ _FIRST = """
 
     array(a,dtype,*,copy=&a) asarray(&a) asanyarray(&a) asarray_chkfinite(&a) ascontiguousarray(&a)
     asfortranarray(&a) asmatrix(&data) astype(x,dtype,*,copy=&x) require(&a) from_dlpack(&x) frombuffer(&buffer)
-    atleast_1d(*&arys) atleast_2d(*&arys) atleast_3d(*&arys) broadcast_arrays(*&args) broadcast_to(&array)
-    array_split(&ary) split(&ary) hsplit(&ary) vsplit(&ary) dsplit(&ary) unstack(&x) diagonal(&a) diag(&v)
+    atleast_1d(*&arys) atleast_2d(*&arys) atleast_3d(*&arys) broadcast_to(&array)
+    hsplit(&ary) vsplit(&ary) dsplit(&ary) unstack(&x) diagonal(&a) diag(&v)
     expand_dims(&a) squeeze(&a) flip(&m) fliplr(&m) flipud(&m) rot90(&m) moveaxis(&a) rollaxis(&a) swapaxes(&a)
     transpose(&a) permute_dims(&a) matrix_transpose(&x) ravel(&a) reshape(&a) real(&val) imag(&val)
     real_if_close(&a) trim_zeros(&filt) ix_(*&args)
@@ -52,7 +52,7 @@ _FIRST = """
 _JOINS = """
     stack(arrays,axis,!out) concatenate(arrays,axis,!out) concat(arrays,axis,!out) hstack vstack dstack column_stack
     row_stack block bmat meshgrid(*xi,copy=&xi) einsum(*&operands,!out) einsum_path select choose(a,choices,!out)
-    lexsort array_equal
+    lexsort array_equal broadcast_arrays(*&args) split(&ary) array_split(&ary)
 """
 _CREATES = """
     zeros ones empty full zeros_like ones_like empty_like full_like eye identity arange linspace logspace geomspace
@@ -72,7 +72,7 @@ _LINALG = """
 _FFT = """
     fft(a,n,axis,norm,!out) ifft(a,n,axis,norm,!out) rfft(a,n,axis,norm,!out) irfft(a,n,axis,norm,!out)
     hfft(a,n,axis,norm,!out) ihfft(a,n,axis,norm,!out) fft2(a,s,axes,norm,!out) ifft2(a,s,axes,norm,!out)
-    rfft2(a,s,axes,norm,!out) irfft2(a,s,axes,norm,!out) fftn(a,s,axes,norm,!out) ifftn(a,s,axes,norm,!out)
+    rfft2(a,s,axes,norm,!out) irfft2(a,s,axes,norm,!out) fftn(&a,s,axes,norm,!out) ifftn(&a,s,axes,norm,!out)
     rfftn(a,s,axes,norm,!out) irfftn(a,s,axes,norm,!out) fftshift ifftshift
 """
 _RANDOM = """

@@ -41,7 +41,7 @@ class Binary:
     @property
     def inplace(self) -> Callable[[Any, Any], Any]:
         """`operator.iadd` for `+`; a comparison has none."""
-        return getattr(operator, f"i{self.name}")  # type: ignore[no-any-return]
+        return getattr(operator, f"i{self.name}")
 
     @property
     def method(self) -> str:

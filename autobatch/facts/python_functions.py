@@ -24,14 +24,15 @@ from autobatch.facts.operators import ARITHMETIC
 __all__ = ["NEW_CONTAINERS", "TABLES"]
 
 _BUILTINS = """
-    abs all any ascii bin bool bytearray bytes callable chr complex dict dir divmod enumerate(&iterable)
+    abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
     filter(@function,&iterable) float format frozenset getattr(&object,name,&default) hasattr hash hex id int
-    isinstance issubclass iter(&iterable) len list map(@function,*&iterables) max(*&args,@key) memoryview(&object)
-    min(*&args,@key) next(!&iterator,&default) object oct ord pow range repr reversed(&sequence) round set slice
+    isinstance issubclass iter(&iterable) len list locals map(@function,*&iterables) max(*&args,*,@key)
+    memoryview(&object)
+    min(*&args,*,@key) next(!&iterator,&default) object oct ord pow range repr reversed(&sequence) round set slice
     sorted(iterable,*,@key) str sum(iterable,&start) super tuple(&iterable) type zip(*&iterables)
     setattr(!object) delattr(!object) vars(&object) property staticmethod classmethod
 """
-_BUILTINS_OUTSIDE = "aiter anext breakpoint compile eval exec globals help input locals open print __import__"
+_BUILTINS_OUTSIDE = "aiter anext breakpoint compile eval exec globals help input open print __import__"
 _NUMBERS = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil comb copysign cos cosh degrees dist erf erfc exp exp2 expm1 fabs
     factorial floor fma fmod frexp fsum gamma gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10
@@ -43,11 +44,11 @@ _OPERATOR = """
     call(@obj) delitem(!a) setitem(!a) iconcat(!&a,b)
 """ + " ".join(f"i{each.name}(!&a,b)" for each in ARITHMETIC)
 _ITERTOOLS = """
-    accumulate(iterable,@func) chain(*&iterables) combinations(&iterable) combinations_with_replacement(&iterable)
-    compress(&data) count cycle(&iterable) dropwhile(@predicate,&iterable) filterfalse(@predicate,&iterable)
-    groupby(&iterable,@key) islice(&iterable) pairwise(&iterable) permutations(&iterable) product(*&iterables)
-    repeat(&object) starmap(@function,&iterable) takewhile(@predicate,&iterable) tee(&iterable) zip_longest(*&iterables)
-    batched(&iterable)
+    accumulate(iterable,@func) chain(*&iterables) chain.from_iterable(&iterable) combinations(&iterable)
+    combinations_with_replacement(&iterable) compress(&data) count cycle(&iterable) dropwhile(@predicate,&iterable)
+    filterfalse(@predicate,&iterable) groupby(&iterable,@key) islice(&iterable) pairwise(&iterable)
+    permutations(&iterable) product(*&iterables) repeat(&object) starmap(@function,&iterable)
+    takewhile(@predicate,&iterable) tee(&iterable) zip_longest(*&iterables) batched(&iterable)
 """
 _HEAPQ = """
     heapify(!heap) heappop(!&heap) heappush(!heap) heappushpop(!&heap,&item) heapreplace(!&heap) merge(*&iterables)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.facts.scopes import target_names
 from autobatch.lazy.blocks import Guard, Slot
 from autobatch.lazy.keys import Key
 from autobatch.rewrite.block_inputs import Input, roots
 from autobatch.rewrite.block_keys import key_of
 from autobatch.rewrite.block_scope import NUMBERS, Scope, is_pure
 from autobatch.rewrite.paths import binds, is_dotted, is_slicing, path_of
-from autobatch.rewrite.scopes import target_names
 
 __all__ = ["METHODS", "BlockForm", "Refused"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from autobatch.batches.forms import Batch
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.source import NoSourceError, find, inner_codes, is_library, remember
 from autobatch.lazy.blocks import Block, Guard
 from autobatch.lazy.stored import forget_classes
 from autobatch.lazy.values import plain_parts
-from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.block_expressions import BlockForm
 from autobatch.rewrite.block_liveness import annotate
 from autobatch.rewrite.block_scope import Scope
@@ -26,7 +26,6 @@ from autobatch.rewrite.convert import as_function, compiled, own_tree
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
 from autobatch.rewrite.quote import located, statements
-from autobatch.rewrite.source import NoSourceError, find, inner_codes, remember
 
 __all__ = ["block_form", "block_source", "forget_forms"]
 

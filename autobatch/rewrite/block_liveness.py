@@ -7,8 +7,8 @@ theirs counts as read at any time: a handler sees whatever had been assigned whe
 import ast
 from collections.abc import Sequence
 
+from autobatch.facts.scopes import bound_names, captured, parameters, reads, target_names
 from autobatch.rewrite.liveness import Live, Names, deleted
-from autobatch.rewrite.scopes import bound_names, captured, parameters, reads, target_names
 
 __all__ = ["annotate"]
 

@@ -14,8 +14,8 @@ import ast
 import copy
 from collections.abc import Callable, Sequence
 
+from autobatch.facts.scopes import reads
 from autobatch.rewrite.paths import binds
-from autobatch.rewrite.scopes import reads
 
 __all__ = ["sink"]
 

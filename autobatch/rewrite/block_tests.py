@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from autobatch.facts.scopes import bound_names, parameters
 from autobatch.rewrite.block_scope import Scope, is_pure
 from autobatch.rewrite.block_sinking import sink
 from autobatch.rewrite.paths import path_of
-from autobatch.rewrite.scopes import bound_names, parameters
 
 __all__ = ["set_tests_apart"]
 

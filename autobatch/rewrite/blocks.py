@@ -19,12 +19,12 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from autobatch.facts.scopes import bound_names, captured, parameters, target_names
 from autobatch.lazy.blocks import Guard
 from autobatch.rewrite.block_expressions import BlockForm, Refused
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.callees import through_form
 from autobatch.rewrite.quote import placed, substituted
-from autobatch.rewrite.scopes import bound_names, captured, parameters, target_names
 
 __all__ = ["Blocks"]
 

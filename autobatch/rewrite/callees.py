@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.lockstep.calls import is_library
+from autobatch.facts.source import is_library
 from autobatch.ops.creation import CREATION
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.paths import path_of

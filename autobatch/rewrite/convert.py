@@ -10,8 +10,9 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.scopes import parameters
+from autobatch.facts.source import PARSING, NoSourceError, find, inner_codes, is_library
 from autobatch.lockstep.blocks import Site
-from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.lazily import CODES as LAZY
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.scans import ScanSite, scanned
@@ -27,9 +28,7 @@ from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.quote import located
 from autobatch.rewrite.runs import Runs
-from autobatch.rewrite.scopes import parameters
 from autobatch.rewrite.sharing import Sharing
-from autobatch.rewrite.source import PARSING, NoSourceError, find, inner_codes
 from autobatch.rewrite.stores import Stores
 from autobatch.rewrite.worklists import Worklists
 

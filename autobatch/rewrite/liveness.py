@@ -9,7 +9,7 @@ and of each statement `live_after` (names that may be read once it has run).
 import ast
 from collections.abc import Sequence
 
-from autobatch.rewrite.scopes import bound_names, captured, parameters, reads, target_names
+from autobatch.facts.scopes import bound_names, captured, parameters, reads, target_names
 
 __all__ = ["Live", "Names", "annotate", "deleted"]
 

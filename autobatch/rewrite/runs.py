@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.op import Op
+from autobatch.facts.scopes import bound_names, captured, parameters
 from autobatch.lockstep.blocks import Site
 from autobatch.ops.table import FUNCTIONS, UFUNCS
 from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import bound_names, captured, parameters
 
 __all__ = ["Runs"]
 

@@ -20,15 +20,14 @@ import numpy as np
 
 from autobatch.core.foresee import freeze
 from autobatch.errors import NeedsLoop
+from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library
 from autobatch.lazy.blocks import Guard
 from autobatch.lazy.content import is_constant
 from autobatch.lazy.replay import Memory
-from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.block_expressions import METHODS
 from autobatch.rewrite.block_scope import is_pure
 from autobatch.rewrite.convert import own_tree
 from autobatch.rewrite.paths import is_dotted, path_of
-from autobatch.rewrite.source import PARSING, NoSourceError, inner_codes
 
 __all__ = ["forget_recordings", "memory_of"]
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from autobatch.autodiff.tape import active_tape
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.calls import is_library
+from autobatch.facts.scopes import bound_names, parameters
+from autobatch.facts.source import NoSourceError, inner_codes, is_library, remember
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_scope import Scope
 from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form
@@ -18,8 +19,6 @@ from autobatch.rewrite.convert import compiled, own_tree
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
 from autobatch.rewrite.quote import expression
-from autobatch.rewrite.scopes import bound_names, parameters
-from autobatch.rewrite.source import NoSourceError, inner_codes, remember
 
 __all__ = ["alone", "taped_form"]
 
