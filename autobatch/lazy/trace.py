@@ -32,7 +32,7 @@ from autobatch.embedding.sparse import SparseRows
 from autobatch.fusion.launch import launch
 from autobatch.lazy import lookups
 from autobatch.lazy.array import LazyArray, link_views
-from autobatch.lazy.launching import BlockCall, GraphSegment, Signature, Stats, launch_segment, row_p
+from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.lazy.writing import Inputs
 from autobatch.ops.table import no_rule
 
@@ -301,10 +301,10 @@ class Trace:
         known = self.consts.get(id(arg))
         if known is not None:
             large = segment.large[known]
-            if type(arg) is np.ndarray or _same_state(arg, large[0]):
-                if large[1] != self.example or self.example < 0:
-                    large[2] = True
-                return large[3], known
+            if type(arg) is np.ndarray or _same_state(arg, large.held):
+                if large.example != self.example or self.example < 0:
+                    large.common = True
+                return large.aval, known
         if type(arg) is np.ndarray:
             return self._constant_array(arg)
         if hasattr(arg, "_ab_rank"):
@@ -334,7 +334,7 @@ class Trace:
     def _large_constant(self, arg: Any, aval: Aval, held: Any, content: np.ndarray | None) -> tuple[Aval, int]:
         segment = self.segment
         ref = self.consts[id(arg)] = segment.external(held, -1)
-        segment.large[ref] = [held, self.example, False, aval, content]
+        segment.large[ref] = LargeConstant(held, self.example, aval, content)
         segment.keep.append(arg)
         return aval, ref
 
