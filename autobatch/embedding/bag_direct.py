@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.threads import alone
+from autobatch.core.threads import fits_one_thread
 from autobatch.embedding.access import ahead_of, lanes_of
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.pooling import MEAN, SQRTN, SUM, checked_sum
@@ -48,7 +48,7 @@ def direct(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: 
     rows, dim = table.shape
     stride, step = table.strides
     row_bytes = dim * table.itemsize
-    if not dim or (dim > 1 and step != table.itemsize) or not alone(ids.shape[0] * row_bytes):
+    if not dim or (dim > 1 and step != table.itemsize) or not fits_one_thread(ids.shape[0] * row_bytes):
         return None
     out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
     place = (table.__array_interface__["data"][0], stride)

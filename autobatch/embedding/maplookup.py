@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.config import options
 from autobatch.core.op import is_boxed
-from autobatch.core.threads import in_turn, thread_count
+from autobatch.core.threads import run_together, thread_count
 from autobatch.embedding.ids import check_ids, integer_ids
 from autobatch.embedding.lookup import lookup
 from autobatch.embedding.strategies import Default, Preallocation, SimpleParallel, Strategy
@@ -67,7 +67,7 @@ def maplookup(tables: Sequence[Any], ids: Any, strategy: Strategy | None = None,
     _check_outs(tables, lists, outs)
     calls = [lambda args=args: lookup(*args) for args in zip(tables, lists, outs, strict=True)]
     if isinstance(strategy, SimpleParallel) and not boxed:
-        results = in_turn(_shared_out(calls))
+        results = run_together(_shared_out(calls))
         results = [result for part in results for result in part]
     else:
         with options(threads=1):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.threads import alone
+from autobatch.core.threads import fits_one_thread
 from autobatch.embedding.access import lanes_of_runs
 from autobatch.kernels.pooling import MEAN, SQRTN, SUM
 from autobatch.kernels.runs import are_bounds, run_bounds, sum_rows, sum_runs
@@ -34,7 +34,7 @@ def direct(mode: str, data: Any, form: str, described: Any, count: Any) -> np.nd
         return None
     x = data if data.ndim == 2 else data.reshape(-1, 1)
     dim = x.shape[1]
-    if not dim or (dim == 1 and norm != SUM) or not alone(data.nbytes):
+    if not dim or (dim == 1 and norm != SUM) or not fits_one_thread(data.nbytes):
         return None
     bounds: np.ndarray | None = described
     if form == "lengths":  # sums that never fall and end at the number of rows are of lengths that are right

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.error_state import underflow_is_ignored
-from autobatch.core.threads import cuts, in_turn
+from autobatch.core.threads import run_together, split_work
 from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows
 from autobatch.kernels.vectors import Lanes
 from autobatch.ops.nn_softmax_rows import as_rows, is_worthwhile
@@ -36,6 +36,6 @@ def _by(kernel: Callable[..., bool], axis: tuple[int, ...], eps: float, *arrays:
         return None
     rows = [as_rows(each) for each in arrays]
     out = np.empty_like(rows[0])
-    parts = cuts(len(out), x.size * _COST)
-    done = in_turn([functools.partial(kernel, *rows, out, part, np.float32(eps), _LANES) for part in parts])
+    parts = split_work(len(out), x.size * _COST)
+    done = run_together([functools.partial(kernel, *rows, out, part, np.float32(eps), _LANES) for part in parts])
     return out.reshape(x.shape) if all(done) else None

@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.core.error_state import underflow_is_ignored
-from autobatch.core.threads import cuts, in_turn
+from autobatch.core.threads import run_together, split_work
 from autobatch.kernels.softmax import softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes
 
@@ -34,7 +34,7 @@ def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
         scratch = np.arange(32, dtype=np.float32)
         return bool(softmax_rows(rows, counts, out, part, scratch, _LANES))
 
-    done = in_turn([functools.partial(work, part) for part in cuts(len(rows), x.size * _COST)])
+    done = run_together([functools.partial(work, part) for part in split_work(len(rows), x.size * _COST)])
     return out.reshape(x.shape) if all(done) else None
 
 
@@ -46,9 +46,10 @@ def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
     above = as_rows(ct)
     out = np.empty_like(rows)
     work = [
-        functools.partial(softmax_gradient, rows, above, counts, out, part) for part in cuts(len(rows), y.size * _COST)
+        functools.partial(softmax_gradient, rows, above, counts, out, part)
+        for part in split_work(len(rows), y.size * _COST)
     ]
-    in_turn(work)
+    run_together(work)
     return out.reshape(y.shape)
 
 

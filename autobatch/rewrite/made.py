@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.abstract_eval import type_of
-from autobatch.lazy.mapping import active_trace
+from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.calls import OF_SEQUENCES
 from autobatch.ops.creation import CREATION, array
 from autobatch.ops.table import top_box

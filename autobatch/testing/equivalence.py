@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.core.fallback import noted_fallbacks
 from autobatch.errors import ShapeError
-from autobatch.lazy.mapping import examples_in
+from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, compare, largest_error
 from autobatch.testing.gradients import fresh, gradients
 from autobatch.testing.reference import Reference, undecorated

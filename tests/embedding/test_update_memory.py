@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.threads import cuts
+from autobatch.core.threads import split_work
 from autobatch.kernels import updates as kernels
 from autobatch.optim import SGD, Adagrad, Indexer
 from autobatch.optim import steps as steps_module
@@ -112,8 +112,8 @@ def test_scratch_that_is_shared_is_refused():
 
 def test_large_work_is_shared_out_and_small_is_not():
     with ab.options(threads=2):
-        assert len(cuts(10, 1 << 20)) == 1
-        assert len(cuts(10, 1 << 26)) == 2
+        assert len(split_work(10, 1 << 20)) == 1
+        assert len(split_work(10, 1 << 26)) == 2
 
 
 @pytest.mark.parametrize("weighted", [None, False, True])

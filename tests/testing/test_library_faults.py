@@ -12,7 +12,7 @@ from autobatch.core.batched import Batched
 from autobatch.embedding.sparse import SparseRows
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.buffers import ONE_BUFFER
-from autobatch.lazy import launching, mapping
+from autobatch.lazy import fibers, launching
 from autobatch.ops import kinds, reductions
 from autobatch.ops.table import UFUNCS
 from autobatch.testing.batched_ways import LockStep, OnTheFly, default_ways
@@ -114,8 +114,8 @@ def wrong_rows(patch):
 
 
 def wrong_example(patch):
-    right = mapping.note_example
-    patch.setattr(mapping, "note_example", lambda error, index: right(error, index + 1))
+    right = fibers.note_example
+    patch.setattr(fibers, "note_example", lambda error, index: right(error, index + 1))
 
 
 def wrong_bag_gradient(patch):
