@@ -18,6 +18,12 @@ from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.equivalence import assert_equivalent, check_equivalence
 from autobatch.testing.ways import LockStep, OnTheFly, default_ways
+from autobatch.lazy import fibers, launching
+from autobatch.ops import kinds, reductions
+from autobatch.ops.table import UFUNCS
+from autobatch.testing.batched_ways import LockStep, OnTheFly, default_ways
+from autobatch.testing.equivalence import check_equivalence
+from autobatch.testing.proof import assert_equivalent
 
 RNG = np.random.default_rng(0)
 XS = [RNG.standard_normal((n, 3)).astype(np.float32) for n in (2, 5, 0, 3)]
@@ -114,8 +120,8 @@ def wrong_rows(patch):
 
 
 def wrong_example(patch):
-    right = mapping.note_example
-    patch.setattr(mapping, "note_example", lambda error, index: right(error, index + 1))
+    right = fibers.note_example
+    patch.setattr(fibers, "note_example", lambda error, index: right(error, index + 1))
 
 
 def wrong_bag_gradient(patch):
