@@ -22,7 +22,6 @@ from autobatch.core.error_state import silence
 from autobatch.core.lanes import Example, example
 from autobatch.core.op import Op, next_level
 from autobatch.core.recorded import AbstractArray
-from autobatch.fusion.program import Program, Step
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.rules.aliasing import is_unclear, record_of
 

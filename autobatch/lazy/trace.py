@@ -29,9 +29,6 @@ from autobatch.core.error_state import catches_warnings, handling, users_filters
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
-from autobatch.lazy import lookups
-from autobatch.embedding.sparse import SparseRows
-from autobatch.fusion.launch import launch
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p

@@ -12,9 +12,6 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import run_together, thread_count
-from autobatch.core.threads import run_together, thread_count
-from autobatch.embedding.indexer import Indexer
-from autobatch.embedding.sparse import SparseRows
 from autobatch.kernels.coalescing import add_spread, row_squares
 from autobatch.kernels.segments import segment_sum
 from autobatch.kernels.vectors import Lanes

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import fits_one_thread
-from autobatch.core.threads import fits_one_thread
-from autobatch.embedding.access import ahead_of, lanes_of
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.pooling import MEAN, SQRTN, SUM, checked_sum
 from autobatch.tables.access import ahead_of, lanes_of
 from autobatch.tables.table import EmbeddingTable

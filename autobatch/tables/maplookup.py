@@ -10,10 +10,6 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.config import options
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import run_together, thread_count
-from autobatch.core.threads import run_together, thread_count
-from autobatch.embedding.ids import check_ids, integer_ids
-from autobatch.embedding.lookup import lookup
-from autobatch.embedding.strategies import Default, Preallocation, SimpleParallel, Strategy
 from autobatch.errors import BadIdError, ShapeError, UnsupportedError
 from autobatch.tables.ids import check_ids, integer_ids
 from autobatch.tables.lookup import lookup

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import fits_one_thread
-from autobatch.core.threads import fits_one_thread
-from autobatch.embedding.access import lanes_of_runs
 from autobatch.kernels.pooling import MEAN, SQRTN, SUM
 from autobatch.kernels.runs import are_bounds, run_bounds, sum_rows, sum_runs
 from autobatch.tables.access import lanes_of_runs
