@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from autobatch.fusion.program import Program, Step
-from autobatch.tables.lookup_ops import lookup_p
+from autobatch.tables.lookup import lookup_p
 
 __all__ = ["Apart", "lookups_apart"]
 

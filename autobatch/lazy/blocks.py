@@ -23,7 +23,7 @@ from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
 from autobatch.lazy.trees import Tree, flattened
 from autobatch.ops.inplace import view
-from autobatch.tables.lookup_ops import lookup_p
+from autobatch.tables.lookup import lookup_p
 
 __all__ = ["Block", "Guard", "Slot"]
 

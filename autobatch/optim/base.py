@@ -14,7 +14,7 @@ from autobatch.core.threads import thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError
 from autobatch.optim.leaves import is_parameter, like_leaves, paired, state_like, step_of
 from autobatch.optim.steps import Running, run_steps, squares
-from autobatch.tables.indexer import Indexer
+from autobatch.tables.sparse import Indexer
 
 __all__ = ["Optimizer", "Schedule", "check"]
 

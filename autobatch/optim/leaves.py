@@ -11,8 +11,7 @@ from autobatch.core.aval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim.steps import RowStep, make_step
-from autobatch.tables.indexer import Indexer
-from autobatch.tables.sparse import SparseRows
+from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Leaf", "is_parameter", "like_leaves", "paired", "state_like", "step_of"]

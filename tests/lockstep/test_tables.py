@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning
-from autobatch.tables import pending
+from autobatch.tables import lookup
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(9, 4)).astype(np.float32)
@@ -18,13 +18,13 @@ WITH_EMPTY = [*IDS, np.array([], np.int64)]
 @pytest.fixture
 def launches(monkeypatch):
     modes = []
-    inner = pending.bags_p
+    inner = lookup.bags
 
     def counted(*args, mode, **more):
         modes.append(mode)
         return inner(*args, mode=mode, **more)
 
-    monkeypatch.setattr(pending, "bags_p", counted)
+    monkeypatch.setattr(lookup, "bags", counted)
     return modes
 
 

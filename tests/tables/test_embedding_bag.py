@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.tables import bag_values
+from autobatch.tables import reduce
 from tests import naive
 
 RANDOM = np.random.default_rng(13)
@@ -246,8 +246,8 @@ def test_the_law_with_offsets_of_each_example():
 @pytest.mark.parametrize("strict", [True])
 def test_a_batch_of_calls_is_one_launch(strict, monkeypatch):
     launched = []
-    original = bag_values.pool
-    monkeypatch.setattr(bag_values, "pool", lambda *args: launched.append(1) or original(*args))
+    original = reduce.pool
+    monkeypatch.setattr(reduce, "pool", lambda *args: launched.append(1) or original(*args))
     table = ab.EmbeddingTable(make((6, 3)))
     for run in (
         lambda f: ab.batch(f, strict=strict)(ab.MaskedBatch.from_examples(SENTENCES), table, np.ones(3)),
