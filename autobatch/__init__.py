@@ -2,14 +2,11 @@
 
 from autobatch import optim, testing
 from autobatch.api import extend
-from autobatch.api.batch import batch
-from autobatch.api.gradients import grad, value_and_grad
-from autobatch.api.mapping import map
-from autobatch.api.sources import source
-from autobatch.batches.maps import maps_to_packed, packed_to_maps
+from autobatch.api.batch import batch, source
+from autobatch.api.transforms import grad, map, value_and_grad
+from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import examples
+from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.ops import nn

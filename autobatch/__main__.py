@@ -2,6 +2,6 @@
 
 import sys
 
-from autobatch.cli.main import main
+from autobatch import cli
 
-sys.exit(main(sys.argv[1:]))
+sys.exit(cli(sys.argv[1:]))

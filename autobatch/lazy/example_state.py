@@ -20,7 +20,7 @@ from autobatch.lazy.stores import may_store
 __all__ = ["ExampleState"]
 
 
-_Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `lazy.values.rebuild` gives it
+_Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
 
 class ExampleState:
@@ -28,10 +28,10 @@ class ExampleState:
 
     Args:
         columns: the sequences of examples; shared: what they have in common, and what the function reaches.
-        copies: what `lazy.values.rebuild` copied of what they share.
+        copies: what `core.pytree.replace_leaves` copied of what they share.
 
     Attributes:
-        copies: receives what `lazy.values.rebuild` copies of the examples; None where nothing is changed.
+        copies: receives what `core.pytree.replace_leaves` copies of the examples; None where nothing is changed.
     """
 
     __slots__ = ("_common", "_roots", "_shared", "_shared_copies", "_states", "copies")

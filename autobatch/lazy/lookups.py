@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.abstract_eval import aval_of
 from autobatch.core.op import Op
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import aval_of
-from autobatch.ops import elementwise, reductions, statistics
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import _View as View
+from autobatch.ops.numpy import elementwise, reductions, statistics
+from autobatch.ops.rules.aliasing import _View as View
 from autobatch.tables.lookup import lookup_p
 from autobatch.tables.reduce import segment_p
 
@@ -54,13 +54,13 @@ def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
 
 def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
     """One row of a shared table; the id is an operand, so all such reads go together."""
-    wave = trace.wave
+    segment = trace.segment
     key = (table.aval, "row")
     sig = trace.views.get(key)
-    if sig is not None and (table.wave is wave or trace.enter(table)):
-        return trace.append_two(wave, sig, table.ref, wave.external(index, -1))
+    if sig is not None and (table.segment is segment or trace.enter(table)):
+        return trace.append_two(segment, sig, table.ref, segment.external(index, -1))
     out = lookup_p(table, index)
-    if type(out) is LazyArray and out.wave is trace.wave:
+    if type(out) is LazyArray and out.segment is trace.segment:
         trace.views[key] = trace.signature_of(out)
     return out
 
@@ -117,20 +117,25 @@ def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
     table, ids, weights = rows.pending
     if weights is not None:
         return None
-    wave = trace.wave
+    segment = trace.segment
     key = (table.aval, "bag", mode)
     sig = trace.views.get(key)
-    if sig is not None and (table.wave is wave or trace.enter(table)):
-        return trace.append_two(wave, sig, table.ref, wave.external(ids, -1))
+    if sig is not None and (table.segment is segment or trace.enter(table)):
+        return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
     out = segment_p(table, ids, mode=mode, form="one", empty="numpy")
-    if type(out) is LazyArray and out.wave is trace.wave:
+    if type(out) is LazyArray and out.segment is trace.segment:
         trace.views[key] = trace.signature_of(out)
     return out
 
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:
     """Rows times a column of weights, put off once more."""
-    if type(rows) is not LazyArray or rows.wave is not None or rows.source is not None or rows.pending[2] is not None:
+    if (
+        type(rows) is not LazyArray
+        or rows.segment is not None
+        or rows.source is not None
+        or rows.pending[2] is not None
+    ):
         return None
     table, ids, _ = rows.pending
     if getattr(weights, "dtype", None) != rows.aval.dtype or getattr(weights, "shape", None) != (len(ids), 1):

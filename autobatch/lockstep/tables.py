@@ -4,13 +4,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.base import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths
 from autobatch.errors import BadIdError
 from autobatch.lockstep.ownership import is_made
-from autobatch.ops.ragged import as_ids, check_ids
+from autobatch.ops.rules.ragged import as_ids, check_ids
 from autobatch.tables.lookup import PackedRows, lookup_p
 from autobatch.tables.table import EmbeddingTable
 

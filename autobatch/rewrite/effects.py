@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.lockstep.calls import is_library
-from autobatch.rewrite.scopes import bound_names, parameters
 from autobatch.rewrite.source import NoSourceError, find
+from autobatch.syntax.scopes import bound_names, parameters
 
 __all__ = ["is_local"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.threads import cuts, in_parts
+from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import bags as kernels
 from autobatch.kernels.segments import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, Lanes, computed_dtype
@@ -221,13 +221,13 @@ def pool(
             kernel = kernels.pool_max if wanted[0] == "max" else kernels.pool_min
             kernel(found.table, found.ids, offsets, outs[0], bags, *place)
 
-    in_parts(work, _by_ids(offsets, found.row_bytes))
+    run_parts(work, _by_ids(offsets, found.row_bytes))
 
 
 def _by_ids(offsets: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
     """Bags cut into parts of about as many ids."""
     total, bags = int(offsets[-1]), len(offsets) - 1
-    parts = cuts(bags, total * row_bytes)
+    parts = split_work(bags, total * row_bytes)
     if len(parts) == 1:
         return parts
     ends = np.searchsorted(offsets[1:], [total * (i + 1) // len(parts) for i in range(len(parts) - 1)], side="left") + 1
@@ -249,7 +249,7 @@ def read_rows(found: Located, out: np.ndarray) -> None:
     def work(part: tuple[int, int]) -> None:
         kernels.unpack_rows(table, found.ids, target, part, dim, found.ahead, lanes)
 
-    in_parts(work, cuts(len(found.ids), len(found.ids) * found.row_bytes))
+    run_parts(work, split_work(len(found.ids), len(found.ids) * found.row_bytes))
 
 
 def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:

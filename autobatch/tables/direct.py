@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.threads import alone
+from autobatch.core.threads import fits_one_thread
 from autobatch.kernels.bags import SUM, checked_sum
 from autobatch.kernels.segments import are_bounds, run_bounds, sum_rows, sum_runs
 from autobatch.tables.access import ahead_of, lanes_of, lanes_of_runs
@@ -49,7 +49,7 @@ def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, clo
     rows, dim = table.shape
     stride, step = table.strides
     row_bytes = dim * table.itemsize
-    if not dim or (dim > 1 and step != table.itemsize) or not alone(ids.shape[0] * row_bytes):
+    if not dim or (dim > 1 and step != table.itemsize) or not fits_one_thread(ids.shape[0] * row_bytes):
         return None
     out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
     place = (table.__array_interface__["data"][0], stride)
@@ -69,7 +69,7 @@ def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any)
         return None
     x = data if data.ndim == 2 else data.reshape(-1, 1)
     dim = x.shape[1]
-    if not dim or (dim == 1 and norm != SUM) or not alone(data.nbytes):
+    if not dim or (dim == 1 and norm != SUM) or not fits_one_thread(data.nbytes):
         return None
     bounds: np.ndarray | None = described
     if form == "lengths":  # sums that never fall and end at the number of rows are of lengths that are right

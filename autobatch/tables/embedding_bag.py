@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, ShapeError, UnsupportedError, note_example
-from autobatch.ops.kinds import fill, select
-from autobatch.ops.ragged import (
+from autobatch.ops.rules.padding import fill, select
+from autobatch.ops.rules.ragged import (
     by_lane,
     check_ids,
     check_lane_ids,

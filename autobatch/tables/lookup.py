@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import options
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.core.threads import in_turn, thread_count
+from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.kernels import rows as kernels
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.ragged import as_ids, bad_id, check_ids, integer_ids, is_integer_index, offsets_from
+from autobatch.ops.rules.ragged import as_ids, bad_id, check_ids, integer_ids, is_integer_index, offsets_from
 from autobatch.tables.access import gather
 from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_p
 from autobatch.tables.sparse import SparseRows
@@ -380,7 +380,7 @@ def maplookup(tables: Sequence[Any], ids: Any, strategy: Strategy | None = None,
     _check_outs(tables, lists, outs)
     calls = [lambda args=args: lookup(*args) for args in zip(tables, lists, outs, strict=True)]
     if isinstance(strategy, SimpleParallel) and not boxed:
-        results = in_turn(_shared_out(calls))
+        results = run_together(_shared_out(calls))
         results = [result for part in results for result in part]
     else:
         with options(threads=1):

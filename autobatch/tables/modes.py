@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels import segments as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
-from autobatch.ops.ragged import as_ids, segments_in
+from autobatch.ops.rules.ragged import as_ids, segments_in
 from autobatch.tables.access import gather
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.ragged import check_ids, is_integer_index
+from autobatch.ops.rules.ragged import check_ids, is_integer_index
 from autobatch.tables.access import Located, gather, locate, write_rows
 from autobatch.tables.lookup import index_table
 from autobatch.tables.sparse import SparseRows

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
 from autobatch.kernels.bags import SUM
 from autobatch.kernels.segments import run_bounds, sum_runs
 from autobatch.kernels.vectors import computed_dtype
-from autobatch.ops.kinds import select
-from autobatch.ops.ragged import (
+from autobatch.ops.rules.padding import select
+from autobatch.ops.rules.ragged import (
     as_ids,
     by_lane,
     check_ids,

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
-from autobatch.ops.ragged import as_ids, check_ids, segments_of
-from autobatch.ops.table import top_box
+from autobatch.ops.rules.dispatch import top_box
+from autobatch.ops.rules.ragged import as_ids, check_ids, segments_of
 from autobatch.tables.direct import direct_bags, direct_segments
 from autobatch.tables.modes import MODES
 from autobatch.tables.reduce import segment_p, segment_rows_p

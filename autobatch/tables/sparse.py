@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import updates as kernels
 from autobatch.kernels.rows import scatter_add, unique_first_seen
-from autobatch.ops.ragged import as_ids, check_ids
+from autobatch.ops.rules.ragged import as_ids, check_ids
 
 __all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
 

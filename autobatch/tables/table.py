@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import split_addresses
-from autobatch.ops.ragged import check_ids
+from autobatch.ops.rules.ragged import check_ids
 from autobatch.tables.access import Located, locate_array
 from autobatch.tables.protocol import Context, Table, checked_matrix
 

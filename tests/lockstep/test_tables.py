@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning
-from autobatch.tables import lookup
+from autobatch.testing import inspect
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(9, 4)).astype(np.float32)
@@ -16,16 +16,9 @@ WITH_EMPTY = [*IDS, np.array([], np.int64)]
 
 
 @pytest.fixture
-def launches(monkeypatch):
-    modes = []
-    inner = lookup.bags
-
-    def counted(*args, mode, **more):
-        modes.append(mode)
-        return inner(*args, mode=mode, **more)
-
-    monkeypatch.setattr(lookup, "bags", counted)
-    return modes
+def launches():
+    with inspect.bags() as modes:
+        yield modes
 
 
 def total(ids, table):

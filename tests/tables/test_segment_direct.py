@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.tables import direct as direct_calls
 from autobatch.tables.direct import direct_segments as direct
+from autobatch.testing import inspect
 from tests import naive
 
 RANDOM = np.random.default_rng(37)
@@ -86,10 +87,10 @@ def test_segments_beyond_their_number_and_another_number_than_is_described():
         ab.segment_sum(rows, np.array([1, 0, 1]), sorted=True)
 
 
-def test_segments_of_which_there_are_too_many_for_the_short_way(monkeypatch):
-    monkeypatch.setattr(direct_calls, "_MOST", 2)
-    assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 1]), None) is not None
-    assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 2]), None) is None
+def test_segments_of_which_there_are_too_many_for_the_short_way():
+    with inspect.replaced(direct_calls, _MOST=2):
+        assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 1]), None) is not None
+        assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 2]), None) is None
 
 
 def test_s3_22_the_fused_form_is_a_bag():

@@ -1,5 +1,10 @@
 """Arbitrary descriptions of segments, good and bad: an error of the library's own or the right result, and no write
-outside of the output."""
+outside of the output.
+
+A soak run: `python -m tests.tables.test_segment_fuzz --seed 5000 --count 2000`.
+"""
+
+import sys
 
 import hypothesis
 import numpy as np
@@ -9,6 +14,9 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 from tests import naive
+from tests.fuzz import by_strategy, main
+
+pytestmark = pytest.mark.fuzz
 
 SENTINEL = 12345.0
 INTEGERS = [np.int8, np.uint8, np.int16, np.uint32, np.int32, np.int64, np.uint64]
@@ -36,9 +44,7 @@ def within(x, n, count):
     return good and all(0 <= int(value) < count for value in x)
 
 
-@hypothesis.settings(max_examples=400, deadline=None)
-@hypothesis.given(st.data())
-def test_segments(data):
+def check_segments(data):
     mode, n, count = data.draw(st.sampled_from(MODES)), data.draw(st.integers(0, 8)), data.draw(st.integers(0, 6))
     whole = np.full((n + 4, 2), SENTINEL)
     rows = whole[2 : n + 2]
@@ -82,9 +88,13 @@ def test_segments(data):
         np.testing.assert_allclose(found, naive.segment(taken, of, count, mode), 1e-9, 1e-9)
 
 
-@hypothesis.settings(max_examples=200, deadline=None)
+@hypothesis.settings(max_examples=400, deadline=None)
 @hypothesis.given(st.data())
-def test_scatters_and_updates(data):
+def test_segments(data):
+    check_segments(data)
+
+
+def check_scatters_and_updates(data):
     n, ids = data.draw(st.integers(0, 6)), data.draw(numbers())
     whole = np.full((n + 4, 2), SENTINEL)
     target = whole[2 : n + 2]
@@ -109,9 +119,24 @@ def test_scatters_and_updates(data):
     np.testing.assert_allclose(target, expected)
 
 
+@hypothesis.settings(max_examples=200, deadline=None)
+@hypothesis.given(st.data())
+def test_scatters_and_updates(data):
+    check_scatters_and_updates(data)
+
+
 def test_ids_past_every_table():
     for bad in (np.array([2**63], np.uint64), np.array([2**64 - 1], np.uint64)):
         with pytest.raises(BadIdError, match=f"ids hold {bad[0]}"):
             ab.SparseRows(bad, np.ones((1, 2)), 4)
         with pytest.raises(BadIdError, match="beyond any table"):
             ab.scatter_add(np.ones((2, 2)), bad, np.ones((1, 2)))
+
+
+FUZZERS = {
+    "segments": by_strategy(check_segments, st.data()),
+    "scatters": by_strategy(check_scatters_and_updates, st.data()),
+}
+
+if __name__ == "__main__":
+    sys.exit(main(FUZZERS))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.op import Op
 from autobatch.errors import BadIdError, ShapeError
+from autobatch.testing import inspect
 from tests.tables.test_segment_family import MODES, SMOOTH, call
 
 RANDOM = np.random.default_rng(9)
@@ -132,13 +132,9 @@ def test_rows_whose_trailing_dimension_varies():
 
 
 def names_of(run):
-    names, original = [], Op.__call__
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            Op, "__call__", lambda op, *args, **params: names.append(op.name) or original(op, *args, **params)
-        )
+    with inspect.op_calls() as calls:
         run()
-    return names
+    return [call.op for call in calls]
 
 
 def test_one_launch_for_all_examples():

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.threads import cuts
+from autobatch.core.threads import split_work
 from autobatch.kernels import updates as kernels
 from autobatch.optim import SGD, Adagrad, Indexer
 from autobatch.optim import steps as steps_module
+from autobatch.testing import inspect
 from tests import naive
 
 RANDOM = np.random.default_rng(29)
@@ -31,11 +32,8 @@ def test_seed_s0_21_s0_22_one_table_with_its_indexer():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("width", [1, 3, 4, 6, 40])
-def test_s0_24_past_the_cache_to_the_bit(width, dtype, monkeypatch):
+def test_s0_24_past_the_cache_to_the_bit(width, dtype):
     """S0.24: the rows that are whole multiples of 16 bytes go straight to memory; nothing else is written."""
-    calls = []
-    original = kernels.sgd_rows_past_cache
-    monkeypatch.setattr(kernels, "sgd_rows_past_cache", lambda *args: calls.append(1) or original(*args))
     ids, rows = RANDOM.integers(0, 50, 90), make((90, width), dtype)
     start = make((50, width), dtype)
     found = []
@@ -43,7 +41,8 @@ def test_s0_24_past_the_cache_to_the_bit(width, dtype, monkeypatch):
         whole = np.full((52, width), 77, dtype)
         whole[1:-1] = start
         table, opt = ab.EmbeddingTable(whole[1:-1]), SGD(0.1, weight_decay=0.01, clip_value=1.5)
-        opt.update(table, ab.SparseRows(ids, rows, 50), opt.init(table), nontemporal=nontemporal)
+        with inspect.watched(kernels, "sgd_rows_past_cache") as calls:
+            opt.update(table, ab.SparseRows(ids, rows, 50), opt.init(table), nontemporal=nontemporal)
         assert (whole[[0, -1]] == 77).all()
         found.append(table.weights.copy())
     np.testing.assert_array_equal(*found)
@@ -67,12 +66,10 @@ def test_s0_24_optimisers_with_state_take_it_and_do_as_ever():
 
 
 @pytest.mark.parametrize("opt", [SGD(0.1), Adagrad(0.1)], ids=lambda opt: type(opt).__name__)
-def test_s0_25_s0_26_tables_grouped_with_splits_and_scratch(opt, monkeypatch):
+def test_s0_25_s0_26_tables_grouped_with_splits_and_scratch(opt):
     """S0.25, S0.26: several tables in one update; threads, splits and scratch change no bit, and are used."""
     starts = [make((n, 24)) for n in (300, 70)]
     grads = [ab.SparseRows(RANDOM.integers(0, len(x), 500), make((500, 24)), len(x)) for x in starts]
-    used = []
-    monkeypatch.setattr(steps_module, "in_turn", lambda calls: used.append(len(calls)) or [call() for call in calls])
 
     def run(**how):
         tables = [ab.EmbeddingTable(x.copy()) for x in starts]
@@ -84,9 +81,10 @@ def test_s0_25_s0_26_tables_grouped_with_splits_and_scratch(opt, monkeypatch):
     spaces = opt.scratch([ab.EmbeddingTable(x) for x in starts], threads=2)
     assert [space.shape for space in spaces] == [(24,)] * 2
     spaces[0][:] = np.nan
-    for splits in (1, 4, 1000):
-        assert run(threads=2, num_splits=splits, indexers=indexers, scratch=spaces) == expected
-    assert used == [1, 2, 2, 2]
+    with inspect.watched(steps_module, "in_turn", before=len) as used:
+        for splits in (1, 4, 1000):
+            assert run(threads=2, num_splits=splits, indexers=indexers, scratch=spaces) == expected
+    assert used == [2, 2, 2]
     assert not np.isnan(spaces[0]).any()
 
 
@@ -112,12 +110,12 @@ def test_scratch_that_is_shared_is_refused():
 
 def test_large_work_is_shared_out_and_small_is_not():
     with ab.options(threads=2):
-        assert len(cuts(10, 1 << 20)) == 1
-        assert len(cuts(10, 1 << 26)) == 2
+        assert len(split_work(10, 1 << 20)) == 1
+        assert len(split_work(10, 1 << 26)) == 2
 
 
 @pytest.mark.parametrize("weighted", [None, False, True])
-def test_s0_20_sums_that_stay_in_the_cache_change_nothing(monkeypatch, weighted):
+def test_s0_20_sums_that_stay_in_the_cache_change_nothing(weighted):
     """S0.20: ids named many times, their gradients as rows or as the cotangents of bags: one way to the bit."""
     table, ids = RANDOM.standard_normal((30, 5)).astype(np.float32), RANDOM.integers(0, 20, 200)
     if weighted is None:
@@ -130,10 +128,10 @@ def test_s0_20_sums_that_stay_in_the_cache_change_nothing(monkeypatch, weighted)
         grad = loss(ab.EmbeddingTable(table))
     found = []
     for cached in (steps_module._CACHED, 0):
-        monkeypatch.setattr(steps_module, "_CACHED", cached)
         for optimizer in (ab.optim.Adagrad(lr=0.1), ab.optim.SGD(lr=0.1, clip_norm=0.5, clip_value=0.1)):
             params = {"t": ab.EmbeddingTable(table.copy())}
-            optimizer.update(params, {"t": grad}, optimizer.init(params))
+            with inspect.replaced(steps_module, _CACHED=cached):
+                optimizer.update(params, {"t": grad}, optimizer.init(params))
             found.append(np.asarray(params["t"]))
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
