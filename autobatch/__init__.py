@@ -13,8 +13,7 @@ from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.tables import strategies
 from autobatch.tables.embedding_bag import embedding_bag
-from autobatch.tables.lookup import lookup
-from autobatch.tables.maplookup import maplookup
+from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.representations import (
     lengths_to_offsets,
@@ -30,35 +29,32 @@ from autobatch.tables.representations import (
     sparse_to_lengths,
 )
 from autobatch.tables.scatter import gather, scatter_add, scatter_assign, scatter_weighted_sum
-from autobatch.tables.segment_rows import (
+from autobatch.tables.segments import (
+    segment_all,
+    segment_any,
     segment_argmax,
     segment_argmin,
+    segment_count,
     segment_cumsum,
     segment_first,
     segment_last,
     segment_log_softmax,
-    segment_softmax,
-    segment_sort,
-    segment_topk,
-)
-from autobatch.tables.segments import (
-    segment_all,
-    segment_any,
-    segment_count,
     segment_logmeanexp,
     segment_logsumexp,
     segment_max,
     segment_mean,
     segment_min,
     segment_prod,
+    segment_softmax,
+    segment_sort,
     segment_sqrtn,
     segment_std,
     segment_sum,
+    segment_topk,
     segment_var,
 )
 from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable
-from autobatch.tables.tables import QuantizedTable, SplitTable
+from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 __version__ = "0.1.0"
 

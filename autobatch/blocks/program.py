@@ -6,7 +6,7 @@ from typing import Any
 from autobatch.core.abstract_eval import Aval, Weak, abstract_eval, freeze_params
 from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
-from autobatch.tables.lookup_ops import lookup_p
+from autobatch.tables.lookup import lookup_p
 
 __all__ = ["Apart", "Program", "Split", "Step", "interned", "lookups_apart", "renumbered", "split"]
 

@@ -22,7 +22,7 @@ from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
 from autobatch.lazy.trees import Tree, flattened
 from autobatch.ops.rules.aliasing import view
-from autobatch.tables.lookup_ops import lookup_p
+from autobatch.tables.lookup import lookup_p
 
 __all__ = ["Block"]
 

@@ -1,8 +1,8 @@
 """Look-ups that wait to see what becomes of their rows: a reduction over them makes the two one bag.
 
 `table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`,
-`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `bag_p`, whose signature leaves the number of ids out;
-any other use records the look-up itself.
+`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `segment_p`, whose signature leaves the number of ids
+out; any other use records the look-up itself.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from autobatch.lazy.array import LazyArray
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.numpy import elementwise, reductions, statistics
 from autobatch.ops.rules.aliasing import _View as View
-from autobatch.tables.bags import bag_p
-from autobatch.tables.table import lookup_p
+from autobatch.tables.lookup import lookup_p
+from autobatch.tables.reduce import segment_p
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 
@@ -106,14 +106,14 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
         return None
     table, ids, weights = args[0].pending
     if weights is None:
-        return bag_p(table, ids, mode=mode, empty="numpy")
+        return segment_p(table, ids, mode=mode, form="one", empty="numpy")
     if mode not in ("sum",):
         return None
-    return bag_p(table, ids, weights.reshape(len(ids)), mode=mode, empty="numpy")
+    return segment_p(table, ids, weights.reshape(len(ids)), mode=mode, form="one", empty="numpy")
 
 
 def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
-    """Rows that were put off, reduced over the first axis: one `bag_p`; None if they are weighted."""
+    """Rows that were put off, reduced over the first axis: one `segment_p`; None if they are weighted."""
     table, ids, weights = rows.pending
     if weights is not None:
         return None
@@ -122,7 +122,7 @@ def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
     sig = trace.views.get(key)
     if sig is not None and (table.segment is segment or trace.enter(table)):
         return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
-    out = bag_p(table, ids, mode=mode, empty="numpy")
+    out = segment_p(table, ids, mode=mode, form="one", empty="numpy")
     if type(out) is LazyArray and out.segment is trace.segment:
         trace.views[key] = trace.signature_of(out)
     return out

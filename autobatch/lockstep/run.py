@@ -35,7 +35,7 @@ from autobatch.lockstep.ownership import OutsideError, is_changeable
 from autobatch.lockstep.plain import per_lane_of, separated
 from autobatch.lockstep.regions import LaneExample, Root
 from autobatch.lockstep.rows import Choice
-from autobatch.tables.pending import PendingRows
+from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""

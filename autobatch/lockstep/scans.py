@@ -16,7 +16,7 @@ from autobatch.core.config import config
 from autobatch.core.lanes import current_region
 from autobatch.lockstep.ahead import Chunk
 from autobatch.lockstep.block_kinds import batch_of
-from autobatch.lockstep.blocks import Run, NextSteps, Site
+from autobatch.lockstep.blocks import NextSteps, Run, Site
 from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.lane_items import Rows, Trees
 from autobatch.lockstep.lists import LaneList

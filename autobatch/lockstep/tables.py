@@ -10,9 +10,8 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths
 from autobatch.errors import BadIdError
 from autobatch.lockstep.ownership import is_made
-from autobatch.tables.ids import as_ids, check_ids
-from autobatch.tables.lookup_ops import lookup_p
-from autobatch.tables.pending import PackedRows
+from autobatch.ops.rules.ragged import as_ids, check_ids
+from autobatch.tables.lookup import PackedRows, lookup_p
 from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["is_table", "rows_later"]

@@ -2,6 +2,6 @@
 
 from autobatch.optim.base import Optimizer
 from autobatch.optim.optimizers import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp, RowWiseAdagrad
-from autobatch.tables.indexer import Indexer
+from autobatch.tables.sparse import Indexer
 
 __all__ = ["FTRL", "SGD", "Adagrad", "Adam", "AdamW", "Indexer", "Optimizer", "RMSProp", "RowWiseAdagrad"]

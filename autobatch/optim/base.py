@@ -14,8 +14,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim.steps import RowStep, Running, make_step, run_steps, squares
-from autobatch.tables.indexer import Indexer
-from autobatch.tables.sparse import SparseRows
+from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "like_leaves", "paired", "state_like", "step_of"]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import run_parts, split_work
-from autobatch.kernels import pooling as kernels
-from autobatch.kernels.runs import sum_rows
+from autobatch.kernels import bags as kernels
+from autobatch.kernels.segments import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, Lanes, computed_dtype
 
 __all__ = [

@@ -10,9 +10,9 @@ import numpy as np
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.ragged import check_ids, is_integer_index
 from autobatch.tables.access import Located, gather, locate, write_rows
-from autobatch.tables.ids import check_ids, is_integer_index
-from autobatch.tables.lookup_ops import index_table
+from autobatch.tables.lookup import index_table
 from autobatch.tables.sparse import SparseRows
 
 __all__ = ["Context", "Table", "checked_matrix"]

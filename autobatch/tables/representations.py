@@ -13,9 +13,18 @@ import numpy as np
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import BadIdError, DTypeError, ShapeError
-from autobatch.kernels.rows import first_bad_id
-from autobatch.tables.flattening import by_lane, flattened, in_lane, offsets_from
-from autobatch.tables.ids import as_ids, check_offsets
+from autobatch.ops.rules.ragged import (
+    as_ids,
+    by_lane,
+    check_offsets,
+    check_sorted,
+    check_total,
+    count_segments,
+    flattened,
+    in_lane,
+    lengths_of,
+    offsets_from,
+)
 
 __all__ = [
     "lengths_to_offsets",
@@ -27,7 +36,6 @@ __all__ = [
     "padded_to_lengths",
     "segment_ids_to_lengths",
     "segment_ids_to_offsets",
-    "segments_of",
     "sort_segments",
     "sparse_to_lengths",
 ]
@@ -44,7 +52,7 @@ def lengths_to_segment_ids(lengths: Any) -> Any:
     >>> lengths_to_segment_ids([1, 3, 0, 2])
     array([0, 1, 1, 1, 3, 3])
     """
-    return number_p(lengths if is_boxed(lengths) else _lengths(lengths))
+    return number_p(lengths if is_boxed(lengths) else lengths_of(lengths))
 
 
 def lengths_to_offsets(lengths: Any) -> Any:
@@ -56,8 +64,7 @@ def lengths_to_offsets(lengths: Any) -> Any:
     >>> lengths_to_offsets([1, 3, 0, 2])
     array([0, 1, 4, 4, 6])
     """
-    lengths = lengths if is_boxed(lengths) else _lengths(lengths)
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return offsets_from(lengths if is_boxed(lengths) else lengths_of(lengths))
 
 
 def offsets_to_lengths(offsets: Any) -> Any:
@@ -95,7 +102,7 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
     if is_boxed(segment_ids):
         return np.bincount(segment_ids, minlength=0 if num_segments is None else num_segments)
     ids = as_ids(segment_ids, "segment_ids")
-    return np.bincount(ids, minlength=_count(ids, num_segments))
+    return np.bincount(ids, minlength=count_segments(ids, num_segments))
 
 
 def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> Any:
@@ -109,7 +116,7 @@ def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) ->
     """
     if not is_boxed(segment_ids):
         segment_ids = as_ids(segment_ids, "segment_ids")
-        _check_sorted(segment_ids)
+        check_sorted(segment_ids)
     return lengths_to_offsets(segment_ids_to_lengths(segment_ids, num_segments))
 
 
@@ -120,7 +127,7 @@ def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray
     (array([1, 4, 6, 3]), array([0, 1, 1, 2]))
     """
     values, ids = np.asarray(values), as_ids(segment_ids, "segment_ids")
-    _count(ids, None)
+    count_segments(ids, None)
     if not values.ndim or values.shape[0] != ids.shape[0]:
         raise ShapeError(
             f"segment_ids have shape {ids.shape} for values of shape {values.shape}; expected one for each"
@@ -139,8 +146,8 @@ def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
     array([[ 1,  2,  3],
            [ 4, -1, -1]])
     """
-    values, lengths = np.asarray(values), _lengths(lengths)
-    _check_total(lengths, values.shape[0] if values.ndim else 0)
+    values, lengths = np.asarray(values), lengths_of(lengths)
+    check_total(lengths, values.shape[0] if values.ndim else 0)
     if filler == filler and np.asarray(filler).astype(values.dtype) != filler:
         raise DTypeError(f"filler {filler!r} is not a value of {values.dtype}")
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
@@ -192,7 +199,7 @@ def lengths_to_sparse(
     (array([1, 1, 1]), array([1, 2, 4]), array([0, 2, 3]))
     """
     ids = as_ids(values, "values")
-    _check_total(_lengths(lengths), ids.shape[0])
+    check_total(lengths_of(lengths), ids.shape[0])
     offsets = lengths_to_offsets(lengths)
     bound = np.iinfo(np.int64).max if num_columns is None else num_columns
     wrong = (ids < 0) | (ids >= bound)
@@ -222,7 +229,7 @@ def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if isinstance(matrix, tuple):
         data, ids = np.asarray(matrix[0]), as_ids(matrix[1], "column indices")
         lengths = np.diff(_offsets(matrix[2]))
-        _check_total(lengths, ids.shape[0])
+        check_total(lengths, ids.shape[0])
         if data.shape != ids.shape:
             raise ShapeError(f"{data.shape} entries for {ids.shape} column indices; expected one each")
         return ids, lengths, data
@@ -233,87 +240,20 @@ def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return columns, np.bincount(rows, minlength=dense.shape[0]), dense[rows, columns]
 
 
-def segments_of(
-    n: int, form: str, values: Any, num_segments: int | None, *, in_order: bool = False
-) -> tuple[np.ndarray, int, bool]:
-    """What describes the segments of n rows, how many there are, and whether they are runs; everything is checked.
-
-    Args:
-        form: what `values` are: segment_ids, lengths or offsets. in_order: the ids are said to be sorted.
-
-    Returns:
-        The segment of each row, (n,); or of runs, that follow each other, their bounds, (count + 1,).
-    """
-    if form == "segment_ids":
-        found = as_ids(values, form)
-        count = _count(found, num_segments)
-        if found.shape != (n,):
-            raise ShapeError(f"segment_ids have shape {found.shape}; expected one for each row, ({n},)")
-        if in_order:
-            _check_sorted(found)
-        return found, count, False
-    if form == "offsets":
-        bounds = as_ids(values, form)
-        check_offsets(bounds, n, closed=True)
-    else:
-        lengths = _lengths(values)
-        _check_total(lengths, n, "rows")
-        bounds = offsets_from(lengths)
-    count = bounds.shape[0] - 1
-    if num_segments is not None and num_segments != count:
-        raise ShapeError(f"num_segments={num_segments}, but {count} segments are given; leave it out")
-    return bounds, count, True
-
-
-def _check_total(lengths: np.ndarray, n: int, of: str = "values") -> None:
-    if lengths.sum() != n or lengths.max(initial=0) > n:  # what passes both has not wrapped around
-        raise ShapeError(f"the lengths add up to {sum(lengths.tolist())}; expected the number of {of}, {n}")
-
-
-def _check_sorted(ids: np.ndarray) -> None:
-    falls = np.flatnonzero(ids[1:] < ids[:-1])
-    if falls.size:
-        at = int(falls[0]) + 1
-        raise BadIdError(f"segment_ids fall, from {ids[at - 1]} to {ids[at]} at position {at}; expected sorted ids")
-
-
 def _offsets(offsets: Any) -> np.ndarray:
     bounds = as_ids(offsets, "offsets")
-    check_offsets(bounds, int(bounds.max(initial=0)), closed=True)
-    return bounds
-
-
-def _lengths(lengths: Any) -> np.ndarray:
-    lengths = as_ids(lengths, "lengths")
-    if lengths.ndim != 1:
-        raise ShapeError(f"lengths have shape {lengths.shape}; expected one dimension")
-    if lengths.size and lengths.min() < 0:
-        at = int(np.argmax(lengths < 0))
-        raise ShapeError(f"lengths[{at}] is {lengths[at]}; a length is at least 0")
-    return lengths
-
-
-def _count(ids: np.ndarray, num_segments: int | None) -> int:
-    if ids.ndim != 1:
-        raise ShapeError(f"segment_ids have shape {ids.shape}; expected one dimension")
-    if num_segments is not None and num_segments < 0:
-        raise ShapeError(f"num_segments={num_segments}; expected at least 0")
-    at = int(first_bad_id(ids, np.iinfo(np.int64).max if num_segments is None else num_segments))
-    if at >= 0:
-        why = "negative" if ids[at] < 0 else f"outside {num_segments} segments"
-        raise BadIdError(f"segment id {ids[at]} at position {at} is {why}")
-    return int(ids.max(initial=-1)) + 1 if num_segments is None else int(num_segments)
+    return check_offsets(bounds, int(bounds.max(initial=0)))
 
 
 def _number(lengths: Any) -> np.ndarray:
-    lengths = _lengths(lengths)
+    lengths = lengths_of(lengths)
     return np.repeat(np.arange(lengths.shape[0]), lengths)
 
 
 def _number_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lengths, _ = flattened(operands[0], operands[0].batch_size, "lengths")
     for lane, (start, stop) in enumerate(itertools.pairwise(lengths.offsets.tolist())):
-        in_lane(lane, lambda own=lengths.values[start:stop]: _lengths(own))  # type: ignore[misc]
+        in_lane(lane, lambda own=lengths.values[start:stop]: lengths_of(own))  # type: ignore[misc]
     values = as_ids(lengths.values, "lengths")
     own = np.arange(len(values)) - np.repeat(lengths.offsets[:-1], lengths.lengths)
     totals = np.diff(offsets_from(values)[lengths.offsets])

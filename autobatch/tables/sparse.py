@@ -1,4 +1,4 @@
-"""`SparseRows`: the gradient of a table of which few rows were read."""
+"""`SparseRows`: the gradient of a table of which few rows were read; `Indexer`: which positions name which row."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,12 +9,79 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import ShapeError, StructureError, UnsupportedError
-from autobatch.kernels import coalescing as kernels
-from autobatch.kernels.rows import scatter_add
-from autobatch.tables.ids import as_ids, check_ids
-from autobatch.tables.indexer import Indexer
+from autobatch.kernels import updates as kernels
+from autobatch.kernels.rows import scatter_add, unique_first_seen
+from autobatch.ops.rules.ragged import as_ids, check_ids
 
-__all__ = ["SparseRows", "first_seen"]
+__all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
+
+
+class Index(NamedTuple):
+    """Ids taken apart; the arrays are the indexer's, valid until its next use.
+
+    Attributes:
+        unique: (u,) the distinct ids, in the order of first occurrence.
+        inverse: (n,) for each position the number of its id among them.
+        starts: (u + 1,) and positions: (n,): id k stands at positions[starts[k]:starts[k + 1]], in their order.
+    """
+
+    unique: np.ndarray
+    inverse: np.ndarray
+    starts: np.ndarray
+    positions: np.ndarray
+
+
+class Indexer:
+    """Sorts the positions of a gradient by the row they name: a hash, a histogram, its prefix sum.
+
+    It may be made once for each table and passed to every step, which then allocates nothing for it unless a step has
+    more ids than any before. It is not for two threads at once.
+
+    Args:
+        capacity: how many ids to make room for at once.
+
+    >>> index = Indexer()(np.array([7, 2, 7]))
+    >>> index.unique, index.starts, index.positions
+    (array([7, 2]), array([0, 2, 3]), array([0, 2, 1]))
+    """
+
+    __slots__ = ("_arrays", "_slots")
+
+    def __init__(self, capacity: int = 0) -> None:
+        self._arrays = np.empty((4, 0), np.int64)
+        self._slots = np.empty(0, np.int64)
+        self._reserve(capacity)
+
+    @property
+    def capacity(self) -> int:
+        """For how many ids there is room."""
+        return max(self._arrays.shape[1] - 1, 0)
+
+    def _reserve(self, count: int) -> None:
+        if count > self.capacity or not self._arrays.size:
+            self._arrays = np.empty((4, count + 1), np.int64)
+            self._slots = np.empty(_slots_for(count), np.int64)
+
+    def __call__(self, ids: Any) -> Index:
+        """Take (n,) int64 ids apart."""
+        n = ids.shape[0]
+        self._reserve(n)
+        unique, inverse, starts, positions = self._arrays
+        slots = self._slots[: _slots_for(n)]
+        slots.fill(-1)
+        count = unique_first_seen(np.ascontiguousarray(ids), slots, inverse[:n], unique[:n])
+        starts = starts[: count + 1]
+        starts.fill(0)
+        kernels.group_positions(inverse[:n], starts, positions[:n])
+        return Index(unique[:count], inverse[:n], starts, positions[:n])
+
+    def __repr__(self) -> str:
+        return f"Indexer(capacity={self.capacity})"
+
+
+def _slots_for(count: int) -> int:
+    return 1 << max(3, (2 * count).bit_length())
+
 
 _ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 

@@ -8,14 +8,26 @@ import pytest
 from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.tables.bags import MODES, bag_p, bags_p
 from autobatch.tables.embedding_bag import embedding_bag
+from autobatch.tables.lookup import lookup_p
+from autobatch.tables.modes import BAG_MODES as MODES
+from autobatch.tables.reduce import segment_p
 from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable, lookup_p
+from autobatch.tables.table import EmbeddingTable
 from tests import naive
 
 RANDOM = np.random.default_rng(2)
 WEIGHTED = ("sum", "mean", "sqrtn")
+
+
+def one_bag(table, ids, *weights, **params):
+    """The rows of one list of ids, reduced."""
+    return segment_p(table, ids, *weights, form="one", **params)
+
+
+def batch_of_bags(operands, mode="sum", **params):
+    """The bags of all examples by the batching rule."""
+    return segment_p.rule(segment_p, operands, {"mode": mode, "form": "one", **params})
 
 
 def make(shape, dtype=np.float64):
@@ -128,30 +140,30 @@ def packed(lists, dtype):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_batch_of_bags_is_the_loop_and_reads_no_padding(mode, lists):
     table = make((5, 3))
-    expected = [bag_p(table, x, mode=mode) for x in lists]
+    expected = [one_bag(table, x, mode=mode) for x in lists]
     for ids in (padded(lists, 2**62, np.int64), padded(lists, -7, np.int32), packed(lists, np.int64)):
-        out = bag_p.rule(bag_p, [EmbeddingTable(table), ids], {"mode": mode})
+        out = batch_of_bags([EmbeddingTable(table), ids], mode=mode)
         assert out.sizes == (3,)
         np.testing.assert_array_equal(out.data, np.reshape(expected, (-1, 3)))
         if mode in WEIGHTED:
             weights = [[i + 1.5 for i, _ in enumerate(x)] for x in lists]
             for operand in (padded(weights, np.nan, np.float64), packed(weights, np.float64)):
-                out = bag_p.rule(bag_p, [table, ids, operand], {"mode": mode})
-                loop = [bag_p(table, x, np.array(w), mode=mode) for x, w in zip(lists, weights, strict=True)]
+                out = batch_of_bags([table, ids, operand], mode=mode)
+                loop = [one_bag(table, x, np.array(w), mode=mode) for x, w in zip(lists, weights, strict=True)]
                 np.testing.assert_allclose(out.data, np.reshape(loop, (-1, 3)))
 
 
 def test_empty_as_numpy_has_it():
     table, ids = make((5, 3)), packed([[1], []], np.int64)
     with pytest.warns(RuntimeWarning, match="Mean of empty slice"), np.errstate(invalid="ignore"):
-        out = bag_p.rule(bag_p, [table, ids], {"mode": "mean", "empty": "numpy"})
+        out = batch_of_bags([table, ids], mode="mean", empty="numpy")
     np.testing.assert_array_equal(out.data, [table[1], [np.nan] * 3])
     with pytest.raises(ValueError, match="zero-size array") as caught:
-        bag_p.rule(bag_p, [table, ids], {"mode": "max", "empty": "numpy"})
+        batch_of_bags([table, ids], mode="max", empty="numpy")
     assert caught.value.__notes__ == ["raised for example 1"]
     with pytest.raises(ValueError, match="zero-size array"):
-        bag_p(table, [], mode="max", empty="numpy")
-    np.testing.assert_array_equal(bag_p.rule(bag_p, [table, ids], {"mode": "sum", "empty": "numpy"}).data[1], 0)
+        one_bag(table, [], mode="max", empty="numpy")
+    np.testing.assert_array_equal(batch_of_bags([table, ids], mode="sum", empty="numpy").data[1], 0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -163,7 +175,7 @@ def test_the_gradient_of_a_batch_of_bags(mode):
         return sum((naive.bag(table[x], mode) * c).sum() for x, c in zip(lists, ct, strict=True))
 
     def batched(table):
-        out = bag_p.rule(bag_p, [table, padded(lists, 2**62, np.int64)], {"mode": mode})
+        out = batch_of_bags([table, padded(lists, 2**62, np.int64)], mode=mode)
         return (out.data * ct).sum()
 
     value, sparse = value_and_grad(batched)(EmbeddingTable(table))
@@ -203,26 +215,28 @@ def test_a_table_of_each_example():
     out = lookup_p.rule(lookup_p, [tables, padded([[1], [3, 0]], -5, np.int64)], {})
     np.testing.assert_array_equal(out.data[0, :1], tables.data[0, [1]])
     np.testing.assert_array_equal(out.data[1, :2], tables.data[1, [3, 0]])
-    with pytest.raises(BadIdError, match="id 2 at position 0 of example 0 is outside a table of 2 rows"):
+    with pytest.raises(BadIdError, match=r"^id 2 at position 0 is outside a table of 2 rows"):
         lookup_p.rule(lookup_p, [tables, padded([[2], [3, 0]], -5, np.int64)], {})
 
 
-@pytest.mark.parametrize("rule", [lookup_p, bag_p])
-def test_a_bad_id_names_its_example(rule):
+@pytest.mark.parametrize("batched", [lambda operands: lookup_p.rule(lookup_p, operands, {}), batch_of_bags])
+def test_a_bad_id_is_the_error_of_its_example(batched):
     for ids in (padded([[0], [1, 9]], 2**62, np.int64), Batched(np.array([[0, 0], [1, 9]]), (2,))):
-        with pytest.raises(BadIdError, match="id 9 at position 1 of example 1 is outside a table of 5 rows") as caught:
-            rule.rule(rule, [make((5, 3)), ids], {})
+        with pytest.raises(BadIdError, match=r"^id 9 at position 1 is outside a table of 5 rows") as caught:
+            batched([make((5, 3)), ids])
         assert caught.value.__notes__ == ["raised for example 1"]
 
 
 def test_weights_of_another_length_name_their_example():
-    with pytest.raises(ShapeError, match="1 weights for 2 ids in example 1"):
-        bag_p.rule(bag_p, [make((5, 3)), packed([[0], [1, 2]], int), packed([[1.0], [1.0]], float)], {})
+    with pytest.raises(ShapeError, match=r"weights have shape \(1,\); expected one for each id, \(2,\)"):
+        batch_of_bags([make((5, 3)), packed([[0], [1, 2]], int), packed([[1.0], [1.0]], float)])
 
 
 def test_bags_of_each_example():
     table, ids = make((5, 3)), Batched(np.array([[0, 1, 2], [3, 3, 4]]), (3,))
-    out = bags_p.rule(bags_p, [table, ids, np.array([0, 2, 3])], {"mode": "sum"})
+    out = segment_p.rule(
+        segment_p, [table, np.array([0, 2, 3]), ids], {"mode": "sum", "runs": True, "fused": True, "count": 2}
+    )
     np.testing.assert_allclose(out.data, [naive.bags(table, x, [0, 2, 3], "sum") for x in ids.data])
 
 

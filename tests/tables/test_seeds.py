@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.kernels import pooling
+from autobatch.kernels import bags
 from autobatch.kernels.vectors import Lanes
 from autobatch.tables.access import lanes_for
 from tests import naive
@@ -84,7 +84,7 @@ def test_s1_18_kernels_by_block_size(dim, n):
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")
 def test_s1_18_rows_are_added_up_in_vector_registers():
     """S1.18."""
-    kernel = numba.njit(error_model="numpy")(pooling._sum_columns.py_func)
+    kernel = numba.njit(error_model="numpy")(bags._sum_columns.py_func)
     table, out = np.ones((3, 8), np.float32), np.zeros((1, 8), np.float32)
     place = (table.ctypes.data, table.strides[0])
     ids, offsets = np.array([2, 0]), np.array([0, 2])

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.tables import segment_direct
-from autobatch.tables.segment_direct import direct
+from autobatch.tables import direct as direct_calls
+from autobatch.tables.direct import direct_segments as direct
 from autobatch.testing import inspect
 from tests import naive
 
@@ -88,7 +88,7 @@ def test_segments_beyond_their_number_and_another_number_than_is_described():
 
 
 def test_segments_of_which_there_are_too_many_for_the_short_way():
-    with inspect.replaced(segment_direct, _MOST=2):
+    with inspect.replaced(direct_calls, _MOST=2):
         assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 1]), None) is not None
         assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 2]), None) is None
 
