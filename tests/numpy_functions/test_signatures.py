@@ -91,7 +91,7 @@ def test_a_default_that_is_said_changes_nothing():
     ],
 )
 def test_a_declined_argument_is_not_ignored(f):
-    with pytest.warns(FallbackWarning):
+    with pytest.warns(FallbackWarning, match=r"np\.\S+ with \w+"):
         got = f(ab.MaskedBatch.from_examples(EXAMPLES)).examples()
     for mine, x in zip(got, EXAMPLES, strict=True):
         np.testing.assert_allclose(mine, f(x), rtol=1e-6)
