@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,9 +12,13 @@ from autobatch.core.aval import ndim_of
 from autobatch.core.batched import Packed
 from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import Op
-from autobatch.ops.face import ArrayFace
 from autobatch.ops.inplace import CROOKED, lay
 from autobatch.ops.table import no_rule
+
+if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array
+    ArrayFace = np.ndarray[Any, np.dtype[Any]]
+else:
+    from autobatch.ops.face import ArrayFace
 
 __all__ = ["ArrayBatch", "as_masked"]
 
@@ -39,7 +43,7 @@ class ArrayBatch(Batch, ArrayFace):
         return getattr(getattr(self, "_view", None), "crooked", False)
 
     def _ab_lay(self, crooked: bool) -> None:
-        self._view = CROOKED if crooked else None  # type: ignore[misc]  # a slot of each form
+        self._view = CROOKED if crooked else None  # a slot of each form
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on batches of any form, of this region or an enclosing one, together with shared operands."""
@@ -69,7 +73,7 @@ class ArrayBatch(Batch, ArrayFace):
             return loop_over_examples(func, args, kwargs, DIFFER)
         return super().__array_function__(func, types, args, kwargs)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:  # type: ignore[override]
         raise refuse(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
             "array that holds them all, and NumPy functions take the batch as it is",
@@ -80,7 +84,7 @@ class ArrayBatch(Batch, ArrayFace):
     @property
     def size(self) -> Any:
         """The example's number of elements: an int where all examples agree, else an int per example."""
-        return math.prod(self.shape)  # type: ignore[attr-defined]  # each form has one
+        return math.prod(self.shape)
 
     def item(self, *index: Any) -> Any:
         """The one element of each example, or the one at `index`, as a Python scalar per lane."""

@@ -6,6 +6,7 @@ Floating dtypes are kept (float16 accumulates in float32 where a mean is taken);
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from autobatch.core.aval import dtype_of, ndim_of, shape_of
 from autobatch.core.config import config
@@ -41,7 +42,7 @@ def _axis(x: Any, axis: Any) -> int:
     return int(np.lib.array_utils.normalize_axis_index(axis, ndim_of(x)))
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
+def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """exp(x) / sum(exp(x)) along an axis, computed from x less its maximum.
 
     Raises:
@@ -54,7 +55,7 @@ def softmax(x: Any, axis: int = -1) -> Any:
     return softmax_p(x, axis=_axis(x, axis))
 
 
-def log_softmax(x: Any, axis: int = -1) -> Any:
+def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """log(softmax(x)) along an axis, without leaving the logarithm.
 
     Raises:
@@ -67,7 +68,7 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
     return log_softmax_p(x, axis=_axis(x, axis))
 
 
-def logsumexp(x: Any, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> Any:
+def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:
     """log(sum(exp(x))) over axes; -inf where there is nothing to sum, as `torch.logsumexp`.
 
     Raises:
@@ -80,7 +81,7 @@ def logsumexp(x: Any, axis: int | tuple[int, ...] | None = -1, keepdims: bool = 
     return logsumexp_p(x, axis=normal_axes(axis, ndim_of(x)), keepdims=bool(keepdims))
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: ArrayLike) -> NDArray[Any]:
     """1 / (1 + exp(-x)), elementwise.
 
     >>> sigmoid(np.array([0.0, -1000.0])).tolist()
@@ -89,7 +90,7 @@ def sigmoid(x: Any) -> Any:
     return sigmoid_p(_array(x))
 
 
-def relu(x: Any) -> Any:
+def relu(x: ArrayLike) -> NDArray[Any]:
     """max(x, 0), elementwise; the derivative at 0 is 0.
 
     >>> relu(np.array([-1.0, 2.0])).tolist()
@@ -98,7 +99,7 @@ def relu(x: Any) -> Any:
     return relu_p(_array(x))
 
 
-def gelu(x: Any) -> Any:
+def gelu(x: ArrayLike) -> NDArray[Any]:
     """x Φ(x), with Φ the normal distribution function (exact; Hendrycks and Gimpel 2016), elementwise.
 
     >>> gelu(np.array([0.0, 1.0])).round(6).tolist()
@@ -107,7 +108,13 @@ def gelu(x: Any) -> Any:
     return gelu_p(_array(x))
 
 
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Any = -1, eps: float = 1e-5) -> Any:
+def layer_norm(
+    x: ArrayLike,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    axis: int | tuple[int, ...] = -1,
+    eps: float = 1e-5,
+) -> NDArray[Any]:
     """(x - mean) / sqrt(var + eps) over an axis or several, times `weight` plus `bias` (which broadcast against x).
 
     Raises:
@@ -122,7 +129,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Any = -1, eps
     return layer_norm_p(x, *affine, axis=axes, eps=float(eps), weight=weight is not None, bias=bias is not None)
 
 
-def dropout(x: Any, rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> Any:
+def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 
     Which elements is a function of the seed (default `config.seed`), the example, the number of random calls that it
@@ -145,7 +152,7 @@ def dropout(x: Any, rate: float = 0.5, *, seed: int | None = None, training: boo
     return np.where(kept, x / (1.0 - rate), np.zeros((), dtype_of(x)))
 
 
-def one_hot(ids: Any, num_classes: int, dtype: Any = np.float64) -> Any:
+def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
 
     Raises:
@@ -161,7 +168,7 @@ def one_hot(ids: Any, num_classes: int, dtype: Any = np.float64) -> Any:
     return one_hot_p(ids, classes=int(num_classes), dtype=np.dtype(dtype))
 
 
-def cross_entropy(logits: Any, label: Any) -> Any:
+def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
     """Minus the log-probability, under softmax(logits), of the label; over several rows their mean.
 
     Args:
@@ -189,7 +196,7 @@ def cross_entropy(logits: Any, label: Any) -> Any:
     return np.mean(rows) if ndim_of(rows) else rows
 
 
-def causal_mask(scores: Any, fill: float = -np.inf) -> Any:
+def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
     """Scores (..., query, key) with `fill` where the key comes after the query.
 
     Raises:
