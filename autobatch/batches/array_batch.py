@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,8 +15,18 @@ from autobatch.core.op import Op
 from autobatch.ops.inplace import CROOKED, lay
 from autobatch.ops.table import no_rule
 
-if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array
-    ArrayFace = np.ndarray[Any, np.dtype[Any]]
+if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array, whose operators give batches
+
+    class ArrayFace(np.ndarray[Any, np.dtype[Any]]):
+        def _of_one(self) -> Self: ...
+        def _of_two(self, other: Any) -> Self: ...
+
+        __neg__ = __pos__ = __abs__ = __invert__ = _of_one
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _of_two  # type: ignore[assignment]
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _of_two  # type: ignore[assignment]
+        __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _of_two  # type: ignore[assignment]
+        __lt__ = __le__ = __gt__ = __ge__ = _of_two
+
 else:
     from autobatch.ops.face import ArrayFace
 

@@ -67,6 +67,7 @@ def accepted() -> None:
     assert_type(ab.value_and_grad(pair)(w, w, {"w": w}), tuple[tuple[Array, int], Any])
     assert_type(ab.value_and_grad(loss, has_aux=True)(w, w), tuple[tuple[Array, str], Any])
     assert_type(ab.nn.softmax(masked, axis=0), NDArray[Any])
+    assert_type(2.0 * (masked - w) @ w, ab.MaskedBatch)
     scores: Array = scaled(masked, w)
     mean: float = scaled(masked, w).data.mean()
     sum_of_both = np.add(masked, packed) + masked
