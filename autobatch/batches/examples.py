@@ -5,9 +5,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, is_batched, per_lane
-from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, batches_in, is_batched, per_lane
+from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import current_region
