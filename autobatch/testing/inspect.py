@@ -23,22 +23,24 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from autobatch.autodiff.tape import Tape
 from autobatch.batches import unpadded
 from autobatch.batches.masked import MaskedBatch
+from autobatch.blocks import kernel_cache, launch
+from autobatch.blocks import program as program_module
+from autobatch.blocks.scan import Scan
 from autobatch.core.fallback import forget_warnings, noted_fallbacks
 from autobatch.core.lanes import Example, current_example, current_region, example
 from autobatch.core.op import Op
-from autobatch.embedding import pending
-from autobatch.fusion import forms, kernels, splitting
-from autobatch.fusion.scan import Scan
 from autobatch.lazy.replay import Replay
 from autobatch.lockstep import blocks, branches, walks
 from autobatch.lockstep import scans as lockstep_scans
 from autobatch.lockstep.regions import Prefix, Subset
-from autobatch.ops import blocked, einsum, nn_softmax_rows
-from autobatch.ops.contractions import matmul_p
+from autobatch.ops.nn import normalisation
+from autobatch.ops.numpy import contractions
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.tables import lookup
 
 __all__ = [
     "BlockLaunch",
@@ -248,7 +250,7 @@ def scans() -> Iterator[list[int]]:
 
 def bags() -> contextlib.AbstractContextManager[list[str]]:
     """The mode of each bag that a look-up and a reduction of its rows have become."""
-    return watched(pending, "bags_p", before=lambda *args, mode, **more: mode)
+    return watched(lookup, "bags", before=lambda *args, mode, **more: mode)
 
 
 def gathers() -> contextlib.AbstractContextManager[list[int]]:
@@ -295,13 +297,13 @@ def replayed() -> contextlib.AbstractContextManager[list[int]]:
 @contextlib.contextmanager
 def compiled_at_once() -> Iterator[None]:
     """Blocks have their compiled form from the first run on, and kernels, where there are any."""
-    with replaced(forms, RUNS_BEFORE_A_FORM=0, RUNS_BEFORE_KERNELS=0):
+    with replaced(launch, RUNS_BEFORE_A_FORM=0, RUNS_BEFORE_KERNELS=0):
         yield
 
 
 def no_compiler() -> contextlib.AbstractContextManager[None]:
     """No process compiles kernels on the side."""
-    return replaced(kernels._compiler, ask=lambda path: False)
+    return replaced(kernel_cache._compiler, ask=lambda path: False)
 
 
 def step_by_step() -> contextlib.AbstractContextManager[None]:
@@ -310,9 +312,9 @@ def step_by_step() -> contextlib.AbstractContextManager[None]:
 
 
 _SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "row kernels": (nn_softmax_rows, {"_LEAST_ELEMENTS": 0}),
+    "row kernels": (normalisation, {"_LEAST_ELEMENTS": 0}),
     "rows without padding": (unpadded, {"_LEAST_ELEMENTS": 0, "_MOST_FILLED": 1.0}),
-    "products by lane": (einsum, {"_CALL": -(10**12)}),
+    "products by lane": (contractions, {"_CALL": -(10**12)}),
 }
 
 
@@ -337,8 +339,8 @@ def column_blocks(wanted: Callable[[tuple[int, ...]], bool], unpacked: int | Non
     """
     size = {} if unpacked is None else {"_UNPACKED": unpacked}
     with (
-        replaced(splitting, has_blocks=lambda shape, dtype: wanted(shape)),
-        replaced(blocked, _width=lambda inner, columns: 2, **size),
-        watched(blocked.column_blocks_p, "impl", before=np.shape) as seen,
+        replaced(program_module, has_blocks=lambda shape, dtype: wanted(shape)),
+        replaced(contractions, _width=lambda inner, columns: 2, **size),
+        watched(contractions.column_blocks_p, "impl", before=np.shape) as seen,
     ):
         yield seen

@@ -9,11 +9,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.batches.packing import CSR
+from autobatch import MaskedBatch, PackedBatch
+from autobatch.batches.packed import CSR
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.testing.inspect import Tape
 
 SETS = [[1, 2, 3], [2, 4, 6, 7], [3, 6]]
 VALUES = [1, 2, 3, 2, 4, 6, 7, 3, 6]

@@ -3,7 +3,7 @@
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop, normal
 
 TREES = [((1, 2), 3), 4, ((5, (6, 7)), 8), (0, 0)]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
-from autobatch.lazy.gather import Picked
-from tests.lazy.helpers import assert_same, loop, normal
+from autobatch.lazy.launching import Picked
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same, loop, normal
 
 SIZE = 4
 PARAMS = {

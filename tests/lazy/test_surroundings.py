@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
-from autobatch.core.fallback import noted_fallbacks
-from autobatch.core.silence import silence
+from autobatch.core.error_state import silence
 from autobatch.lazy import trace as traces
 from autobatch.testing import inspect
-from tests.lazy.helpers import assert_same, loop, normal, vectors
+from autobatch.testing.inspect import map_with_stats, noted_fallbacks
+from tests.law import assert_same, loop, normal, vectors
 
 
 def quiet_check(f, *columns, falls_back=False, **shared):

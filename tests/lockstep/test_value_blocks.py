@@ -1,7 +1,7 @@
 """Tests and returned expressions as blocks: one launch each, for the lanes that come there, with the loop's results.
 
 Mutations that must turn this file red; each was made by hand and seen red:
-    - no block for a test: in `Runs.value`, `live_after = set()`;
+    - no block for a test: in `BlockSites.value`, `live_after = Names()`;
     - a test that is recorded: in `launch._compiled`, `wanted` kept for results that are no numbers.
 """
 
@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.core.config import options
+from autobatch import batch, options
 from autobatch.lockstep import blocks
 from autobatch.testing import inspect
-from tests.lockstep.law import agrees, batch_of, equals_loop, ragged, run_again
+from tests.law import agrees, batch_of, equals_loop, ragged, run_again
 from tests.lockstep.test_rewrite import body_of, written
 
 RNG = np.random.default_rng(3)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.api.extend import Scatter
 from autobatch.core import cotangent
-from autobatch.core.cotangent import Contributions, Product, Scatter, Span
-from autobatch.core.transposed import transposed, walking
+from autobatch.core.cotangent import Contributions, Product
+from autobatch.core.memory import transposed, walking
 from autobatch.testing import inspect
 
 RNG = np.random.default_rng(0)
@@ -105,8 +106,11 @@ def test_a_walk_copies_a_matrix_at_its_second_use_and_forgets_it():
     ("starts", "rows"), [((0, 2), 4), ((2, 0), 4), ((0, 1), 4), ((1, 1), 4), ((0, 2, 3), 5), ((0,), 5)]
 )
 def test_spans_add_up_however_they_lie(starts, rows):
-    parts = [Span(start, RNG.normal(size=(2, 3)), (rows, 3), np.float64) for start in starts]
+    parts = [
+        Scatter(slice(start, start + 2), RNG.normal(size=(2, 3)), (rows, 3), np.float64, unique=True)
+        for start in starts
+    ]
     want = np.zeros((rows, 3))
     for part in parts:
-        want[part.start : part.start + 2] += part.values
-    np.testing.assert_allclose(Span.combine(parts), want)
+        want[part.index] += part.values
+    np.testing.assert_allclose(Scatter.combine(parts), want)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ops import einsum
+from autobatch.ops.numpy import contractions
 from autobatch.testing import inspect
 
 LENGTHS = [3, 0, 7, 1, 5, 7]
@@ -59,7 +59,7 @@ def test_lanes_that_are_stretched(always):
 def test_where_it_pays(f):
     w = (np.random.default_rng(1).normal(size=(3, 64, 64)) / 8).astype(np.float32)
     xs = matrices(range(1, 200, 7), 64)
-    with inspect.watched(einsum, "_lanes") as calls:
+    with inspect.watched(contractions, "_lanes") as calls:
         found = ab.examples(ab.batch(f)(ab.MaskedBatch.from_examples(xs), w))
     assert calls
     for one, x in zip(found, xs, strict=True):

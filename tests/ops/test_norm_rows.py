@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ops import nn, nn_norm_rows
+from autobatch import nn
+from autobatch.ops.nn import normalisation
 from autobatch.testing import inspect
-from tests.ops.law import check
+from tests.law import check
 
 RNG = np.random.default_rng(0)
 W, B = RNG.normal(size=(2, 32)).astype(np.float32)
@@ -18,7 +19,7 @@ W, B = RNG.normal(size=(2, 32)).astype(np.float32)
 def ran():
     """The kernels that ran."""
     names = "layer_norm_rows", "layer_norm_gradient"
-    with inspect.however_small("row kernels"), inspect.watched(nn_norm_rows, *names) as seen:
+    with inspect.however_small("row kernels"), inspect.watched(normalisation, *names) as seen:
         yield seen
 
 
