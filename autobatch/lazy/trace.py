@@ -519,11 +519,8 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
         if not lazy:
             return x
         found.append(x)
-        if (
-            type(getattr(x, "value", None)) is float
-        ):  # a Python number on a tape, whose place in a signature is its kind
-            return trace.shared(x)
-        return trace.known(x)
+        is_weak = type(getattr(x, "value", None)) is float  # a number on a tape: its kind is its place in a signature
+        return trace.shared(x) if is_weak else trace.known(x)
 
     out = replace_leaves(value, leaf, plain_parts, copies)
     if out is not value:  # else its arrays, if it has any, stay as they are
