@@ -1,7 +1,9 @@
-"""Runs that must not warn, since their values are nobody's; and the filters of warnings outside of them.
+"""Warnings and floating-point errors: how they are handled where an op is recorded, and runs that must not warn.
 
-`warnings.filters` belong to the whole process. So threads are silent one at a time, and a thread that asks whether its
-user has replaced the filters waits until no other one is.
+A launch happens later and elsewhere than the calls that it runs, so a call that was recorded inside of `np.errstate`
+carries its handling along (`handling`). `warnings.filters` belong to the whole process: what is caught inside of
+`warnings.catch_warnings` cannot be launched elsewhere. Runs on dummy values must not warn (`silence`): threads are
+silent one at a time, and one that asks whether its user has replaced the filters waits until no other one is.
 """
 
 import contextlib
