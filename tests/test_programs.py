@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.lockstep.regions import Prefix, Subset
 from tests.lockstep.law import assert_same, batch_of
 from tests.programs.registry import PROGRAMS

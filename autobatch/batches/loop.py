@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.abstract_eval import is_non_c_order
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import leaves
 from autobatch.ops.inplace import set_order, unclear_view
 

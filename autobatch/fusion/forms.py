@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.core.config import config
-from autobatch.core.error_state import underflow_is_ignored
+from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.fusion.code import Code, backward_code, forward_code
 from autobatch.fusion.emit import emit

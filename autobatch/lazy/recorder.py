@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import WEAK, freeze
-from autobatch.core.error_state import handling
+from autobatch.core.diagnostics import handling
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.keys import FAULTS, Key
 from autobatch.lazy.stored import stored_in

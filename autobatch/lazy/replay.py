@@ -21,7 +21,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.config import config, current
-from autobatch.core.error_state import users_filters
+from autobatch.core.diagnostics import users_filters
 from autobatch.core.pytree import attributes
 from autobatch.embedding.table import EmbeddingTable
 from autobatch.lazy.array import LazyArray

@@ -24,8 +24,7 @@ from autobatch.core.abstract_eval import (
     without_length,
 )
 from autobatch.core.config import config
-from autobatch.core.error_state import catches_warnings, handling, users_filters
-from autobatch.core.fallback import fell_back, user_line
+from autobatch.core.diagnostics import catches_warnings, fell_back, handling, user_line, users_filters
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.embedding.sparse import SparseRows

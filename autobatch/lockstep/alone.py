@@ -13,7 +13,7 @@ import numpy as np
 
 from autobatch.batches.forms import Batch
 from autobatch.batches.results import lane, name_lane, narrow_tree, stack_results
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves

@@ -11,7 +11,7 @@ from autobatch.batches.forms import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import per_lane, stack_results
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.error_state import underflow_is_ignored
+from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, split_work
 from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows
 from autobatch.kernels.vectors import Lanes

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.core.error_state import underflow_is_ignored
+from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, split_work
 from autobatch.kernels.softmax import softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import ShapeError
 from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, compare, largest_error

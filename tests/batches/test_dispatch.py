@@ -10,7 +10,7 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import lanes_of
 from autobatch.core import lanes
 from autobatch.core.config import options
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.core.op import Op
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 

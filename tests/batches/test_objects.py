@@ -10,7 +10,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.results import lanes_of
 from autobatch.core.config import options
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
 
 Point = collections.namedtuple("Point", "x y")

@@ -12,7 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from tests.lockstep.fuzz import Program
 from tests.lockstep.law import assert_same
 

@@ -13,7 +13,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from tests.lazy import programs_effects, programs_objects, programs_syntax
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 from tests.lazy.programs_effects import CASES, LOG

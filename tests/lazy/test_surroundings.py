@@ -10,8 +10,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.mapping import map_with_stats
-from autobatch.core.error_state import silence
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks, silence
 from autobatch.lazy import trace as traces
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 

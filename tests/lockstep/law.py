@@ -11,7 +11,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.results import examples, stack_results
 from autobatch.core.batched import padding_mask
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning
 
 

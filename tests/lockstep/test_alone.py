@@ -9,7 +9,7 @@ import pytest
 
 from autobatch.api.batch import batch
 from autobatch.batches.results import examples
-from autobatch.core.fallback import forget_warnings, noted_fallbacks
+from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.rewrite.effects import is_local
 from tests.lockstep.law import assert_same, batch_of, gradients_equal_loops, ragged

@@ -12,7 +12,7 @@ import pytest
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.results import examples
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
 from autobatch.rewrite import convert
 from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged

@@ -6,7 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.results import examples
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
 from tests.lockstep.law import assert_same, batch_of, ragged
 from tests.lockstep.outside import Model, equals_loop, state
