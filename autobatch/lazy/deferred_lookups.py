@@ -5,7 +5,8 @@
 any other use records the look-up itself.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,16 @@ def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
 
 def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
     """One row of a shared table; the id is an operand, so all such reads go together."""
+    return _recorded(trace, (table.aval, "row"), lookup_p, table, index)
+
+
+def _recorded(trace: Any, key: Any, call: Callable[[Any, Any], Any], table: LazyArray, ids: Any) -> Any:
+    """`call(table, ids)`; the signature that it has is remembered by the key, and recorded at once the next time."""
     segment = trace.segment
-    key = (table.aval, "row")
     sig = trace.views.get(key)
     if sig is not None and (table.segment is segment or trace.enter(table)):
-        return trace.append_two(segment, sig, table.ref, segment.external(index, -1))
-    out = lookup_p(table, index)
+        return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
+    out = call(table, ids)
     if type(out) is LazyArray and out.segment is trace.segment:
         trace.views[key] = trace.signature_of(out)
     return out
@@ -107,7 +112,7 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
     table, ids, weights = args[0].pending
     if weights is None:
         return bag_p(table, ids, mode=mode, empty="numpy")
-    if mode not in ("sum",):
+    if mode != "sum":
         return None
     return bag_p(table, ids, weights.reshape(len(ids)), mode=mode, empty="numpy")
 
@@ -117,15 +122,7 @@ def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
     table, ids, weights = rows.pending
     if weights is not None:
         return None
-    segment = trace.segment
-    key = (table.aval, "bag", mode)
-    sig = trace.views.get(key)
-    if sig is not None and (table.segment is segment or trace.enter(table)):
-        return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
-    out = bag_p(table, ids, mode=mode, empty="numpy")
-    if type(out) is LazyArray and out.segment is trace.segment:
-        trace.views[key] = trace.signature_of(out)
-    return out
+    return _recorded(trace, (table.aval, "bag", mode), functools.partial(bag_p, mode=mode, empty="numpy"), table, ids)
 
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:
