@@ -28,7 +28,7 @@ _EVERY = 1e-3  # seconds between two looks
 
 _OF_OPS = ("gathering", "products", "elementwise")
 _LAUNCHING = ("autobatch.lazy.launching",)
-_BLOCK = "fusion/emit.py: block "
+_BLOCK = "blocks/code.py: block "
 _PHASE_OF_CALL = {"matmul": "products", "concatenate": "gathering", "lookup": "gathering", "take": "gathering"}
 _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
 
@@ -44,7 +44,7 @@ _PHASE_OF = (
     ("ops", "elementwise"),
     ("embedding", "gathering"),
     ("lazy.launching", "gathering"),
-    ("fusion", "elementwise"),
+    ("blocks", "elementwise"),
     ("lazy", "tracing"),
     ("core.diagnostics", "tracing"),
     ("rewrite", "tracing"),

@@ -19,7 +19,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.indexing_get import zero_d_p
+from autobatch.ops.numpy.indexing import zero_d_p
 
 __all__ = ["grad", "value_and_grad"]
 

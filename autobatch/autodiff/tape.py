@@ -19,8 +19,8 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import stand_in
-from autobatch.ops.table import CONSTANT, name_of
+from autobatch.ops.rules.aliasing import stand_in
+from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
 __all__ = ["Tape", "TapeArray", "active_tape", "set_active"]
 

@@ -16,11 +16,11 @@ from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.op import Op
 from autobatch.core.recorded import AbstractArray
 from autobatch.errors import NeedsLoop
-from autobatch.ops.elementwise import UFUNCS
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.indexing import _derive, _restore
-from autobatch.ops.indexing_spec import FULL, Spec, parse
-from autobatch.ops.inplace import is_contiguous, stand_in
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import _derive, _restore
+from autobatch.ops.rules.aliasing import is_contiguous, stand_in
+from autobatch.ops.rules.indexing import FULL, Spec, parse
 
 __all__ = ["LazyArray", "link_views"]
 

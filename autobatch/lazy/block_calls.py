@@ -5,10 +5,10 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from autobatch.blocks.launch import launch
+from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval
 from autobatch.core.op import Op
-from autobatch.fusion.launch import launch
-from autobatch.fusion.program import Program
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, Signature
 

@@ -11,79 +11,27 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, Slot
+from autobatch.blocks.program import interned
+from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
-from autobatch.embedding.lookup_ops import lookup_p
-from autobatch.fusion.program import interned
-from autobatch.fusion.tracing import trace
 from autobatch.lazy import block_calls
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.keys import CONTAINERS, FAULTS, KEYS, Key
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
 from autobatch.lazy.trees import Tree, flattened
-from autobatch.ops.inplace import view
+from autobatch.ops.rules.aliasing import view
+from autobatch.tables.lookup import lookup_p
 
-__all__ = ["Block", "Guard", "Slot"]
+__all__ = ["Block"]
 
 _LIMIT = 512  # kinds of calls that one block is traced for; one that meets more runs op by op
 _PATIENCE = 32  # calls that are no block
 _RECORDERS = 16  # kinds of calls that recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
-_KNOWN = (types.ModuleType, types.FunctionType)
 _SEQUENCES = (list, tuple, LazyArray)
-_MISSING = object()
-Path = tuple[Any, tuple[tuple[str, Any], ...]]
-
-
-class Slot:
-    """One input of a block, and how it is read.
-
-    Attributes:
-        root: the argument that it is read from, by its number, or a name of the function's globals.
-        steps: what is read of that: ("key", constant) for an item, ("attr", name) for an attribute.
-        index: an index that is applied last: its path, (root, steps), or how it is computed; None without one.
-        number: it is only an operand of operators, so that its value need not be known when the block is traced.
-        several: the block goes through it item by item: a list or tuple of arrays, never one array.
-    """
-
-    __slots__ = ("index", "number", "root", "several", "steps")
-
-    def __init__(
-        self, root: Any, steps: Sequence[Any], index: Path | Key | None, number: bool, several: bool = False
-    ) -> None:
-        self.root = root
-        self.steps = tuple(steps)
-        self.index = index
-        self.number = number
-        self.several = several
-
-
-class Guard:
-    """A global name that must still mean what it meant when the block was made: `np.tanh`, say.
-
-    Attributes:
-        scope: the globals; name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
-    """
-
-    __slots__ = ("attributes", "name", "root", "scope", "value")
-
-    def __init__(self, scope: dict[str, Any], name: str, attributes: Sequence[str], root: Any, value: Any) -> None:
-        self.scope = scope
-        self.name = name
-        self.attributes = tuple(attributes)
-        self.root = root
-        self.value = value
-
-    def holds(self) -> bool:
-        """Whether it does: `ab` may be another module now, with the same `nn`."""
-        value = self.scope.get(self.name, _MISSING)
-        if value is _MISSING:
-            value = _builtin(self.scope, self.name)
-        for name in self.attributes:
-            value = getattr(value, name, _MISSING) if type(value) in _KNOWN else _MISSING
-        return value is self.value
 
 
 class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
@@ -368,9 +316,3 @@ def _is_put_off(x: LazyArray) -> bool:
 
 def _is_static(value: Any) -> bool:
     return type(value) is tuple and all(type(part) in _STATIC for part in value)
-
-
-def _builtin(scope: dict[str, Any], name: str) -> Any:
-    builtins = scope.get("__builtins__")
-    space = builtins if type(builtins) is dict else getattr(builtins, "__dict__", {})
-    return space.get(name, _MISSING)

@@ -1,8 +1,8 @@
 """Look-ups that wait to see what becomes of their rows: a reduction over them makes the two one bag.
 
 `table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`,
-`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `bag_p`, whose signature leaves the number of ids out;
-any other use records the look-up itself.
+`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `segment_p`, whose signature leaves the number of ids
+out; any other use records the look-up itself.
 """
 
 import functools
@@ -13,12 +13,12 @@ import numpy as np
 
 from autobatch.core.abstract_eval import aval_of
 from autobatch.core.op import Op
-from autobatch.embedding.bags import bag_p
-from autobatch.embedding.table import lookup_p
 from autobatch.lazy.array import LazyArray
-from autobatch.ops import elementwise, reductions, statistics
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import _View as View
+from autobatch.ops.numpy import elementwise, reductions, statistics
+from autobatch.ops.rules.aliasing import _View as View
+from autobatch.tables.lookup import lookup_p
+from autobatch.tables.reduce import segment_p
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 
@@ -111,18 +111,19 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
         return None
     table, ids, weights = args[0].pending
     if weights is None:
-        return bag_p(table, ids, mode=mode, empty="numpy")
+        return segment_p(table, ids, mode=mode, form="one", empty="numpy")
     if mode != "sum":
         return None
-    return bag_p(table, ids, weights.reshape(len(ids)), mode=mode, empty="numpy")
+    return segment_p(table, ids, weights.reshape(len(ids)), mode=mode, form="one", empty="numpy")
 
 
 def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
-    """Rows that were put off, reduced over the first axis: one `bag_p`; None if they are weighted."""
+    """Rows that were put off, reduced over the first axis: one `segment_p`; None if they are weighted."""
     table, ids, weights = rows.pending
     if weights is not None:
         return None
-    return _recorded(trace, (table.aval, "bag", mode), functools.partial(bag_p, mode=mode, empty="numpy"), table, ids)
+    call = functools.partial(segment_p, mode=mode, form="one", empty="numpy")
+    return _recorded(trace, (table.aval, "bag", mode), call, table, ids)
 
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.launch import launch, launch_rows
+from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.config import config
@@ -21,12 +23,10 @@ from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.fusion.launch import launch, launch_rows
-from autobatch.fusion.program import Program
 from autobatch.kernels.buffers import CONSECUTIVE, MISSING, ONE_BUFFER, SAME, gather_buffers, locate, place_launches
 from autobatch.kernels.rows import add_picked
 from autobatch.lazy.schedule import Schedule, refine, schedule
-from autobatch.ops.indexing_spec import shown
+from autobatch.ops.rules.indexing import shown
 
 __all__ = [
     "BlockCall",

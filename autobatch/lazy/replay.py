@@ -19,17 +19,17 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.inputs import Guard
 from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.config import config, current
 from autobatch.core.diagnostics import users_filters
 from autobatch.core.pytree import attributes
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.blocks import Guard
 from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer, is_constant
 from autobatch.lazy.launching import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.writing import Inputs
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Memory", "Replay"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.launch import launch
 from autobatch.core.abstract_eval import (
     WEAK,
     Aval,
@@ -27,13 +28,12 @@ from autobatch.core.config import config
 from autobatch.core.diagnostics import catches_warnings, fell_back, handling, user_line, users_filters
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
-from autobatch.embedding.sparse import SparseRows
-from autobatch.fusion.launch import launch
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.lazy.writing import Inputs
-from autobatch.ops.table import no_rule
+from autobatch.ops.rules.dispatch import no_rule
+from autobatch.tables.sparse import SparseRows
 
 __all__ = ["Trace", "finish", "plain_parts", "settled", "wrap_example", "wrap_shared"]
 

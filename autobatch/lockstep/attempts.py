@@ -13,8 +13,8 @@ import numpy as np
 
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.source import is_library
 from autobatch.lockstep.branches import RaisedError
-from autobatch.lockstep.foreign import is_library
 from autobatch.lockstep.joins import Piece, meet
 from autobatch.lockstep.journal import Journal
 from autobatch.lockstep.regions import Subset, lanes_within
@@ -27,7 +27,8 @@ _TRUSTED = (ArithmeticError, LookupError, ValueError, AssertionError)
 """What an example raises where its lane does. Another exception may be of ours: then the loop knows."""
 _EXACT = (
     "lockstep/calls.py", "lockstep/items.py", "lockstep/functions.py", "lockstep/lists.py", "lockstep/boxes.py",
-    "lockstep/rows.py", "lockstep/foreign.py", "lockstep/iterating.py", "batches/results.py", "batches/builtins.py",
+    "lockstep/rows.py", "lockstep/foreign.py", "lockstep/iterating.py",
+    "batches/base.py", "batches/examples.py", "batches/scalars.py",
 )  # fmt: skip
 """Where plain functions are called with plain values: what they raise is what they raise for the example alone."""
 

@@ -7,7 +7,7 @@ import numpy as np
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.abstract_eval import WEAK, aval_of, is_non_c_order
-from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
+from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 
 __all__ = ["batch_of", "is_new", "kind_of"]
 

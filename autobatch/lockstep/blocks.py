@@ -9,19 +9,19 @@ holds for all its steps: where that includes a product, it runs ahead, for many 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.batches.examples import broadcast
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import broadcast
+from autobatch.blocks.inputs import Guard
+from autobatch.blocks.launch import launch, launch_rows
+from autobatch.blocks.program import Program, Split, split
+from autobatch.blocks.tracing import trace
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
-from autobatch.fusion.launch import launch, launch_rows
-from autobatch.fusion.program import Program
-from autobatch.fusion.splitting import Split, split
-from autobatch.fusion.tracing import trace
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.lockstep.block_kinds import batch_of, is_new, kind_of
-from autobatch.ops.inplace import is_scalar
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import is_scalar
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["NextSteps", "Run", "Site"]
 
@@ -36,15 +36,17 @@ class Site:
     Args:
         body: the run as a function of its inputs, which returns the values that live on.
         static: for each input, whether a number there is part of the program (an index, an axis).
+        guards: the global names that it relies on.
 
     Attributes:
         whole: it is the body of a loop that no lane leaves before its end.
     """
 
-    __slots__ = ("body", "programs", "seen", "splits", "static", "whole")
+    __slots__ = ("body", "guards", "programs", "seen", "splits", "static", "whole")
 
-    def __init__(self, body: Callable[..., Any], static: Sequence[bool]) -> None:
+    def __init__(self, body: Callable[..., Any], static: Sequence[bool], guards: Sequence[Guard] = ()) -> None:
         self.body = body
+        self.guards = tuple(guards)
         self.static = tuple(static)
         self.programs: dict[Any, Program | None] = {}
         self.splits: dict[Any, Split | None] = {}
@@ -89,6 +91,7 @@ class Site:
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
             out = self.body(*arguments)
+            out = out if type(out) is tuple else (out,)
             if not all(map(is_new, out)):
                 raise ValueError
             return out
@@ -164,6 +167,9 @@ class Run:
         """Find the program for these operands, and run it; None if there is none."""
         self.program = None
         if self.failures >= _MOST_FAILURES or not config.blocks:
+            return None
+        if not all(guard.holds() for guard in self.site.guards):
+            self.failures = _MOST_FAILURES
             return None
         kinds = [kind_of(value, static) for value, static in zip(values, self.site.static, strict=True)]
         if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]

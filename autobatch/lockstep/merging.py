@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.examples import broadcast, lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import broadcast, lanes_of
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
-from autobatch.ops.inplace import is_scalar, set_order, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 
 __all__ = ["OBJECTS", "UNBOUND", "concatenated", "joined", "stackable"]
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import run_together, thread_count
-from autobatch.embedding.indexer import Indexer
-from autobatch.embedding.sparse import SparseRows
-from autobatch.kernels.coalescing import add_spread, row_squares
 from autobatch.kernels.segments import segment_sum
+from autobatch.kernels.updates import add_spread, row_squares
 from autobatch.kernels.vectors import Lanes
+from autobatch.tables.sparse import Indexer, SparseRows
 
 __all__ = ["RowStep", "Running", "make_step", "run_steps", "squares"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from tests.lazy.helpers import check, normal, vectors
 
 W = normal(4, 4, seed=1)

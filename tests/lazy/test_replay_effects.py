@@ -8,6 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.lazy import replay
+from autobatch.testing import inspect
 from tests.lazy.replaying import TREES, always, check, encode, never, params, same
 
 seen = []
@@ -171,8 +172,8 @@ def test_a_small_budget_launches_in_segments():
             check(encode, TREES * 5, params=params())
 
 
-def test_there_is_a_limit_to_what_is_kept(monkeypatch):
-    monkeypatch.setattr(replay, "_ROOM", 200_000)
+def test_there_is_a_limit_to_what_is_kept(room):
+    room.enter_context(inspect.replaced(replay, _ROOM=200_000))
     trees = [(i % 9, (j, k)) for i in range(9) for j in range(9) for k in range(9)]
     for _ in range(3):
         check(encode, trees, params=params())
