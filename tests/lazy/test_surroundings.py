@@ -153,7 +153,7 @@ def test_an_interrupt_inside_a_kernel_stays_an_interrupt():
         inner.__cause__ = KeyboardInterrupt()
         raise outer from inner
 
-    with inspect.replaced(traces, launch_wave=interrupted), pytest.raises(KeyboardInterrupt, match=r"^$"):
+    with inspect.replaced(traces, launch_segment=interrupted), pytest.raises(KeyboardInterrupt, match=r"^$"):
         ab.map(lambda x: x * 2, vectors(3, 4))
 
 
