@@ -15,19 +15,13 @@ from autobatch.core.abstract_eval import aval_of
 from autobatch.core.op import Op
 from autobatch.lazy.array import LazyArray
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.numpy import elementwise, reductions, statistics
+from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.aliasing import _View as View
-from autobatch.tables.lookup import lookup_p
+from autobatch.tables.lookup import bag_mode, lookup_p
 from autobatch.tables.reduce import segment_p
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 
-_MODES: dict[Op, str] = {
-    reductions.sum_p: "sum",
-    reductions.amax_p: "max",
-    reductions.amin_p: "min",
-    statistics.mean_p: "mean",
-}
 _SHARED = View(None, None, None, (), True)  # a view of an array that all examples share: not to be written to
 _MULTIPLY = elementwise.UFUNCS[np.multiply]
 
@@ -106,8 +100,8 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
     if op is _MULTIPLY:
         found = _weighted(trace, args[0], args[1])
         return _weighted(trace, args[1], args[0]) if found is None else found
-    mode = _MODES.get(op)
-    if mode is None or params.get("axis") != (0,) or len(params) > 1 + ("keepdims" in params) or params.get("keepdims"):
+    mode = bag_mode(op, params)
+    if mode is None:
         return None
     table, ids, weights = args[0].pending
     if weights is None:
