@@ -8,6 +8,9 @@ from autobatch.batches.base import Batch
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core import lanes
+from autobatch.core.config import options
+from autobatch.core.diagnostics import forget_warnings
+from autobatch.core.op import Op
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.testing.inspect import Op, forget_warnings
 

@@ -9,6 +9,8 @@ import pytest
 
 import autobatch as ab
 from autobatch import map as batched
+from autobatch.api.transforms import map as batched
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning
 from autobatch.testing.inspect import forget_warnings
 

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from autobatch import batch, examples
+from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
+from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.facts.changes import is_local
 from autobatch.lockstep import run

@@ -6,6 +6,10 @@ import pytest
 import autobatch as ab
 from autobatch import batch, examples
 from autobatch.core.lanes import region, set_region
+from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
+from autobatch.core.diagnostics import forget_warnings
+from autobatch.core.lanes import current_region, region, set_region
 from autobatch.errors import FallbackWarning
 from autobatch.lockstep.attempts import Aside, Attempts
 from autobatch.lockstep.branches import RaisedError

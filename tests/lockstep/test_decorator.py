@@ -11,6 +11,10 @@ import pytest
 
 from autobatch import MaskedBatch, batch, examples
 from autobatch.api.batch import BatchFunction
+from autobatch.api.batch import BatchFunction, batch
+from autobatch.batches.examples import examples
+from autobatch.batches.masked import MaskedBatch
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
 from autobatch.rewrite import convert
 from autobatch.testing.inspect import forget_warnings, watched
