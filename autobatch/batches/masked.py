@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
 from autobatch.batches.array_batch import ArrayBatch, as_masked
@@ -66,21 +67,27 @@ class MaskedBatch(Batched, ArrayBatch):
     _ab_rank = BATCH_RANK
     _frozen: Any
 
-    def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
+    def __init__(
+        self,
+        data: ArrayLike,
+        lengths: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        dims: Sequence[bool] | None = None,
+    ) -> None:
         if isinstance(data, Batch):
             raise UnsupportedError("the data of a MaskedBatch is itself a batch; give its .data and .lengths")
-        data = as_data(data)
-        if data.ndim == 0:
+        padded = as_data(data)
+        if padded.ndim == 0:
             raise ShapeError("data of shape (); expected (batch size, ...): the first axis counts the examples")
         if lengths is not None and mask is not None:
             raise ShapeError("both lengths and mask are given; give one of them")
         if lengths is not None:
-            sizes = sizes_from_lengths(data.shape, lengths, dims)
+            sizes = sizes_from_lengths(padded.shape, lengths, dims)
         elif mask is not None:
-            sizes = sizes_from_mask(data.shape, mask, dims)
+            sizes = sizes_from_mask(padded.shape, mask, dims)
         else:
-            sizes = sizes_static(data.shape, dims)
-        self.data, self.sizes, self.scalar = data, sizes, None
+            sizes = sizes_static(padded.shape, dims)
+        self.data, self.sizes, self.scalar = padded, sizes, None
         self.region = current_region()
         self._view = self._views = None
 
@@ -103,11 +110,15 @@ class MaskedBatch(Batched, ArrayBatch):
         return self
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Any], dims: Sequence[bool] | None = None) -> "MaskedBatch":
-        """Stack examples (arrays, or nested lists of numbers), padded with zeros to the longest.
+    def from_examples(cls, examples: Sequence[ArrayLike], dims: Sequence[bool] | None = None) -> "MaskedBatch":
+        """Stack examples, padded with zeros to the longest.
 
         Args:
+            examples: B arrays of one rank and dtype, or nested lists of numbers.
             dims: one bool per example dimension; by default a dimension varies if its lengths differ.
+
+        Returns:
+            A batch of B examples, of their dtype.
 
         Raises:
             ShapeError: no examples, ranks that differ, or lengths that differ where `dims` says static.
@@ -146,7 +157,11 @@ class MaskedBatch(Batched, ArrayBatch):
         return np.stack(varying, axis=1) if varying else np.zeros((self.batch_size, 0), np.int64)
 
     def examples(self) -> list[Any]:
-        """The data of each example without its padding: views, or Python scalars where examples are that."""
+        """The data of each example without its padding.
+
+        Returns:
+            A list of B arrays, views of the data; or of Python scalars where the examples are that.
+        """
         if self.scalar is not None:
             return self.data.tolist()
         if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
