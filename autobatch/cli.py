@@ -14,9 +14,9 @@ from importlib import metadata
 from typing import Any
 
 from autobatch.api.batch import source
+from autobatch.blocks.kernel_cache import cache_folder
 from autobatch.core.config import Config
 from autobatch.errors import UnsupportedError
-from autobatch.fusion.kernels import cache_folder
 
 __all__ = ["main"]
 

@@ -8,12 +8,11 @@ import numpy as np
 
 from autobatch.batches.base import DIFFER, FORMS, Batch, agreed_size, narrowed, refuse
 from autobatch.batches.examples import SCALAR_DTYPES, loop_over_examples, map_lanes
-from autobatch.core.aval import ndim_of
+from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
-from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import Op
-from autobatch.ops.inplace import CROOKED, lay
-from autobatch.ops.table import no_rule
+from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
+from autobatch.ops.rules.dispatch import no_rule
 
 if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array, whose operators give batches
 
@@ -49,11 +48,11 @@ class ArrayBatch(Batch, ArrayFace):
     __hash__ = Batch.__hash__  # type: ignore[assignment]  # an array has none
 
     @property
-    def _ab_crooked(self) -> bool:
-        return getattr(getattr(self, "_view", None), "crooked", False)
+    def _ab_non_c_order(self) -> bool:
+        return getattr(getattr(self, "_view", None), "non_c_order", False)
 
-    def _ab_lay(self, crooked: bool) -> None:
-        self._view = CROOKED if crooked else None  # a slot of each form
+    def _ab_set_order(self, non_c_order: bool) -> None:
+        self._view = NON_C_ORDER if non_c_order else None  # a slot of each form
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on batches of any form, of this region or an enclosing one, together with shared operands."""
@@ -73,7 +72,9 @@ class ArrayBatch(Batch, ArrayFace):
                 out = op.rule(op, padded, params)
                 packed = isinstance(out, Packed)
                 out = FORMS["packed"].of(out.values, out.offsets) if packed else FORMS["masked"].of(out)
-        return lay(out, True) if bends(op, params, any(map(is_crooked, args)), ndim_of(out)) else out
+        return (
+            set_order(out, True) if may_leave_c_order(op, params, any(map(is_non_c_order, args)), ndim_of(out)) else out
+        )
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return loop_over_examples(function, args, kwargs, no_rule(function, reason))

@@ -6,13 +6,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, batches_in, is_batched, per_lane
+from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.fallback import fell_back
-from autobatch.core.layout import is_crooked
+from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
-from autobatch.errors import UnsupportedError
-from autobatch.ops.inplace import lay, unclear_view, zero_d
+from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.calls import effect_of
+from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 __all__ = [
     "SCALAR_DTYPES",
@@ -104,7 +106,7 @@ def broadcast(value: Any, batch_size: int) -> Any:
             return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
         out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
-        return lay(out, is_crooked(value))
+        return set_order(out, is_non_c_order(value))
     if is_node(value):
         return map_tree(lambda leaf: broadcast(leaf, batch_size), value)
     return FORMS["objects"]([value] * batch_size)
@@ -188,7 +190,14 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     """Call `function` on each example's values and stack the results.
 
     Warns once per source line, and raises under `strict`. An error of an example carries a note that names it.
+
+    Raises:
+        NeedsLoop: in a lock-step call, where `function` writes into an argument: if all of the call runs again later,
+            it has to find its arguments as they were.
     """
+    effect = effect_of(function)
+    if current_region() is not None and effect is not None and effect.written(args, kwargs):
+        raise NeedsLoop(reason)
     fell_back(reason)
     viewed: list[Any] = []
     bent: set[int] = set()
@@ -196,13 +205,13 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
         viewed[:] = viewed or _viewed(out, (args, kwargs), (values, named))
-        bent.update(place for place, part in enumerate(leaves(out)) if is_crooked(part))
+        bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
         return out
 
     out = stack_results(per_lane(call, args, kwargs))
     for place, part in enumerate(leaves(out)):
         if place in bent:
-            lay(part, True)
+            set_order(part, True)
         for base in viewed:
             unclear_view(part, base)
     return out

@@ -12,15 +12,14 @@ from autobatch.batches.base import KINDS, Batch, form, narrowed, refuse
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import unpadded
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.contractions import matmul_p
-from autobatch.ops.inplace import is_scalar, lay, zero_d
-from autobatch.ops.spans import rows_between
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = [
     "MaskedBatch",
@@ -198,8 +197,8 @@ class MaskedBatch(Batched, ArrayBatch):
             out = object.__new__(MaskedBatch)
             out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
             out._view = out._views = None
-            if self._ab_crooked:
-                lay(out, True)
+            if self._ab_non_c_order:
+                set_order(out, True)
             return out if self.sizes or is_scalar(self) else zero_d(out)
         sizes: list[Size] = []
         corner = []
@@ -214,7 +213,7 @@ class MaskedBatch(Batched, ArrayBatch):
             sizes.append(size)
             corner.append(width)
         out = MaskedBatch.of(Batched(take(self.data[(slice(None), *corner)]), sizes, self.scalar))
-        out._ab_lay(self._ab_crooked)
+        out._ab_set_order(self._ab_non_c_order)
         return out
 
     @property
@@ -238,11 +237,11 @@ class MaskedBatch(Batched, ArrayBatch):
         """As every batch of arrays does; at once where all batches are padded, of this region and of one size."""
         region = current_region()
         size = -1
-        crooked = False
+        non_c_order = False
         for arg in args:
             if type(arg) is MaskedBatch:
-                if arg._view is not None and arg._view.crooked:
-                    crooked = True
+                if arg._view is not None and arg._view.non_c_order:
+                    non_c_order = True
                 if size < 0 and (region is None or arg.region is region):
                     size = arg.data.shape[0]
                     continue
@@ -251,7 +250,7 @@ class MaskedBatch(Batched, ArrayBatch):
                 return super()._ab_apply(op, args, params)
             if isinstance(arg, Batch):
                 return super()._ab_apply(op, args, params)
-            crooked = crooked or is_crooked(arg)
+            non_c_order = non_c_order or is_non_c_order(arg)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
@@ -260,8 +259,8 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
         self._view = self._views = None
-        if crooked or op.layout is not None:
-            self._ab_lay(bends(op, params, crooked, len(out.sizes)))
+        if non_c_order or op.layout is not None:
+            self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
         return self
 
     def _ab_rebind(self, new: Any) -> None:

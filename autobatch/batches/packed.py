@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.base import Batch, form, narrowed, refuse
 from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
-from autobatch.core.aval import ndim_of
+from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed

@@ -13,8 +13,8 @@ from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.plain import per_lane_of
 from autobatch.lockstep.regions import lanes_within
 from autobatch.lockstep.unwrapping import is_batched_tree, is_spread, unwrapped
-from autobatch.ops.creation import CREATION
-from autobatch.ops.table import top_box
+from autobatch.ops.numpy.creation import CREATION
+from autobatch.ops.rules.dispatch import top_box
 
 __all__ = ["ARRAY_HANDLERS"]
 

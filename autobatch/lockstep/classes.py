@@ -29,7 +29,7 @@ from autobatch.lockstep.merging import UNBOUND
 from autobatch.lockstep.ownership import is_made, require_own
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.rows import Choice, Held, each_lane, scattered
-from autobatch.ops.table import UFUNCS
+from autobatch.ops.rules.dispatch import UFUNCS
 
 __all__ = ["BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "getattribute", "hook", "is_plain"]
 

@@ -12,7 +12,7 @@ from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
-from autobatch.core.aval import type_of
+from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import map_tree

@@ -16,7 +16,6 @@ from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.boxes import LaneBox, boxed
@@ -31,8 +30,9 @@ from autobatch.lockstep.regions import Subset, current_root, lanes_within
 from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.lockstep.tables import is_table, rows_later
-from autobatch.ops import indexing
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.numpy import indexing
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = [
     "delitem",

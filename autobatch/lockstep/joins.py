@@ -13,7 +13,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import UNBOUND, batch_of, joined
 from autobatch.lockstep.regions import Subset, lanes_within
 from autobatch.lockstep.rows import Held
-from autobatch.ops.inplace import has_views
+from autobatch.ops.rules.aliasing import has_views
 
 __all__ = ["Piece", "meet", "narrowed_values"]
 

@@ -19,8 +19,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
 from autobatch.lockstep.rows import gathered
-from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between, rows_p
 
 __all__ = ["Items", "Kept", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
 

@@ -19,8 +19,8 @@ from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
-from autobatch.ops.inplace import is_scalar
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import is_scalar
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = [
     "LaneExample",

@@ -22,7 +22,7 @@ from autobatch.lockstep.merging import OBJECTS, concatenated, stackable
 from autobatch.lockstep.ownership import changing, freeze, is_changeable
 from autobatch.lockstep.regions import Subset, current_root, lanes_within
 from autobatch.lockstep.row import Row
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
 __all__ = [
     "CONTAINERS", "Choice", "Held", "each_lane", "gathered", "is_owned", "owned", "scattered", "themselves",

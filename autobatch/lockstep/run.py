@@ -22,10 +22,10 @@ from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example, region
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
-from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.facts.source import is_library
 from autobatch.lockstep.boxes import LaneBox
-from autobatch.lockstep.calls import call, is_library
+from autobatch.lockstep.calls import call
 from autobatch.lockstep.classes import class_of, getattribute
 from autobatch.lockstep.effects import commit
 from autobatch.lockstep.generators import LaneGenerator
@@ -35,6 +35,7 @@ from autobatch.lockstep.ownership import OutsideError, is_changeable
 from autobatch.lockstep.plain import per_lane_of, separated
 from autobatch.lockstep.regions import LaneExample, Root
 from autobatch.lockstep.rows import Choice
+from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""

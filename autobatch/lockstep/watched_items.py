@@ -30,7 +30,7 @@ from autobatch.lockstep.watched_values import (
     outside_of_call,
     require_storable,
 )
-from autobatch.ops.inplace import is_scalar
+from autobatch.ops.rules.aliasing import is_scalar
 
 __all__ = ["METHODS", "contains", "delete_item", "item", "old_item", "set_item"]
 

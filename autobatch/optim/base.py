@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from autobatch.core import pytree
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
-from autobatch.embedding.indexer import Indexer
-from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim.steps import RowStep, Running, make_step, run_steps, squares
+from autobatch.tables.sparse import Indexer, SparseRows
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "like_leaves", "paired", "state_like", "step_of"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from autobatch.api.transforms import map_with_stats
 from autobatch.errors import FallbackWarning
-from autobatch.lazy.stats import Stats
+from autobatch.lazy.launching import Stats
 
 __all__ = ["Forced", "Launch", "Report", "explain"]
 

@@ -4,8 +4,8 @@ import ast
 from typing import Any
 
 from autobatch.rewrite.generators import EAGER
-from autobatch.rewrite.quote import expression, is_generated, name
-from autobatch.rewrite.scopes import with_methods
+from autobatch.syntax.quote import expression, is_generated, name
+from autobatch.syntax.scopes import with_methods
 
 __all__ = ["Comprehensions"]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from autobatch.errors import NeedsLoop
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scopes import target_names, with_methods
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import target_names, with_methods
 
 __all__ = ["EAGER", "Generators"]
 

@@ -5,7 +5,7 @@ import pytest
 
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
-from autobatch.ops.kinds import elementwise, vjp_columns
+from autobatch.ops.rules.kinds import elementwise, vjp_columns
 from autobatch.testing.gradients import check_grads
 
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))
