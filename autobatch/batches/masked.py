@@ -19,6 +19,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.ragged import as_ids
 from autobatch.ops.rules.rows import rows_between
 
 __all__ = [
@@ -564,11 +565,7 @@ def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple
         ShapeError: a wrong shape, a negative length, or one beyond the padded data.
     """
     batch_size, padded = shape[0], shape[1:]
-    lengths = np.asarray(lengths)
-    if lengths.size == 0 and lengths.dtype == np.float64:
-        lengths = lengths.astype(np.int64)
-    if lengths.dtype.kind not in "iu":
-        raise DTypeError(f"lengths are {lengths.dtype}; expected integers, one per example")
+    lengths = as_ids(lengths, "lengths")
     if lengths.ndim not in (1, 2) or lengths.shape[0] != batch_size:
         raise ShapeError(
             f"lengths of shape {lengths.shape} for data of shape {shape}; "

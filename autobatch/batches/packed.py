@@ -14,16 +14,24 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.ragged import (
+    as_ids,
+    check_offsets,
+    check_one_each,
+    check_total,
+    count_segments,
+    lengths_of,
+    offsets_from,
+)
 
 __all__ = [
     "CSR",
     "PackedBatch",
     "as_columns",
-    "as_integers",
-    "check_offsets",
     "counted",
     "maps_to_packed",
     "offsets_of",
+    "own_offsets",
     "pack_rows",
     "packed_to_maps",
     "read_csr",
@@ -82,7 +90,7 @@ class PackedBatch(Packed, ArrayBatch):
         if isinstance(values, Batch) and not isinstance(values, PackedBatch):
             raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
         rows = as_rows(values)
-        self._set(rows, check_offsets(offsets, _count(rows)))
+        self._set(rows, own_offsets(offsets, _count(rows)))
 
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
         self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
@@ -222,7 +230,7 @@ class PackedBatch(Packed, ArrayBatch):
             raise ShapeError("give either filler= or lengths=, to say what is padding")
         if lengths is None:
             lengths = valid_lengths(np.asarray(data), filler)
-        return cls.from_masked(MaskedBatch(data, lengths=as_integers(lengths, "lengths")))
+        return cls.from_masked(MaskedBatch(data, lengths=lengths_of(lengths)))
 
     @classmethod
     def from_masked(cls, masked: MaskedBatch) -> "PackedBatch":
@@ -242,7 +250,7 @@ class PackedBatch(Packed, ArrayBatch):
         size = masked.sizes[0]
         if not isinstance(size, Lengths):
             size = Lengths(np.full(masked.batch_size, size))
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(size.values)])
+        offsets = offsets_from(size.values)
         return cls.of(pack_rows(masked.data, size), offsets, size)
 
     @classmethod
@@ -465,54 +473,18 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
     return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
 
 
-def as_integers(values: Any, what: str) -> np.ndarray:
-    """A one-dimensional array of integers, as int64.
-
-    Raises:
-        DTypeError: no integers. ShapeError: not one dimension.
-    """
-    out = np.asarray(values)
-    if out.size == 0 and out.dtype == np.float64:
-        out = out.astype(np.int64)
-    if out.dtype.kind not in "iu":
-        raise DTypeError(f"{what} are {out.dtype}; expected integers")
-    if out.ndim != 1:
-        raise ShapeError(f"{what} of shape {out.shape}; expected one dimension")
-    if out.dtype == np.uint64 and out.size and out.max() > np.iinfo(np.int64).max:
-        raise ShapeError(f"{what} reach {out.max()}; expected at most {np.iinfo(np.int64).max}")
-    return out.astype(np.int64)
-
-
-def check_offsets(offsets: Any, count: int) -> np.ndarray:
-    """(B + 1,) int64 offsets into `count` values: first 0, non-decreasing, last `count`."""
-    out = as_integers(offsets, "offsets")
-    if not len(out):
-        raise ShapeError("offsets are empty; expected one more than there are examples, starting with 0")
-    if out[0] != 0:
-        raise ShapeError(f"offsets start with {out[0]}; expected 0")
-    steps = np.diff(out)
-    if (steps < 0).any():
-        lane = int(np.argmax(steps < 0))
-        raise ShapeError(f"offsets decrease, from {out[lane]} to {out[lane + 1]}, at example {lane}")
-    if out[-1] != count:
-        raise ShapeError(
-            f"the last offset is {out[-1]}, but there are {count} values; expected equal "
-            "(with offsets of starts only, append the number of values)"
-        )
+def own_offsets(offsets: Any, count: int) -> np.ndarray:
+    """(B + 1,) int64 offsets into `count` values, checked, which nobody else can write to."""
+    out = np.array(check_offsets(offsets, count))
     out.flags.writeable = False
     return out
 
 
 def offsets_of(lengths: Any, count: int) -> np.ndarray:
     """Offsets from the number of values of each example, which must add up to `count`."""
-    out = as_integers(lengths, "lengths")
-    if (out < 0).any():
-        lane = int(np.argmax(out < 0))
-        raise ShapeError(f"length {out[lane]} of example {lane} is negative")
-    total = int(out.sum())
-    if total != count:
-        raise ShapeError(f"the lengths add up to {total}, but there are {count} values")
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(out)])
+    found = lengths_of(lengths)
+    check_total(found, count)
+    return offsets_from(found)
 
 
 def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.ndarray | None, np.ndarray]:
@@ -521,18 +493,12 @@ def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.nd
     Raises:
         ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
     """
-    out = as_integers(ids, "segment ids")
-    if len(out) != count:
-        raise ShapeError(f"{len(out)} segment ids for {count} values; expected one id for each value")
-    bound = int(out.max(initial=-1)) + 1 if num_segments is None else num_segments
-    wrong = (out < 0) | (out >= bound)
-    if wrong.any():
-        position = int(np.argmax(wrong))
-        raise BadIdError(f"segment id {out[position]} at position {position} is not in 0..{bound - 1}")
-    lengths = np.bincount(out, minlength=bound)
-    if (out[1:] >= out[:-1]).all():
+    found = as_ids(ids, "segment_ids")
+    lengths = np.bincount(found, minlength=count_segments(found, num_segments))
+    check_one_each(found, count)
+    if (found[1:] >= found[:-1]).all():
         return None, lengths
-    return np.argsort(out, kind="stable"), lengths
+    return np.argsort(found, kind="stable"), lengths
 
 
 def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -588,11 +554,11 @@ def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         rows, columns = np.nonzero(dense)
         counts = np.bincount(rows, minlength=dense.shape[0])
         return dense[rows, columns], columns, offsets_of(counts, len(rows))
-    indices = as_integers(parts[1], "column indices")
+    indices = as_ids(parts[1], "indices")
     data = np.ones(len(indices), np.int64) if parts[0] is None else np.asarray(parts[0])
     if data.shape != indices.shape:
         raise ShapeError(f"{data.shape} entries for {indices.shape} column indices; expected one each")
-    return data, indices, check_offsets(parts[2], len(indices))
+    return data, indices, own_offsets(parts[2], len(indices))
 
 
 def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -606,7 +572,9 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
 
 def as_columns(values: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
     """Ids that name columns, and how many columns there are: by default the largest id plus one."""
-    ids = as_integers(values, "the values")
+    ids = as_ids(values, "values")
+    if ids.ndim != 1:
+        raise ShapeError(f"values of shape {ids.shape}; expected one dimension, the columns' ids")
     bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
     wrong = (ids < 0) | (ids >= bound)
     if wrong.any():
@@ -639,7 +607,7 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
             raise DTypeError(f"example {i} is a {type(example).__name__}; expected a dict of integer keys")
     lengths = [len(example) for example in examples]
     entries = [np.asarray(value) for example in examples for value in example.values()]
-    keys = PackedBatch.from_lengths(as_integers([key for example in examples for key in example], "keys"), lengths)
+    keys = PackedBatch.from_lengths(as_ids([key for example in examples for key in example], "keys"), lengths)
     nested = bool(entries) and entries[0].ndim > 0
     at = 0
     for i, example in enumerate(examples):
