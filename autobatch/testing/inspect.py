@@ -40,7 +40,7 @@ from autobatch.lockstep.regions import Prefix, Subset
 from autobatch.ops.nn import normalisation
 from autobatch.ops.numpy import contractions
 from autobatch.ops.numpy.contractions import matmul_p
-from autobatch.tables import pending
+from autobatch.tables import lookup
 
 __all__ = [
     "BlockLaunch",
@@ -250,7 +250,7 @@ def scans() -> Iterator[list[int]]:
 
 def bags() -> contextlib.AbstractContextManager[list[str]]:
     """The mode of each bag that a look-up and a reduction of its rows have become."""
-    return watched(pending, "bags_p", before=lambda *args, mode, **more: mode)
+    return watched(lookup, "bags", before=lambda *args, mode, **more: mode)
 
 
 def gathers() -> contextlib.AbstractContextManager[list[int]]:
