@@ -29,6 +29,7 @@ LAYERS = [
     ("errors",),
     ("core",),
     ("syntax",),
+    ("facts",),
     ("kernels",),
     ("ops",),
     ("tables", "batches", "autodiff"),

@@ -7,9 +7,9 @@ from typing import Any
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.config import config
-from autobatch.lazy import mapping
+from autobatch.lazy import fibers
+from autobatch.lazy.fibers import active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.mapping import active_trace
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import alone, taped_form
@@ -50,7 +50,7 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     plain = alone(function)
     try:
         form = block_form(function) if config.blocks else plain
-        return mapping.map_with_stats(plain, form, example_sequences, shared, memory_of(function))
+        return fibers.map_with_stats(plain, form, example_sequences, shared, memory_of(function))
     finally:
         if active_trace() is None:  # a map inside of an example goes on with what that has found
             forget_forms()

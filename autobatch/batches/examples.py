@@ -9,9 +9,11 @@ from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, is_batche
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.fallback import fell_back
+from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.calls import effect_of
 from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 __all__ = [
@@ -184,7 +186,14 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     """Call `function` on each example's values and stack the results.
 
     Warns once per source line, and raises under `strict`. An error of an example carries a note that names it.
+
+    Raises:
+        NeedsLoop: in a lock-step call, where `function` writes into an argument: if all of the call runs again later,
+            it has to find its arguments as they were.
     """
+    effect = effect_of(function)
+    if current_region() is not None and effect is not None and effect.written(args, kwargs):
+        raise NeedsLoop(reason)
     fell_back(reason)
     viewed: list[Any] = []
     bent: set[int] = set()

@@ -4,7 +4,7 @@ What a body does with a traced array is recorded, in the order it happens. A bod
 that is no op of ours, or writes into one of its inputs is no block: `trace` gives None, and it runs op by op.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,14 +15,13 @@ from autobatch.core.abstract_eval import (
     Aval,
     Weak,
     abstract_eval,
-    aval_of,
     freeze_params,
-    is_non_c_order,
-    with_order,
+    known_aval,
 )
 from autobatch.core.error_state import silence
 from autobatch.core.lanes import Example, example
 from autobatch.core.op import Op, next_level
+from autobatch.core.recorded import AbstractArray
 from autobatch.ops.face import ArrayFace
 from autobatch.ops.rules.aliasing import is_unclear, record_of
 
@@ -80,9 +79,8 @@ class Tracer:
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             if value.nbytes > _LARGE:
                 self.fail("a large array that is no operand")
-            non_c_order = is_non_c_order(value)
+            known = known_aval(value)
             value = np.array(value)[()] if isinstance(value, np.generic) else np.array(value, order="C")
-            known = aval_of(value.shape, value.dtype, isinstance(value, np.generic), non_c_order)
             key = (known, value.tobytes())
         else:
             self.fail(f"an operand of type {kind.__name__}")
@@ -149,7 +147,7 @@ class Tracer:
         return renumbered(self.avals, self.constants, range(self.inputs), kept, outputs, views)
 
 
-class Traced(ArrayFace):
+class Traced(AbstractArray, ArrayFace):
     """An array of which only the shape and the dtype are known."""
 
     __slots__ = ("__weakref__", "_view", "_views", "_zero_d", "aval", "slot", "tracer")
@@ -181,61 +179,13 @@ class Traced(ArrayFace):
             self.aval = self.tracer.avals[self.slot]
         self._ab_set_order(non_c_order)  # which a write leaves as it is
 
-    @property
-    def _ab_non_c_order(self) -> bool:
-        return self.aval.non_c_order
-
-    def _ab_set_order(self, non_c_order: bool) -> None:
-        if type(self.aval) is Aval:
-            self.aval = with_order(self.aval, non_c_order)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return () if type(self.aval) is Weak else self.aval.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.aval.kind) if type(self.aval) is Weak else self.aval.dtype
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """What `isinstance` sees: the class of what NumPy would have here."""
-        if type(self.aval) is Weak:
-            return self.aval.kind
-        return self.aval.dtype.type if self.aval.scalar else np.ndarray
-
     def __copy__(self) -> "Traced":
         return Traced(self.tracer, self.slot, self.aval)
-
-    def __deepcopy__(self, memo: Any) -> "Traced":
-        return self.__copy__()
-
-    def copy(self, order: Any = "C") -> Any:
-        return self if self.aval.scalar else super().copy(order)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.shape:
-            raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(self.shape[0]))
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         self.tracer.fail("a value is needed")
 
-    __bool__ = __int__ = __float__ = __complex__ = __index__ = __round__ = __floor__ = __ceil__ = __trunc__ = _refuse
-    __array__ = __contains__ = __str__ = __format__ = item = tolist = tobytes = __reduce__ = _refuse
+    _ab_read = __array__ = __contains__ = __reduce__ = _refuse
     __hash__ = _refuse  # type: ignore[assignment]
     flags = strides = property(_refuse)
 

@@ -74,7 +74,7 @@ class KeptArrays:
     A large array that is given again and has not changed is copied once.
 
     >>> buffer = np.zeros(2)
-    >>> now = Kept()(buffer)
+    >>> now = KeptArrays()(buffer)
     >>> buffer[:] = 1.0
     >>> now
     array([0., 0.])

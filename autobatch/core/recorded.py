@@ -46,14 +46,6 @@ class RecordedArray:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of unsized object")

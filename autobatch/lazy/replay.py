@@ -1,5 +1,16 @@
-"""What one example records, without what it was recorded in: kept, and put into other traces (`lazy.replay`)."""
+"""Recordings that are kept: an example that equals an earlier one is recorded again without running its Python.
 
+Training sees the same trees epoch after epoch, and recording them takes longer than computing. Of a function that is
+proved to see the structure of its arguments only (`rewrite.structural`), what it records for one example is a matter of
+
+- the example, made of plain containers, numbers, text and objects that hold such: known by its bytes (`lazy.content`);
+- the structure, shapes and dtypes of the shared arguments, and the plain numbers in them: the key of a `Shelf`;
+- what its global names mean: the guards of its `Memory`.
+
+A recording is kept when an example is seen for the second time, and only if nothing looked at the value of an array.
+"""
+
+import copy
 import dataclasses
 import functools
 import threading
@@ -20,14 +31,18 @@ from autobatch.lazy.trace import Trace
 from autobatch.lazy.writing import Inputs
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["Memory", "Place", "Recording", "Replay", "Shelf", "Template", "part_of"]
+__all__ = ["Memory", "Replay"]
 
+_SHELVES = 8  # structures of shared arguments, of one function
+_LARGEST = 1 << 16  # bytes of an example
+_KEYS = (int, bool, str, type(None))
+_TABLES = (np.ndarray, EmbeddingTable)
 _ROOM = 1 << 26  # bytes of the recordings of one shelf, about
 _numbering = threading.Lock()
 _PATIENCE = 32  # recordings that could not be kept, where none could
 
 
-class Place:
+class SharedPlace:
     """The place of a shared array in a template, known by its number."""
 
     __slots__ = ("number",)
@@ -37,44 +52,46 @@ class Place:
 
     @staticmethod
     @functools.cache
-    def of(number: int) -> "Place":
+    def of(number: int) -> "SharedPlace":
         """The one of this number."""
-        return Place(number)
+        return SharedPlace(number)
 
 
 class Template:
     """A signature without the arrays that all examples share.
 
     Attributes:
-        sig: a signature like it, whose `avals` are not used; key: what it is interned by, with the numbers of shared
-            arrays in their places; avals: those of its operands, likewise.
-        values: for each input of a block the number of a shared array, or None.
+        key: what it is interned by, with the places of shared arrays for their avals; avals: those of its operands,
+            likewise.
+        sig: a signature like it, without avals and shared values; program: what it runs if it is a block's.
     """
 
-    __slots__ = ("avals", "key", "nbytes", "op", "out", "params", "program", "text", "values", "where")
+    __slots__ = ("avals", "key", "program", "sig")
 
     def __init__(self, sig: Signature, key: tuple[Any, ...], number_of: Callable[[Any], Any]) -> None:
         self.key = tuple(map(number_of, key))
         self.avals = tuple(map(number_of, sig.avals))
-        self.op, self.params, self.out, self.where = sig.op, sig.params, sig.out, sig.where
-        self.nbytes, self.text = sig.nbytes, sig.text
         self.program = None if sig.block is None else sig.block.program
-        self.values = () if sig.block is None else self.key[1:]
+        self.sig = copy.copy(sig)
+        self.sig.avals, self.sig.block = (), None
 
     def bound(self, trace: Trace, arrays: Sequence[LazyArray]) -> Signature:
         """The signature with these shared arrays, in this trace."""
-        key = tuple([arrays[part.number].aval if type(part) is Place else part for part in self.key])
+        key = _bound(self.key, arrays)
         sig = trace.interned.get(key)
         if sig is None:
-            avals = [arrays[part.number].aval if type(part) is Place else part for part in self.avals]
-            sig = Signature(self.op, self.params, avals, self.out, len(trace.table), self.where, trace.errors)
-            sig.nbytes, sig.text, sig.shared = self.nbytes, self.text, False
+            sig = copy.copy(self.sig)
+            sig.avals, sig.index, sig.errors = _bound(self.avals, arrays), len(trace.table), trace.errors
             if self.program is not None:
-                values = [arrays[part.number].source if type(part) is Place else None for part in self.values]
+                values = [arrays[part.number].source if type(part) is SharedPlace else None for part in self.key[1:]]
                 sig.block = BlockCall(self.program, values, sig.index)
             trace.table.append(sig)
             trace.interned[key] = sig
         return sig
+
+
+def _bound(parts: Sequence[Any], arrays: Sequence[LazyArray]) -> tuple[Any, ...]:
+    return tuple([arrays[part.number].aval if type(part) is SharedPlace else part for part in parts])
 
 
 class Shelf:
@@ -117,6 +134,7 @@ class Shelf:
             self.room = _ROOM
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Recording:
     """What one example adds to a segment.
 
@@ -124,30 +142,22 @@ class Recording:
         sigs: for each node the number of its template, -1 for a further output.
         refs: the operands: a node of the example (>= 0), or ~i for its i-th value from outside.
         sources: those values; shared: (i, number of a shared array) for those that are one;
-            constants: the places i of arrays;
-            inputs: (i, number of an array of the example, which part of it) for those that are one.
+            inputs: (i, number of an array of the example, which part of it) for those that are one;
+            constants: the places i of arrays.
         result: a function of the new handles' maker; nbytes: of the recorded results.
     """
 
-    __slots__ = ("constants", "inputs", "nbytes", "refs", "result", "shared", "sigs", "sources")
+    sigs: np.ndarray
+    refs: np.ndarray
+    sources: list[Any]
+    shared: list[tuple[int, int]]
+    inputs: list[tuple[int, int, Any]]
+    result: Callable[[Any], Any]
+    nbytes: int
+    constants: list[int] = dataclasses.field(init=False)
 
-    def __init__(
-        self,
-        sigs: np.ndarray,
-        refs: np.ndarray,
-        sources: list[Any],
-        shared: list[tuple[int, int]],
-        inputs: list[tuple[int, int, Any]],
-        result: Any,
-    ) -> None:
-        self.sigs = sigs
-        self.refs = refs
-        self.sources = sources
-        self.shared = shared
-        self.inputs = inputs
-        self.result = result
-        self.constants = [place for place, source in enumerate(sources) if type(source) is np.ndarray]
-        self.nbytes = 0
+    def __post_init__(self) -> None:
+        self.constants = [place for place, source in enumerate(self.sources) if type(source) is np.ndarray]
 
 
 def part_of(source: Any, arrays: Sequence[np.ndarray]) -> tuple[int, Any] | None:
@@ -162,12 +172,6 @@ def part_of(source: Any, arrays: Sequence[np.ndarray]) -> tuple[int, Any] | None
                 start = source.__array_interface__["data"][0] - array.__array_interface__["data"][0]
                 return number, (source.shape, start, source.strides)
     return None
-
-
-_SHELVES = 8  # structures of shared arguments, of one function
-_LARGEST = 1 << 16  # bytes of an example
-_KEYS = (int, bool, str, type(None))
-_TABLES = (np.ndarray, EmbeddingTable)
 
 
 class Memory:
@@ -240,7 +244,7 @@ class Replay:
         self._keys: list[tuple[bytes, Sequence[np.ndarray]]] = []  # of each example; no bytes: it is not to be kept
         self._places = {id(handle.source): number for number, handle in enumerate(arrays)}
         self._memory = [np.asarray(handle.source) for handle in arrays if type(handle.source) in _TABLES]
-        self._avals = {id(handle.aval): Place.of(number) for number, handle in enumerate(arrays)}
+        self._avals = {id(handle.aval): SharedPlace.of(number) for number, handle in enumerate(arrays)}
 
     @property
     def sees_all(self) -> bool:
@@ -365,8 +369,8 @@ class Replay:
             shared,
             own,
             _result_of(result, trace, before.nodes, held),
+            nbytes=sum(trace.table[each].nbytes for each in sigs if each >= 0),
         )
-        found.nbytes = sum(trace.table[each].nbytes for each in sigs if each >= 0)
         if not self.shelf.spend(found.sigs.nbytes + found.refs.nbytes + 64 * len(sources) + 1024):
             raise Unsuited
         return found

@@ -29,9 +29,9 @@ from autobatch.core.error_state import catches_warnings, handling, users_filters
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
-from autobatch.lazy import lookups
+from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
-from autobatch.lazy.launching import BlockCall, GraphSegment, Signature, Stats, launch_segment, row_p
+from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.lazy.writing import Inputs
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
@@ -223,7 +223,7 @@ class Trace:
     def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for arg in args:
             if type(arg) is LazyArray and arg.segment is None and arg.source is None and arg.trace is self:
-                bag = lookups.reduced(self, op, args, params)
+                bag = deferred_lookups.reduced(self, op, args, params)
                 if bag is not None:
                     return bag
                 self.settle(arg)  # records the look-up, which may itself start a new segment
@@ -301,10 +301,10 @@ class Trace:
         known = self.consts.get(id(arg))
         if known is not None:
             large = segment.large[known]
-            if type(arg) is np.ndarray or _same_state(arg, large[0]):
-                if large[1] != self.example or self.example < 0:
-                    large[2] = True
-                return large[3], known
+            if type(arg) is np.ndarray or _same_state(arg, large.held):
+                if large.example != self.example or self.example < 0:
+                    large.common = True
+                return large.aval, known
         if type(arg) is np.ndarray:
             return self._constant_array(arg)
         if hasattr(arg, "_ab_rank"):
@@ -334,7 +334,7 @@ class Trace:
     def _large_constant(self, arg: Any, aval: Aval, held: Any, content: np.ndarray | None) -> tuple[Aval, int]:
         segment = self.segment
         ref = self.consts[id(arg)] = segment.external(held, -1)
-        segment.large[ref] = [held, self.example, False, aval, content]
+        segment.large[ref] = LargeConstant(held, self.example, aval, content)
         segment.keep.append(arg)
         return aval, ref
 
@@ -351,15 +351,15 @@ class Trace:
 
     def read_shared(self, table: LazyArray, index: Any) -> Any:
         """`table[index]` of a shared array."""
-        return lookups.read(self, table, index)
+        return deferred_lookups.read(self, table, index)
 
     def bag(self, rows: LazyArray, mode: str) -> Any:
         """The reduction of a look-up that was put off; None if it is no bag."""
-        return lookups.bag(self, rows, mode)
+        return deferred_lookups.bag(self, rows, mode)
 
     def read_row(self, rows: LazyArray, index: int) -> Any:
         """`rows[index]` of a look-up that was put off."""
-        return lookups.read_row(self, rows, index)
+        return deferred_lookups.read_row(self, rows, index)
 
     def shared(self, value: Any) -> LazyArray:
         """The handle of a value that is one object for all examples."""
@@ -419,7 +419,7 @@ class Trace:
 
     def settle(self, handle: LazyArray) -> None:
         """Record a look-up that was put off."""
-        handle._ab_rebind(lookups.now(handle))
+        handle._ab_rebind(deferred_lookups.now(handle))
 
     def place(self, handle: LazyArray) -> None:
         """Wait until a value has been launched: `source` and `row` then say where it is."""

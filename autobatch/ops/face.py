@@ -16,7 +16,17 @@ from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.numpy.table import reason, twin
 from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
-from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, Declined, refuse, top_box
+from autobatch.ops.rules.dispatch import (
+    FUNCTIONS,
+    NUMPY_OWN,
+    UFUNCS,
+    UNSUPPORTED,
+    Declined,
+    is_default,
+    name_of,
+    refuse,
+    top_box,
+)
 
 __all__ = ["ArrayFace", "ArrayMethods", "call_ufunc", "iterate"]
 
@@ -60,23 +70,11 @@ def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise Declined(UNSUPPORTED.get(ufunc, f"np.{ufunc.__name__} has no batching rule"))
     if not kwargs:
         return op(*inputs)
-    given = {key: value for key, value in kwargs.items() if not _is_default(key, value)}
+    given = {key: value for key, value in kwargs.items() if not is_default(key, value, _NO_OPTION.get(key, ufunc))}
     dtype = given.pop("dtype", None)
     if given:
         raise Declined(f"np.{ufunc.__name__}({', '.join(given)}=...) has no batching rule")
     return op(*inputs) if dtype is None else op(*inputs, dtype=np.dtype(dtype))
-
-
-def _is_default(key: str, value: Any) -> bool:
-    if key not in _NO_OPTION:
-        return False
-    default = _NO_OPTION[key]
-    return value is default or (isinstance(value, str) and value == default)
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that were given: NumPy passes `initial` and `where` on only then."""
-    return {name: value for name, value in options.items() if value is not None}
 
 
 def _of(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,65 +82,52 @@ def _of(function: Callable[..., Any]) -> Callable[..., Any]:
     return FUNCTIONS.get(function, function)
 
 
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of ndarray whose arguments are those of a NumPy function behind its first."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return FUNCTIONS[function](self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = function.__name__
+    method.__doc__ = f"As `{name_of(function)}` of the array."
+    return method
+
+
 class ArrayMethods:
     """ndarray's methods and attributes, in terms of NumPy's functions."""
 
     __slots__ = ()
 
-    # reductions
+    all = _method(np.all)
+    any = _method(np.any)
+    argmax = _method(np.argmax)
+    argmin = _method(np.argmin)
+    argsort = _method(np.argsort)
+    choose = _method(np.choose)
+    clip = _method(np.clip)
+    cumprod = _method(np.cumprod)
+    cumsum = _method(np.cumsum)
+    diagonal = _method(np.diagonal)
+    dot = _method(np.dot)
+    max = _method(np.max)
+    mean = _method(np.mean)
+    min = _method(np.min)
+    nonzero = _method(np.nonzero)
+    prod = _method(np.prod)
+    ravel = _method(np.ravel)
+    repeat = _method(np.repeat)
+    round = _method(np.round)
+    searchsorted = _method(np.searchsorted)
+    squeeze = _method(np.squeeze)
+    std = _method(np.std)
+    sum = _method(np.sum)
+    swapaxes = _method(np.swapaxes)
+    take = _method(np.take)
+    trace = _method(np.trace)
+    var = _method(np.var)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return _of(np.sum)(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return _of(np.prod)(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return _of(np.mean)(self, axis=axis, keepdims=keepdims, **_given(dtype=dtype, out=out), **more)
-
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return _of(np.max)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
-
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return _of(np.min)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
-
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return _of(np.any)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
-
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False, **more: Any) -> Any:
-        return _of(np.all)(self, axis=axis, keepdims=keepdims, **_given(out=out), **more)
-
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
-        return _of(np.var)(self, axis=axis, ddof=ddof, keepdims=keepdims, **_given(dtype=dtype, out=out))
-
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
-        return _of(np.std)(self, axis=axis, ddof=ddof, keepdims=keepdims, **_given(dtype=dtype, out=out))
-
-    def argmax(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        return _of(np.argmax)(self, axis=axis, **_given(out=out, keepdims=keepdims or None))
-
-    def argmin(self, axis: Any = None, out: Any = None, *, keepdims: bool = False) -> Any:
-        return _of(np.argmin)(self, axis=axis, **_given(out=out, keepdims=keepdims or None))
-
-    def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        return _of(np.cumsum)(self, axis=axis, **_given(dtype=dtype, out=out))
-
-    def cumprod(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-        return _of(np.cumprod)(self, axis=axis, **_given(dtype=dtype, out=out))
-
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        return _of(np.trace)(self, offset, axis1, axis2)
-
-    def dot(self, b: Any) -> Any:
-        return _of(np.dot)(self, b)
-
-    # order
-
-    def sort(self, axis: int = -1, kind: Any = None, order: Any = None) -> None:
-        write(self, _of(np.sort)(self, axis=axis, **_given(kind=kind, order=order)))
-
-    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
-        return _of(np.argsort)(self, axis=axis, **_given(kind=kind, order=order))
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+        write(self, _of(np.sort)(self, axis=axis, kind=kind, order=order, stable=stable))
 
     def partition(self, kth: Any, axis: int = -1) -> None:
         write(self, _of(np.partition)(self, kth, axis=axis))
@@ -150,17 +135,11 @@ class ArrayMethods:
     def argpartition(self, kth: Any, axis: Any = -1) -> Any:
         return _of(np.argpartition)(self, kth, axis=axis)
 
-    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
-        return _of(np.searchsorted)(self, v, side, sorter)
-
     # shapes
 
     def reshape(self, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
         shape = shape[0] if len(shape) == 1 else shape
         return _of(np.reshape)(self, shape, order=order, copy=copy)
-
-    def ravel(self, order: Any = "C") -> Any:
-        return _of(np.ravel)(self, order)
 
     def flatten(self, order: Any = "C") -> Any:
         return _of(np.reshape)(self, (-1,), order=order, copy=True)
@@ -170,18 +149,6 @@ class ArrayMethods:
         if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], list | tuple)):
             order = axes[0]
         return _of(np.transpose)(self, order or None)
-
-    def swapaxes(self, axis1: int, axis2: int) -> Any:
-        return _of(np.swapaxes)(self, axis1, axis2)
-
-    def squeeze(self, axis: Any = None) -> Any:
-        return _of(np.squeeze)(self, axis)
-
-    def repeat(self, repeats: Any, axis: Any = None) -> Any:
-        return _of(np.repeat)(self, repeats, axis)
-
-    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        return _of(np.diagonal)(self, offset, axis1, axis2)
 
     @property
     def T(self) -> Any:  # noqa: N802
@@ -199,20 +166,8 @@ class ArrayMethods:
 
     # selection
 
-    def take(self, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise") -> Any:
-        return _of(np.take)(self, indices, axis=axis, out=out, mode=mode)
-
     def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
-        return _of(np.compress)(condition, self, axis=axis, **_given(out=out))
-
-    def choose(self, choices: Any, out: Any = None, mode: Any = "raise") -> Any:
-        return _of(np.choose)(self, choices, out=out, mode=mode)
-
-    def nonzero(self) -> Any:
-        return _of(np.nonzero)(self)
-
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
-        return _of(np.clip)(self, min, max, **_given(out=out))
+        return _of(np.compress)(condition, self, axis=axis, out=out)
 
     def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
         _of(np.put)(self, indices, values, mode)
@@ -237,9 +192,6 @@ class ArrayMethods:
 
     def copy(self, order: Any = "C") -> Any:
         return _of(np.copy)(self, order)
-
-    def round(self, decimals: int = 0, out: Any = None) -> Any:
-        return _of(np.round)(self, decimals, **_given(out=out))
 
     def conj(self) -> Any:
         return _of(np.conjugate)(self) if dtype_of(self).kind == "c" else self  # NumPy gives the array itself, too

@@ -15,16 +15,15 @@ from autobatch.blocks.expressions import BlockForm, Scope
 from autobatch.blocks.finder import body_function
 from autobatch.blocks.preparing import set_tests_apart
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 from autobatch.lazy.blocks import Block
 from autobatch.lazy.stored import forget_classes
 from autobatch.lazy.trace import plain_parts
-from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.blocks import Blocks
 from autobatch.rewrite.callees import FORM, ID, KNOWN, helper
 from autobatch.rewrite.convert import compiled
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
-from autobatch.rewrite.source import NoSourceError, as_function, find, inner_codes, own_tree, remember
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import statements
 

@@ -11,8 +11,17 @@ from typing import Any
 
 from autobatch.blocks.expressions import Names, Scope
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.source import (
+    PARSING,
+    Mangle,
+    NoSourceError,
+    as_function,
+    definition,
+    find,
+    inner_codes,
+    is_library,
+)
 from autobatch.lockstep.blocks import Site
-from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.lazily import CODES as LAZY
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.scans import ScanSite, scanned
@@ -29,7 +38,6 @@ from autobatch.rewrite.global_names import GlobalNames
 from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.sharing import Sharing
-from autobatch.rewrite.source import PARSING, Mangle, NoSourceError, as_function, definition, find, inner_codes
 from autobatch.rewrite.stores import Stores
 from autobatch.rewrite.worklists import Worklists
 from autobatch.syntax.quote import located

@@ -15,7 +15,7 @@ from autobatch.api.batch import BatchFunction
 from autobatch.core.fallback import noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
-from autobatch.lazy.mapping import examples_in
+from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
 from autobatch.testing.ways import Loop, Unfit, Way, default_ways, is_float

@@ -11,8 +11,8 @@ from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
 from autobatch.core.fallback import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.facts.changes import is_local
 from autobatch.lockstep import run
-from autobatch.rewrite.effects import is_local
 from autobatch.testing import inspect
 from tests.lockstep.law import assert_same, batch_of, gradients_equal_loops, ragged
 

@@ -10,7 +10,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
 from autobatch.kernels.buffers import ONE_BUFFER
-from autobatch.lazy import launching, mapping
+from autobatch.lazy import fibers, launching
 from autobatch.ops.numpy import reductions
 from autobatch.ops.rules import kinds
 from autobatch.ops.rules.dispatch import UFUNCS
@@ -114,8 +114,8 @@ def wrong_rows(patch):
 
 
 def wrong_example(patch):
-    right = mapping.note_example
-    patch.setattr(mapping, "note_example", lambda error, index: right(error, index + 1))
+    right = fibers.note_example
+    patch.setattr(fibers, "note_example", lambda error, index: right(error, index + 1))
 
 
 def wrong_bag_gradient(patch):

@@ -20,10 +20,10 @@ from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows
 from autobatch.kernels.softmax import softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes
 from autobatch.ops.numpy.elementwise import add_p, mul_p
-from autobatch.ops.numpy.reductions import counts, expand, normal_axes, reduced_sizes, shifted
+from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
-from autobatch.ops.rules.sizes import has_lengths, normalise_axis
+from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 
 __all__ = [
     "as_floating",

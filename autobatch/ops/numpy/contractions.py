@@ -12,7 +12,7 @@ Below that size OpenBLAS (with AVX-512) multiplies without packing.
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
-from autobatch.ops.rules.sizes import broadcast_size, has_lengths, size_per_lane
+from autobatch.ops.rules.sizes import axes_of, broadcast_size, has_lengths, size_per_lane
 
 __all__ = [
     "blocked_matmul_p",
@@ -316,12 +316,10 @@ def _explicit(subscripts: str, ranks: Sequence[int]) -> str:
 
 
 @implements(np.einsum)
-def _np_einsum(*operands: Any, out: Any = None, optimize: Any = False, dtype: Any = None, **kwargs: Any) -> Any:
-    if out is not None or dtype is not None or kwargs or not isinstance(operands[0], str):
-        raise Declined("np.einsum with out=, dtype=, order=, casting= or subscripts as lists")
-    arrays = [x if hasattr(x, "shape") else np.asarray(x) for x in operands[1:]]
-    common = np.result_type(*(dtype_of(x) for x in arrays))
-    arrays = [x if dtype_of(x) == common else x.astype(common) for x in arrays]
+def _np_einsum(*operands: Any, optimize: Any = False) -> Any:
+    if not isinstance(operands[0], str):
+        raise Declined("np.einsum with subscripts as lists")
+    arrays = _common(*operands[1:])
     spec = _explicit(operands[0], [ndim_of(x) for x in arrays])
     own, result = spec.split("->")
     if len(arrays) > 1 or set(own) != set(result):
@@ -479,53 +477,63 @@ def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, i
     return einsum_p(a, b, spec=spec)
 
 
-def _vecdot(a: Any, b: Any, **options: Any) -> Any:
-    if options:
-        raise Declined("np.vecdot with dtype=")
+def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function of two operands as what a product's ufunc is; with dtype= it has no rule."""
+
+    def register(product: Callable[..., Any]) -> Callable[..., Any]:
+        def call(a: Any, b: Any, **options: Any) -> Any:
+            if options:
+                raise Declined(f"np.{ufunc.__name__} with dtype=")
+            return product(a, b)
+
+        UFUNCS[ufunc] = call
+        return product
+
+    return register
+
+
+def _conjugate(x: Any) -> Any:
+    return np.conjugate(x) if dtype_of(x).kind == "c" else x
+
+
+@_product_of(np.vecdot)
+def _vecdot(a: Any, b: Any) -> Any:
     stack = "STUVWXYZ"
     a, b = _common(a, b)
-    a = np.conjugate(a) if dtype_of(a).kind == "c" else a
     x, y = ndim_of(a) - 1, ndim_of(b) - 1
     both = stack[: max(x, y)]
-    return _contract("vecdot", a, b, f"{both[len(both) - x :]}k,{both[len(both) - y :]}k->{both}", [(-1, -1)])
+    spec = f"{both[len(both) - x :]}k,{both[len(both) - y :]}k->{both}"
+    return _contract("vecdot", _conjugate(a), b, spec, [(-1, -1)])
 
 
-def _matvec(a: Any, b: Any, **options: Any) -> Any:
-    if options:
-        raise Declined("np.matvec with dtype=")
+@_product_of(np.matvec)
+def _matvec(a: Any, b: Any) -> Any:
     return np.matmul(a, np.expand_dims(b, -1))[..., 0]
 
 
-def _vecmat(a: Any, b: Any, **options: Any) -> Any:
-    if options:
-        raise Declined("np.vecmat with dtype=")
-    a = np.conjugate(a) if dtype_of(a).kind == "c" else a
-    return np.matmul(np.expand_dims(a, -2), b)[..., 0, :]
+@_product_of(np.vecmat)
+def _vecmat(a: Any, b: Any) -> Any:
+    return np.matmul(np.expand_dims(_conjugate(a), -2), b)[..., 0, :]
 
 
-UFUNCS[np.vecdot] = _vecdot
-UFUNCS[np.matvec] = _matvec
-UFUNCS[np.vecmat] = _vecmat
+def _letters_of(left: int, right: int) -> tuple[str, str]:
+    """Letters for the dimensions of two operands, none twice."""
+    return _LETTERS[:left], _LETTERS[left : left + right]
 
 
 @implements(np.dot)
-def _np_dot(a: Any, b: Any, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("np.dot with out=")
+def _np_dot(a: Any, b: Any) -> Any:
     if ndim_of(a) == 0 or ndim_of(b) == 0:
         return np.multiply(a, b)
     if ndim_of(b) <= 2:
         return np.matmul(a, b)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    left, right = letters[: ndim_of(a) - 1], letters[ndim_of(a) - 1 : ndim_of(a) + ndim_of(b) - 3]
-    spec = f"{left}K,{right}KN->{left}{right}N"
-    return _contract("dot", a, b, spec, [(-1, -2)])
+    left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 2)
+    return _contract("dot", a, b, f"{left}K,{right}KN->{left}{right}N", [(-1, -2)])
 
 
 @implements(np.vdot)
 def _np_vdot(a: Any, b: Any) -> Any:
-    a = np.conjugate(a) if dtype_of(a).kind == "c" else a
-    return np.matmul(_flat(a), _flat(b))
+    return np.matmul(_flat(_conjugate(a)), _flat(b))
 
 
 def _flat(x: Any) -> Any:
@@ -536,15 +544,12 @@ def _flat(x: Any) -> Any:
 def _np_inner(a: Any, b: Any) -> Any:
     if ndim_of(a) == 0 or ndim_of(b) == 0:
         return np.multiply(a, b)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    left, right = letters[: ndim_of(a) - 1], letters[ndim_of(a) - 1 : ndim_of(a) + ndim_of(b) - 2]
+    left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 1)
     return _contract("inner", a, b, f"{left}K,{right}K->{left}{right}", [(-1, -1)])
 
 
 @implements(np.outer)
-def _np_outer(a: Any, b: Any, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("np.outer with out=")
+def _np_outer(a: Any, b: Any) -> Any:
     return np.multiply(np.expand_dims(_flat(a), 1), np.expand_dims(_flat(b), 0))
 
 
@@ -558,11 +563,8 @@ def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     a_axes, b_axes = pairs
     if len(a_axes) != len(b_axes):
         raise ValueError("shape-mismatch for sum")
-    a_axes = [int(np.lib.array_utils.normalize_axis_index(axis, a_rank)) for axis in a_axes]
-    b_axes = [int(np.lib.array_utils.normalize_axis_index(axis, b_rank)) for axis in b_axes]
-    letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    left = list(letters[:a_rank])
-    right = list(letters[a_rank : a_rank + b_rank])
+    a_axes, b_axes = axes_of(a_axes, a_rank), axes_of(b_axes, b_rank)
+    left, right = map(list, _letters_of(a_rank, b_rank))
     for i, j in zip(a_axes, b_axes, strict=True):
         right[j] = left[i]
     out = [c for at, c in enumerate(left) if at not in a_axes] + [c for at, c in enumerate(right) if at not in b_axes]
@@ -570,7 +572,12 @@ def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
 
 
-@implements(np.cross, np.linalg.cross)
+@implements(np.linalg.cross)
+def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return cross(x1, x2, axis=axis)
+
+
+@implements(np.cross)
 def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -49,22 +49,22 @@ def _ordered(out: Any, order: Any) -> Any:
     return np.copy(out, order=order) if order in ("F", "A") else out
 
 
-def zeros(shape: Any, dtype: Any = float, order: Any = "C", **_: Any) -> Any:
+def zeros(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
     """np.zeros; a size may be a per-example integer."""
     return _ordered(_constant(shape, 0, dtype or float), order)
 
 
-def ones(shape: Any, dtype: Any = None, order: Any = "C", **_: Any) -> Any:
+def ones(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
     """np.ones; a size may be a per-example integer."""
     return _ordered(_constant(shape, 1, dtype or float), order)
 
 
-def empty(shape: Any, dtype: Any = float, order: Any = "C", **_: Any) -> Any:
+def empty(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
     """np.empty, with zeros; a size may be a per-example integer."""
     return _ordered(_constant(shape, 0, dtype or float), order)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **_: Any) -> Any:
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> Any:
     """np.full; sizes and the value may differ between examples, and the gradient flows through the value."""
     if not is_boxed(fill_value):
         if ndim_of(fill_value) == 0:
@@ -101,19 +101,17 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
 
 
 @implements(np.zeros_like, np.empty_like)
-def zeros_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
+def zeros_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
     return _like(a, 0, dtype, shape, order)
 
 
 @implements(np.ones_like)
-def ones_like(a: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, **_: Any) -> Any:
+def ones_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
     return _like(a, 1, dtype, shape, order)
 
 
 @implements(np.full_like)
-def full_like(
-    a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", subok: bool = True, shape: Any = None, **_: Any
-) -> Any:
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None, **_: Any) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
         return _like(a, np.asarray(fill_value).item(), dtype, shape, order)
@@ -188,14 +186,14 @@ def _known(bound: Any) -> Any:
     return operator.index(bound) if dtype_of(bound).kind in "iu" else float(bound)
 
 
-def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C", **_: Any) -> Any:  # noqa: N803
+def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C") -> Any:  # noqa: N803
     """np.eye; the sizes may differ between examples."""
     rows = arange(N)
     columns = rows if M is None else arange(M)
     return (rows[:, None] + k == columns).astype(dtype)
 
 
-def identity(n: Any, dtype: Any = None, **_: Any) -> Any:
+def identity(n: Any, dtype: Any = None) -> Any:
     """np.identity; the size may differ between examples."""
     return eye(n, dtype=dtype or float)
 
@@ -208,7 +206,6 @@ def linspace(
     retstep: bool = False,
     dtype: Any = None,
     axis: int = 0,
-    **_: Any,
 ) -> Any:
     """np.linspace for a number and bounds that may differ between examples; differentiable in the bounds."""
     if axis != 0 or ndim_of(start) or ndim_of(stop):
@@ -227,7 +224,7 @@ def linspace(
     return (out, step) if retstep else out
 
 
-def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **_: Any) -> Any:
+def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0) -> Any:
     """np.array of nested lists that hold arrays of ours."""
     out = _stacked(object)
     if not is_boxed(out):
@@ -248,7 +245,7 @@ def _stacked(item: Any) -> Any:
     return np.stack(parts) if any(is_boxed(part) for part in parts) else item
 
 
-def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **_: Any) -> Any:
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -> Any:
     """np.asarray of an array of ours, or of nested lists that hold some."""
     if is_boxed(a) and not copy and dtype is None and not is_scalar(a) and order in (None, "K"):
         return a
@@ -265,7 +262,7 @@ def _in_order(x: Any, order: Any) -> Any:
     return unclear_view(np.copy(x, order=order), x)
 
 
-def ascontiguousarray(a: Any, dtype: Any = None, **_: Any) -> Any:
+def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
     """np.ascontiguousarray: a copy of what does not lie in C order."""
     return array(a, dtype, copy=False, order="C", ndmin=1)
 

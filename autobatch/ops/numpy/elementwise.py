@@ -257,7 +257,7 @@ imag_p = elementwise(lambda x: np.asarray(x).imag, lambda ct, out, x: -1j * ct, 
 
 
 @implements(np.astype)
-def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
+def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
     dtype = np.dtype(dtype)
     if dtype.kind not in "biufc":
         raise Declined(f"a cast to {dtype}")
@@ -265,7 +265,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> A
 
 
 @implements(np.copy)
-def copy(a: Any, order: str = "K", subok: bool = False) -> Any:
+def copy(a: Any, order: str = "K") -> Any:
     return _copies[order or "K"](a)
 
 
@@ -279,22 +279,15 @@ def imag(val: Any) -> Any:
     return imag_p(val) if dtype_of(val).kind == "c" else np.zeros_like(val)
 
 
-_CLIP: Any = np._core.umath.clip  # type: ignore[attr-defined]
-
-
-@implements(np.clip)
-def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None) -> Any:
+@implements(np.clip, out=into)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
     low = a_min if a_min is not None else min
     high = a_max if a_max is not None else max
     if low is None and high is None:
-        new = copy_p(a)
-    elif low is None:
-        new = UFUNCS[np.minimum](a, high)
-    elif high is None:
-        new = UFUNCS[np.maximum](a, low)
-    else:
-        new = UFUNCS[_CLIP](a, low, high)
-    return new if out is None else into(out, new)
+        return copy_p(a)
+    if low is None:
+        return min_p(a, high)
+    return max_p(a, low) if high is None else clip_p(a, low, high)
 
 
 # differences and integrals
@@ -332,37 +325,34 @@ def sinc(x: Any) -> Any:
     return np.sin(y) / y
 
 
-@implements(np.fix)
-def fix(x: Any, out: Any = None) -> Any:
-    new = np.trunc(x)
-    return new if out is None else into(out, new)
+@implements(np.fix, out=into)
+def fix(x: Any) -> Any:
+    return np.trunc(x)
 
 
-@implements(np.round, np.around)
-def round_(a: Any, decimals: int = 0, out: Any = None) -> Any:
+@implements(np.round, np.around, out=into)
+def round_(a: Any, decimals: int = 0) -> Any:
     kind = dtype_of(a).kind
     if kind == "b" and decimals:
         raise Declined("np.round of bools to other than integers")
     if kind in "biu" and decimals >= 0:
-        new = np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
-    elif kind != "f":
+        return np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
+    if kind != "f":
         raise Declined("np.round of integers to tens, or of complex numbers")
-    elif decimals == 0:
-        new = np.rint(a)
-    else:
-        factor = np.asarray(10.0 ** abs(decimals), np.result_type(dtype_of(a)))
-        new = np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
-    return new if out is None else into(out, new)
+    if decimals == 0:
+        return np.rint(a)
+    factor = np.asarray(10.0 ** abs(decimals), np.result_type(dtype_of(a)))
+    return np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
 
 
-@implements(np.isneginf)
-def isneginf(x: Any, out: Any = None) -> Any:
-    return (x == -np.inf) if out is None else into(out, x == -np.inf)
+@implements(np.isneginf, out=into)
+def isneginf(x: Any) -> Any:
+    return x == -np.inf
 
 
-@implements(np.isposinf)
-def isposinf(x: Any, out: Any = None) -> Any:
-    return (x == np.inf) if out is None else into(out, x == np.inf)
+@implements(np.isposinf, out=into)
+def isposinf(x: Any) -> Any:
+    return x == np.inf
 
 
 @implements(np.iscomplex)

@@ -76,111 +76,75 @@ def _to_length(x: Any, n: int, axis: int) -> Any:
     return np.concatenate([x, np.zeros(tuple(shape), dtype_of(x))], axis=axis)
 
 
-def _along(op: Op, a: Any, n: Any, axis: int, norm: Any, out: Any, width: Any = None) -> Any:
-    """One transform of the op's own; `width` is the length of what goes in where that is not the `n` of the result."""
-    if out is not None:
-        raise Declined("a Fourier transform with out=")
-    if norm not in _HERE:
-        raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
-    axis = normalise_axis(axis, ndim_of(a)) - ndim_of(a)
-    if n is None:
-        return op(a, axis=axis, norm=_HERE[norm])
-    if n < 1:
-        raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
-    if width is None:
-        return op(_to_length(a, n, axis), axis=axis, norm=_HERE[norm])
-    return op(_to_length(a, width, axis), n=n, axis=axis, norm=_HERE[norm])
+def _register(op: Op, function: Callable[..., Any], to_input: Callable[[int], int] | None = None) -> Callable[..., Any]:
+    """A transform along one axis; `to_input` gives the length of what goes in where `n` is that of the result."""
+
+    @implements(function)
+    def transform(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+        if norm not in _HERE:
+            raise ValueError(f'Invalid norm value {norm}; should be "backward", "ortho" or "forward".')
+        axis = normalise_axis(axis, ndim_of(a)) - ndim_of(a)
+        if n is None:
+            return op(a, axis=axis, norm=_HERE[norm])
+        if n < 1:
+            raise ValueError(f"Invalid number of FFT data points ({n}) specified.")
+        if to_input is None:
+            return op(_to_length(a, n, axis), axis=axis, norm=_HERE[norm])
+        return op(_to_length(a, to_input(n), axis), n=n, axis=axis, norm=_HERE[norm])
+
+    return transform
 
 
-@implements(np.fft.fft)
-def fft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    return _along(fft_p, a, n, axis, norm, out)
-
-
-@implements(np.fft.ifft)
-def ifft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    return _along(ifft_p, a, n, axis, norm, out)
-
-
-@implements(np.fft.rfft)
-def rfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    return _along(rfft_p, a, n, axis, norm, out)
-
-
-@implements(np.fft.irfft)
-def irfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    return _along(irfft_p, a, n, axis, norm, out, None if n is None else n // 2 + 1)
+fft = _register(fft_p, np.fft.fft)
+ifft = _register(ifft_p, np.fft.ifft)
+rfft = _register(rfft_p, np.fft.rfft)
+irfft = _register(irfft_p, np.fft.irfft, lambda n: n // 2 + 1)
 
 
 @implements(np.fft.hfft)
-def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    return irfft(np.conjugate(a), n, axis, _INVERSE.get(norm, norm), out)
+def hfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    return irfft(np.conjugate(a), n, axis, _INVERSE.get(norm, norm))
 
 
 @implements(np.fft.ihfft)
-def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None, out: Any = None) -> Any:
-    return np.conjugate(rfft(a, n, axis, _INVERSE.get(norm, norm), out))
+def ihfft(a: Any, n: Any = None, axis: int = -1, norm: Any = None) -> Any:
+    return np.conjugate(rfft(a, n, axis, _INVERSE.get(norm, norm)))
 
 
-def _several(
-    a: Any, s: Any, axes: Any, norm: Any, out: Any, function: Callable[..., Any], last: Callable[..., Any] | None = None
-) -> Any:
-    """One transform after the other, from the last axis on; `last` is that of the last axis, where it is another."""
-    if axes is None:
-        if s is not None:
-            raise Declined("a Fourier transform with s= and without axes=")
-        axes = range(ndim_of(a))
-    lengths = (
-        [None] * len(axes)
-        if s is None
-        else [shape_of(a)[axis] if n == -1 else n for n, axis in zip(s, axes, strict=False)]
-    )
-    if s is not None and len(s) != len(axes):
-        raise ValueError("Shape and axes have different lengths.")
-    steps = list(zip([*[function] * (len(axes) - 1), last or function], lengths, axes, strict=True))
-    for transform, n, axis in steps if last is irfft else reversed(steps):
-        a = transform(a, n, axis, norm, out)
-    return a
+def _register_several(
+    every: Callable[..., Any], two: Callable[..., Any], function: Callable[..., Any], last: Callable[..., Any]
+) -> None:
+    """A transform along all axes, and along two: one after the other; `last` is that of the last axis."""
+
+    def transform(a: Any, s: Any, axes: Any, norm: Any) -> Any:
+        if axes is None:
+            if s is not None:
+                raise Declined("a Fourier transform with s= and without axes=")
+            axes = range(ndim_of(a))
+        if s is None:
+            lengths: list[Any] = [None] * len(axes)
+        elif len(s) != len(axes):
+            raise ValueError("Shape and axes have different lengths.")
+        else:
+            lengths = [shape_of(a)[axis] if n == -1 else n for n, axis in zip(s, axes, strict=True)]
+        steps = list(zip([*[function] * (len(axes) - 1), last], lengths, axes, strict=True))
+        for step, n, axis in steps if last is irfft else reversed(steps):
+            a = step(a, n, axis, norm)
+        return a
+
+    @implements(every)
+    def along_all(a: Any, s: Any = None, axes: Any = None, norm: Any = None) -> Any:
+        return transform(a, s, axes, norm)
+
+    @implements(two)
+    def along_two(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None) -> Any:
+        return transform(a, s, axes, norm)
 
 
-@implements(np.fft.fftn)
-def fftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, fft)
-
-
-@implements(np.fft.ifftn)
-def ifftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, ifft)
-
-
-@implements(np.fft.rfftn)
-def rfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, fft, rfft)
-
-
-@implements(np.fft.irfftn)
-def irfftn(a: Any, s: Any = None, axes: Any = None, norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, ifft, irfft)
-
-
-@implements(np.fft.fft2)
-def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, fft)
-
-
-@implements(np.fft.ifft2)
-def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, ifft)
-
-
-@implements(np.fft.rfft2)
-def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, fft, rfft)
-
-
-@implements(np.fft.irfft2)
-def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: Any = None, out: Any = None) -> Any:
-    return _several(a, s, axes, norm, out, ifft, irfft)
+_register_several(np.fft.fftn, np.fft.fft2, fft, fft)
+_register_several(np.fft.ifftn, np.fft.ifft2, ifft, ifft)
+_register_several(np.fft.rfftn, np.fft.rfft2, fft, rfft)
+_register_several(np.fft.irfftn, np.fft.irfft2, ifft, irfft)
 
 
 @implements(np.fft.fftshift)

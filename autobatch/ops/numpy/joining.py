@@ -66,12 +66,8 @@ def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
 
 
 @implements(np.concatenate)
-def concatenate(
-    arrays: Any, /, axis: Any = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
-) -> Any:
+def concatenate(arrays: Any, /, axis: Any = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """np.concatenate of each example; lengths along the axis may differ between examples."""
-    if out is not None:
-        raise Declined("concatenate with out=")
     parts = _cast(_arrays(arrays), dtype, casting)
     if not parts:
         raise ValueError("need at least one array to concatenate")
@@ -91,10 +87,8 @@ def concatenate(
 
 
 @implements(np.stack)
-def stack(arrays: Any, axis: int = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+def stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """np.stack of each example."""
-    if out is not None:
-        raise Declined("stack with out=")
     parts = _cast(_arrays(arrays), dtype, casting)
     if not parts:
         raise ValueError("need at least one array to stack")

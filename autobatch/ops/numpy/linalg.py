@@ -1,5 +1,6 @@
 """Matrices: diagonals and triangles, solve, inverse and determinant, norms, powers, factorisations."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ __all__ = ["alone_rule", "det", "inv", "norm", "slogdet", "solve", "svdvals", "t
 # diagonals and triangles
 
 
-def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float, **_: Any) -> Any:  # noqa: N803
+def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
     """np.tri; the sizes may differ between examples."""
     return _below(N, N if M is None else M, k).astype(dtype)
 
@@ -95,9 +96,7 @@ def diagflat(v: Any, k: int = 0) -> Any:
 
 
 @implements(np.trace)
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("trace with out=")
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
     return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
@@ -316,13 +315,8 @@ def matrix_power(a: Any, n: int) -> Any:
 
 
 @implements(np.linalg.multi_dot)
-def multi_dot(arrays: Any, *, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("multi_dot with out=")
-    result = arrays[0]
-    for x in arrays[1:]:
-        result = np.dot(result, x)
-    return result
+def multi_dot(arrays: Any) -> Any:
+    return functools.reduce(np.dot, arrays)
 
 
 @implements(np.matrix_transpose, np.linalg.matrix_transpose)
@@ -537,11 +531,9 @@ def _triangle(name: str) -> str:
 
 
 @implements(np.linalg.svd)
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     """np.linalg.svd, but for the vectors that `full_matrices` adds, which the matrix does not determine."""
     a = _real_matrix(a)
-    if hermitian:
-        raise Declined("np.linalg.svd with hermitian=True")
     if not compute_uv:
         return svdvals_p(a)
     rows, columns = shape_of(a)[-2:]
@@ -559,11 +551,10 @@ def svdvals(x: Any, /) -> Any:
 
 
 @implements(np.linalg.pinv)
-def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = np._NoValue) -> Any:
-    if hermitian or is_boxed(rcond) or is_boxed(rtol):
-        raise Declined("np.linalg.pinv with hermitian=True, or a bound for each example")
-    given = {"rcond": rcond, "rtol": rtol}
-    given = {name: float(x) for name, x in given.items() if x is not None and x is not np._NoValue}
+def pinv(a: Any, rcond: Any = None, *, rtol: Any = None) -> Any:
+    if is_boxed(rcond) or is_boxed(rtol):
+        raise Declined("np.linalg.pinv with a bound for each example")
+    given = {name: float(x) for name, x in (("rcond", rcond), ("rtol", rtol)) if x is not None}
     return pinv_p(_real_matrix(a), **given)
 
 

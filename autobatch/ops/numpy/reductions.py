@@ -15,35 +15,17 @@ from autobatch.errors import note_example
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.padding import fill, quietly, unbroadcast
-from autobatch.ops.rules.sizes import has_lengths
+from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
 
 __all__ = [
     "check_not_empty",
     "counts",
     "expand",
-    "keep",
-    "no_options",
-    "normal_axes",
     "one_axis",
     "reduced_sizes",
     "reduction",
     "shifted",
 ]
-
-_NO = np._NoValue
-
-
-def normal_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """The axes of a reduction, sorted and non-negative; None is all of them.
-
-    Raises:
-        AxisError: an axis outside the example's dimensions, or one named twice.
-    """
-    if axis is None:
-        return tuple(range(ndim))
-    if not isinstance(axis, tuple):
-        axis = (axis,)
-    return tuple(sorted(np.lib.array_utils.normalize_axis_tuple(axis, ndim)))
 
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
@@ -244,84 +226,37 @@ argmax_p = _position(np.argmax, _lowest, "argmax")
 argmin_p = _position(np.argmin, _highest, "argmin")
 
 
-def _options(dtype: Any, initial: Any = _NO, where: Any = True, out: Any = None) -> dict[str, Any]:
-    """The optional params of a reduction, as hashable values."""
-    no_options(out=out, where=where)
-    options: dict[str, Any] = {}
-    if dtype is not None:
-        options["dtype"] = np.dtype(dtype)
-    if initial is not _NO and initial is not None:
-        if is_boxed(initial) or not isinstance(initial, int | float | complex | np.generic):
-            raise Declined("a reduction with an array for initial=")
-        options["initial"] = initial
-    return options
+def _register(op: Op, *functions: Callable[..., Any]) -> None:
+    """A reduction under its NumPy names; those that take no dtype= or initial= are never called with one."""
+
+    @implements(*functions)
+    def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
+        options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
+        if initial is not None:
+            if is_boxed(initial) or not isinstance(initial, int | float | complex | np.generic):
+                raise Declined("a reduction with an array for initial=")
+            options["initial"] = initial
+        return op(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **options)
 
 
-def no_options(**given: Any) -> None:
-    """Decline options (out=, where=) that were given a value."""
-    for name, value in given.items():
-        if value is not None and value is not _NO and value is not True:
-            raise Declined(f"a reduction with {name}=")
-
-
-def keep(keepdims: Any) -> bool:
-    """Whether `keepdims`, which NumPy may leave unsaid, is true."""
-    return keepdims is not _NO and bool(keepdims)
-
-
-@implements(np.sum)
-def _np_sum(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO,
-    where: Any = _NO,
-) -> Any:  # fmt: skip
-    return sum_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(dtype, initial, where, out))
-
-
-@implements(np.prod)
-def _np_prod(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO,
-    where: Any = _NO,
-) -> Any:  # fmt: skip
-    options = _options(dtype, initial, where, out)
-    return prod_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **options)
-
-
-@implements(np.max, np.amax)
-def _np_max(
-    a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO, where: Any = _NO
-) -> Any:
-    return amax_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, initial, where, out))
-
-
-@implements(np.min, np.amin)
-def _np_min(
-    a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO, where: Any = _NO
-) -> Any:
-    return amin_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, initial, where, out))
-
-
-@implements(np.any)
-def _np_any(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, *, where: Any = _NO) -> Any:
-    return any_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, _NO, where, out))
-
-
-@implements(np.all)
-def _np_all(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO, *, where: Any = _NO) -> Any:
-    return all_p(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **_options(None, _NO, where, out))
+_register(sum_p, np.sum)
+_register(prod_p, np.prod)
+_register(amax_p, np.max, np.amax)
+_register(amin_p, np.min, np.amin)
+_register(any_p, np.any)
+_register(all_p, np.all)
 
 
 def one_axis(a: Any, axis: Any) -> int | None:
     """The axis of argmax and its like, non-negative; None: of the flat array."""
-    return None if axis is None else int(np.lib.array_utils.normalize_axis_index(axis, max(ndim_of(a), 1)))
+    return None if axis is None else normalise_axis(axis, max(ndim_of(a), 1))
 
 
-@implements(np.argmax)
-def _np_argmax(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = _NO) -> Any:
-    no_options(out=out)
-    return argmax_p(a, axis=one_axis(a, axis) if ndim_of(a) else None, keepdims=keep(keepdims))
+def _register_position(op: Op, function: Callable[..., Any]) -> None:
+    @implements(function)
+    def position(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+        return op(a, axis=one_axis(a, axis) if ndim_of(a) else None, keepdims=bool(keepdims))
 
 
-@implements(np.argmin)
-def _np_argmin(a: Any, axis: Any = None, out: Any = None, *, keepdims: Any = _NO) -> Any:
-    no_options(out=out)
-    return argmin_p(a, axis=one_axis(a, axis) if ndim_of(a) else None, keepdims=keep(keepdims))
+_register_position(argmax_p, np.argmax)
+_register_position(argmin_p, np.argmin)

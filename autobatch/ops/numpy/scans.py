@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.numpy.reductions import no_options, one_axis
+from autobatch.ops.numpy.reductions import one_axis
 from autobatch.ops.numpy.statistics import without_nan
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.grouping import by_length
@@ -16,20 +16,7 @@ from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 
-__all__ = [
-    "argsort_p",
-    "cumprod_p",
-    "cumsum_p",
-    "cumulative_prod",
-    "cumulative_sum",
-    "diff",
-    "ediff1d",
-    "gradient",
-    "nancumprod",
-    "nancumsum",
-    "sort_p",
-    "trapezoid",
-]
+__all__ = ["argsort_p", "cumprod_p", "cumsum_p", "diff", "ediff1d", "gradient", "sort_p", "trapezoid"]
 
 
 def _flat_rule(op: Op, x: Batched, params: dict[str, Any]) -> Batched | None:
@@ -144,21 +131,35 @@ sort_p = Op("sort", _sort, rule=_sort_rule, vjp=_sort_vjp, kind="scan")
 argsort_p = Op("argsort", _argsort, rule=_sort_rule, kind="scan")
 
 
-@implements(np.cumsum)
-def _np_cumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    no_options(out=out)
-    return cumsum_p(a, axis=_scan_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+def _scan_axis(a: Any, axis: Any) -> int | None:
+    """The axis of a scan; an array without dimensions is taken as one of length 1."""
+    at = one_axis(a, axis)
+    return at if ndim_of(a) else None
 
 
-@implements(np.cumprod)
-def _np_cumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    no_options(out=out)
-    return cumprod_p(a, axis=_scan_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+def _register(op: Op, identity: float, scan: Any, without_nans: Any, of_the_standard: Any) -> None:
+    """A running sum or product under NumPy's three names of it."""
+
+    @implements(scan)
+    def run(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+        return op(a, axis=_scan_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+
+    @implements(without_nans)
+    def run_without_nan(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+        return scan(without_nan(a, identity), axis=axis, dtype=dtype)
+
+    @implements(of_the_standard)
+    def run_along_one(x: Any, /, *, axis: Any = None, dtype: Any = None) -> Any:
+        if axis is None and ndim_of(x) > 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        return scan(x, axis=0 if axis is None else axis, dtype=dtype)
 
 
-def _sort_params(a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> dict[str, Any]:
-    if order is not None:
-        raise Declined("sorting with order=")
+_register(cumsum_p, 0, np.cumsum, np.nancumsum, np.cumulative_sum)
+_register(cumprod_p, 1, np.cumprod, np.nancumprod, np.cumulative_prod)
+
+
+def _sort_params(a: Any, axis: Any, kind: Any, stable: Any) -> dict[str, Any]:
     if stable is not None:
         if kind is not None:
             raise ValueError("`kind` and `stable` parameters can't be provided at the same time. Use only one of them.")
@@ -166,22 +167,21 @@ def _sort_params(a: Any, axis: Any, kind: Any, order: Any, stable: Any) -> dict[
     return {"axis": _scan_axis(a, axis), "kind": kind}
 
 
-def _scan_axis(a: Any, axis: Any) -> int | None:
-    """The axis of a scan; an array without dimensions is taken as one of length 1."""
-    at = one_axis(a, axis)
-    return at if ndim_of(a) else None
-
-
 @implements(np.sort)
-def _np_sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+def _np_sort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Any:
     if ndim_of(a) == 0 and axis is not None:
-        np.lib.array_utils.normalize_axis_index(axis, 0)
-    return sort_p(a, **_sort_params(a, axis, kind, order, stable))
+        normalise_axis(axis, 0)
+    return sort_p(a, **_sort_params(a, axis, kind, stable))
 
 
 @implements(np.argsort)
-def _np_argsort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
-    return argsort_p(a, **_sort_params(a, axis, kind, order, stable))
+def _np_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Any:
+    return argsort_p(a, **_sort_params(a, axis, kind, stable))
+
+
+def _step(a: Any, axis: int) -> tuple[Any, Any]:
+    """All elements along an axis but the first, and all but the last."""
+    return a[on_axis(axis, slice(1, None))], a[on_axis(axis, slice(None, -1))]
 
 
 @implements(np.diff)
@@ -189,24 +189,17 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if n < 0:
         raise ValueError(f"order must be non-negative but got {n!r}")
     axis = normalise_axis(axis, ndim_of(a))
-    parts = [a]
-    for extra, first in ((_given(prepend), True), (_given(append), False)):
-        if extra is not None:
-            extra = as_array(extra)
-            if ndim_of(extra) == 0:
-                shape = list(shape_of(a))
-                shape[axis] = 1
-                extra = np.broadcast_to(extra, tuple(shape))
-            parts.insert(0, extra) if first else parts.append(extra)
+
+    def beside(extra: Any) -> Any:
+        extra = as_array(extra)
+        return extra if ndim_of(extra) else np.broadcast_to(extra, (*shape_of(a)[:axis], 1, *shape_of(a)[axis + 1 :]))
+
+    parts = [part if part is a else beside(part) for part in (prepend, a, append) if part is not None]
     out = np.concatenate(parts, axis) if len(parts) > 1 else a
     for _ in range(n):
-        later, sooner = out[on_axis(axis, slice(1, None))], out[on_axis(axis, slice(None, -1))]
+        later, sooner = _step(out, axis)
         out = later != sooner if dtype_of(out).kind == "b" else later - sooner
     return out
-
-
-def _given(value: Any) -> Any:
-    return None if value is np._NoValue else value
 
 
 @implements(np.ediff1d)
@@ -228,7 +221,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
         step = diff(x) if ndim_of(x) == 1 else diff(x, axis=axis)
         if ndim_of(x) == 1:
             step = np.reshape(step, (-1,) + (1,) * (ndim_of(y) - axis - 1))
-    later, sooner = y[on_axis(axis, slice(1, None))], y[on_axis(axis, slice(None, -1))]
+    later, sooner = _step(y, axis)
     return np.sum(step * (later + sooner) / 2.0, axis=axis)
 
 
@@ -249,41 +242,3 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
         first, last = (at(1, 2) - at(0, 1)) / step, (at(-1, None) - at(-2, -1)) / step
         out.append(np.concatenate([first, inner, last], place))
     return out[0] if len(out) == 1 else tuple(out)
-
-
-@implements(np.cumulative_sum)
-def cumulative_sum(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
-) -> Any:
-    return _cumulative(np.cumsum, x, axis, dtype, out, include_initial)
-
-
-@implements(np.cumulative_prod)
-def cumulative_prod(
-    x: Any, /, *, axis: Any = None, dtype: Any = None, out: Any = None, include_initial: bool = False
-) -> Any:
-    return _cumulative(np.cumprod, x, axis, dtype, out, include_initial)
-
-
-def _cumulative(scan: Any, x: Any, axis: Any, dtype: Any, out: Any, include_initial: bool) -> Any:
-    if out is not None or include_initial:
-        raise Declined("a cumulative function with out= or include_initial=")
-    if axis is None:
-        if ndim_of(x) > 1:
-            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
-        axis = 0
-    return scan(x, axis=axis, dtype=dtype)
-
-
-@implements(np.nancumsum)
-def nancumsum(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("np.nancumsum with out=")
-    return np.cumsum(without_nan(a, 0.0), axis=axis, dtype=dtype)
-
-
-@implements(np.nancumprod)
-def nancumprod(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    if out is not None:
-        raise Declined("np.nancumprod with out=")
-    return np.cumprod(without_nan(a, 1.0), axis=axis, dtype=dtype)

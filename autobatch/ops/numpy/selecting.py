@@ -13,7 +13,7 @@ from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import into
 from autobatch.ops.rules.dispatch import Declined, implements
-from autobatch.ops.rules.indexing import nonzero_lanes
+from autobatch.ops.rules.indexing import nonzero_lanes, on_axis
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.sizes import normalise_axis
 
@@ -62,8 +62,8 @@ def _operand(x: Any) -> Any:
 # reads by position
 
 
-@implements(np.take)
-def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "raise") -> Any:
+@implements(np.take, out=into)
+def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
     """np.take: positions along an axis, or in the flattened array."""
     if axis is None:
         a, axis = np.reshape(a, (-1,)), 0
@@ -74,8 +74,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: str = "r
     if mode != "raise":
         size = shape_of(a)[axis]
         indices = np.clip(indices, 0, size - 1) if mode == "clip" else indices % size
-    new = getitem(a, (*(slice(None),) * axis, indices))
-    return new if out is None else into(out, new)
+    return getitem(a, on_axis(axis, indices))
 
 
 def _along(shape: Sequence[Any], indices: Any, axis: int) -> tuple[Any, ...]:
@@ -173,11 +172,11 @@ def flatnonzero(a: Any) -> Any:
     return nonzero(np.reshape(a, (-1,)))[0]
 
 
-@implements(np.compress)
-def compress(condition: Any, a: Any, axis: Any = None, out: Any = None) -> Any:
+@implements(np.compress, out=into)
+def compress(condition: Any, a: Any, axis: Any = None) -> Any:
     if ndim_of(condition) != 1:
         raise ValueError("condition must be a 1-d array")
-    return take(a, flatnonzero(condition), axis=axis, out=out)
+    return take(a, flatnonzero(condition), axis=axis)
 
 
 @implements(np.extract)
@@ -185,8 +184,8 @@ def extract(condition: Any, arr: Any) -> Any:
     return take(np.reshape(arr, (-1,)), flatnonzero(condition))
 
 
-@implements(np.choose)
-def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
+@implements(np.choose, out=into)
+def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
     every = np.broadcast_arrays(a, *choices)
     index, table = every[0], np.stack(every[1:])
     count = len(every) - 1
@@ -194,8 +193,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
         index = np.where(index < 0, count, index)  # so that it is an error
     else:
         index = np.clip(index, 0, count - 1) if mode == "clip" else index % count
-    new = take_along_axis(table, index[None], 0)[0]
-    return new if out is None else into(out, new)
+    return take_along_axis(table, index[None], 0)[0]
 
 
 @implements(np.select)

@@ -88,9 +88,7 @@ def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 
 @implements(np.intersect1d)
-def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
-    if return_indices:
-        raise Declined("np.intersect1d with return_indices")
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     values = unique(ar1)
     return getitem(values, isin(values, ar2))
 
@@ -168,11 +166,11 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 
 @implements(np.interp)
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
     """np.interp, differentiable in x and fp."""
     xp, fp, x = as_array(xp), as_array(fp), as_array(x)
-    if period is not None or is_boxed(shape_of(xp)[0]) or shape_of(xp)[0] < 2:
-        raise Declined("np.interp with a period, or with points whose number differs between examples")
+    if is_boxed(shape_of(xp)[0]) or shape_of(xp)[0] < 2:
+        raise Declined("np.interp with a single point, or with points whose number differs between examples")
     n = shape_of(xp)[0]
     below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
     x0, x1 = getitem(xp, below), getitem(xp, below + 1)

@@ -143,7 +143,7 @@ def expand_dims(a: Any, axis: Any) -> Any:
 
 
 @implements(np.broadcast_to)
-def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
+def broadcast_to(array: Any, shape: Any) -> Any:
     template, operands = size_operands(shape)
     return view(_broadcast(array, template, operands), array, _broadcast, None, (template, operands))
 
@@ -580,7 +580,7 @@ _first_p = elementwise(
 
 
 @implements(np.broadcast_arrays)
-def broadcast_arrays(*args: Any, subok: bool = False) -> tuple[Any, ...]:
+def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
     arrays = [as_array(x) for x in args]
     out = []
     for place, x in enumerate(arrays):
@@ -619,9 +619,7 @@ def ix_(*args: Any) -> tuple[Any, ...]:
 
 
 @implements(np.lib.stride_tricks.sliding_window_view)
-def sliding_window_view(
-    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
-) -> Any:
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeable: bool = False) -> Any:
     shape = window_shape if isinstance(window_shape, list | tuple) else (window_shape,)
     axes = axes_of(axis, ndim_of(x))
     if len(shape) != 1 or len(axes) != 1:

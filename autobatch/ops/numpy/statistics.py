@@ -1,7 +1,7 @@
 """Means, variances, order statistics and counts; the functions that leave NaN out."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,33 +11,15 @@ from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.numpy.reductions import counts, expand, keep, no_options, normal_axes, reduced_sizes, shifted, sum_p
+from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
 from autobatch.ops.numpy.sets import searchsorted
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import fill_p, unbroadcast
-from autobatch.ops.rules.sizes import axes_of, has_lengths, normalise_axis
+from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
 
-__all__ = [
-    "bincount",
-    "corrcoef",
-    "cov",
-    "digitize",
-    "histogram",
-    "mean_p",
-    "median",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nanstd",
-    "nanvar",
-    "quantile",
-    "var_p",
-    "without_nan",
-]
-
-_NO = np._NoValue
+__all__ = ["bincount", "digitize", "mean_p", "var_p", "without_nan"]
 
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
@@ -141,35 +123,30 @@ def _var_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict
 var_p = Op("var", _var, rule=_var_rule, vjp=_var_vjp, kind="reduction")
 
 
+def _typed(dtype: Any) -> dict[str, Any]:
+    return {} if dtype is None else {"dtype": np.dtype(dtype)}
+
+
 @implements(np.mean)
-def _np_mean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = _NO, *, where: Any = _NO
-) -> Any:
-    no_options(out=out, where=where)
-    given = {} if dtype is None else {"dtype": np.dtype(dtype)}
-    return mean_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), **given)
+def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Any:
+    return mean_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **_typed(dtype))
 
 
 @implements(np.var)
 def _np_var(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = _NO, *,
-    where: Any = _NO, mean: Any = _NO, correction: Any = _NO,
-) -> Any:  # fmt: skip
-    no_options(out=out, where=where, mean=mean)
-    if correction is not _NO:
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = None
+) -> Any:
+    if correction is not None:
         if ddof != 0:
             raise ValueError("ddof and correction can't be provided simultaneously.")
         ddof = correction
-    given = {} if dtype is None else {"dtype": np.dtype(dtype)}
-    return var_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=keep(keepdims), ddof=ddof, **given)
+    return var_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), ddof=ddof, **_typed(dtype))
 
 
 @implements(np.std)
 def _np_std(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = _NO, *,
-    where: Any = _NO, mean: Any = _NO, correction: Any = _NO,
-) -> Any:  # fmt: skip
-    no_options(out=out, where=where, mean=mean)
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = np._NoValue
+) -> Any:
     return np.sqrt(np.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, correction=correction))
 
 
@@ -179,19 +156,13 @@ def without_nan(a: Any, value: float) -> Any:
 
 
 @implements(np.nansum)
-def _np_nansum(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO,
-    where: Any = _NO,
-) -> Any:  # fmt: skip
-    return np.sum(without_nan(a, 0), axis=axis, dtype=dtype, out=out, keepdims=keepdims, initial=initial, where=where)
+def _np_nansum(a: Any, axis: Any = None, **options: Any) -> Any:
+    return np.sum(without_nan(a, 0), axis=axis, **options)
 
 
 @implements(np.nanprod)
-def _np_nanprod(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = _NO, initial: Any = _NO,
-    where: Any = _NO,
-) -> Any:  # fmt: skip
-    return np.prod(without_nan(a, 1), axis=axis, dtype=dtype, out=out, keepdims=keepdims, initial=initial, where=where)
+def _np_nanprod(a: Any, axis: Any = None, **options: Any) -> Any:
+    return np.prod(without_nan(a, 1), axis=axis, **options)
 
 
 @implements(np.count_nonzero)
@@ -202,25 +173,14 @@ def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> An
 
 
 @implements(np.ptp)
-def _np_ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NO) -> Any:
-    no_options(out=out)
+def _np_ptp(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
     return np.subtract(np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims))
 
 
 @implements(np.cov)
-def cov(
-    m: Any,
-    y: Any = None,
-    rowvar: bool = True,
-    bias: bool = False,
-    ddof: Any = None,
-    fweights: Any = None,
-    aweights: Any = None,
-    *,
-    dtype: Any = None,
-) -> Any:
-    if y is not None or fweights is not None or aweights is not None or dtype is not None or ndim_of(m) != 2:
-        raise Declined("np.cov with weights, a second set or one variable")
+def cov(m: Any, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
+    if ndim_of(m) != 2:
+        raise Declined("np.cov of one variable")
     x = m if rowvar else m.T
     ddof = ddof if ddof is not None else int(not bias)
     centred = x - np.mean(x, axis=1, keepdims=True)
@@ -228,8 +188,8 @@ def cov(
 
 
 @implements(np.corrcoef)
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
-    c = cov(x, y, rowvar, dtype=dtype)
+def corrcoef(x: Any, rowvar: bool = True) -> Any:
+    c = np.cov(x, rowvar=rowvar)
     spread = np.sqrt(np.diagonal(c))
     return np.clip(c / spread[:, None] / spread[None, :], -1, 1)
 
@@ -267,9 +227,9 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 
 @implements(np.histogram)
-def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:
-    if density or weights is not None or is_boxed(bins) or isinstance(bins, str):
-        raise Declined("np.histogram with density, weights or bins that are estimated")
+def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
+    if is_boxed(bins) or isinstance(bins, str):
+        raise Declined("np.histogram with bins that are estimated")
     if ndim_of(bins) == 0:
         if range is None:
             raise Declined("np.histogram whose range follows from the data")
@@ -293,10 +253,10 @@ def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
 
 
 @implements(np.median)
-def median(a: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False) -> Any:
+def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """np.median; the gradient goes to the middle elements."""
-    if out is not None or overwrite_input or dtype_of(a).kind not in "biuf":
-        raise Declined("np.median with out= or overwrite_input=")
+    if dtype_of(a).kind not in "biuf":
+        raise Declined("np.median of complex numbers")
     a, axis = _one_axis(a, axis, keepdims)
     n = shape_of(a)[axis]
     if np.any(_plain(n) == 0):
@@ -328,20 +288,10 @@ def _at(x: Any, axis: int, place: Any) -> Any:
 
 
 @implements(np.quantile)
-def quantile(
-    a: Any,
-    q: Any,
-    axis: Any = None,
-    out: Any = None,
-    overwrite_input: bool = False,
-    method: str = "linear",
-    keepdims: bool = False,
-    *,
-    weights: Any = None,
-) -> Any:
+def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """np.quantile by linear interpolation, for a shared q or a list of some."""
-    if out is not None or method != "linear" or weights is not None or is_boxed(q) or ndim_of(q) > 1:
-        raise Declined("np.quantile with weights, a table of quantiles or a method other than linear")
+    if is_boxed(q) or ndim_of(q) > 1:
+        raise Declined("np.quantile of quantiles that differ between examples, or of a table of quantiles")
     if ndim_of(q):
         if dtype_of(a) != np.float64:
             raise Declined("np.quantile of a list of quantiles, which NumPy computes in double precision")
@@ -367,21 +317,17 @@ def quantile(
 
 
 @implements(np.percentile)
-def percentile(a: Any, q: Any, *args: Any, **kwargs: Any) -> Any:
+def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     if is_boxed(q):
         raise Declined("np.percentile of percentiles that differ between examples")
     q = np.true_divide(q, 100)
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("Percentiles must be in the range [0, 100]")
-    return quantile(a, q, *args, **kwargs)
+    return quantile(a, q, axis, keepdims=keepdims)
 
 
 @implements(np.average)
-def average(
-    a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = np._NoValue
-) -> Any:
-    if returned:
-        raise Declined("np.average with returned=True")
+def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
     if weights is None:
         return np.mean(a, axis=axis, keepdims=keepdims)
     a, weights = as_array(a), as_array(weights)
@@ -397,7 +343,7 @@ def average(
     if len(given) != len(shape):
         weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
     total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
-    if np.any(_values(total == 0)):
+    if _anywhere(total == 0):
         raise Declined("np.average with weights that sum to zero")
     return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
 
@@ -405,100 +351,60 @@ def average(
 # without NaN
 
 
-def _floating(a: Any) -> bool:
-    return dtype_of(a).kind == "f"
+def _anywhere(condition: Any) -> bool:
+    """Whether a condition holds for some element of some example; padding is none."""
+    if hasattr(condition, "examples"):
+        return any(np.any(example) for example in condition.examples())
+    return bool(np.any(np.asarray(condition)))
 
 
-def _extreme(name: str, a: Any, axis: Any, keepdims: Any, empty: float) -> Any:
-    reduce = getattr(np, name)
-    keepdims = bool(_given(keepdims))
-    if not _floating(a):
-        return reduce(a, axis=axis, keepdims=keepdims)
-    gone = np.isnan(a)
-    out = reduce(np.where(gone, np.asarray(empty, dtype_of(a)), a), axis=axis, keepdims=keepdims)
-    nothing = np.all(gone, axis=axis, keepdims=keepdims)
-    if np.any(_values(nothing)):
-        raise Declined("a slice of nothing but NaN")
-    return out
+def _register_extreme(function: Callable[..., Any], extreme: Callable[..., Any], empty: float) -> None:
+    """np.nanmax or np.nanmin: NaN becomes the value that is never the extreme."""
+
+    @implements(function)
+    def extreme_of_numbers(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
+        if dtype_of(a).kind != "f":
+            return extreme(a, axis=axis, keepdims=keepdims)
+        gone = np.isnan(a)
+        out = extreme(np.where(gone, np.asarray(empty, dtype_of(a)), a), axis=axis, keepdims=keepdims)
+        if _anywhere(np.all(gone, axis=axis, keepdims=keepdims)):
+            raise Declined("a slice of nothing but NaN")
+        return out
 
 
-def _values(x: Any) -> Any:
-    """Whether it is so anywhere; padding is none of it."""
-    return any(np.any(example) for example in x.examples()) if hasattr(x, "examples") else np.asarray(x)
-
-
-def _given(value: Any) -> Any:
-    return None if value is np._NoValue else value
-
-
-@implements(np.nanmax)
-def nanmax(
-    a: Any, axis: Any = None, out: Any = None, keepdims: Any = None, initial: Any = None, where: Any = None
-) -> Any:
-    if out is not None or _given(initial) is not None or _given(where) is not None:
-        raise Declined("np.nanmax with out=, initial= or where=")
-    return _extreme("max", a, axis, keepdims, -np.inf)
-
-
-@implements(np.nanmin)
-def nanmin(
-    a: Any, axis: Any = None, out: Any = None, keepdims: Any = None, initial: Any = None, where: Any = None
-) -> Any:
-    if out is not None or _given(initial) is not None or _given(where) is not None:
-        raise Declined("np.nanmin with out=, initial= or where=")
-    return _extreme("min", a, axis, keepdims, np.inf)
+_register_extreme(np.nanmax, np.max, -np.inf)
+_register_extreme(np.nanmin, np.min, np.inf)
 
 
 def _present(a: Any, axis: Any, keepdims: bool) -> Any:
     count = np.sum(~np.isnan(a), axis=axis, keepdims=keepdims)
-    if np.any(_values(count == 0)):
+    if _anywhere(count == 0):
         raise Declined("a slice of nothing but NaN")
     return count
 
 
 @implements(np.nanmean)
-def nanmean(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = None, *, where: Any = None
-) -> Any:
-    keep = bool(_given(keepdims))
-    if out is not None or dtype is not None or _given(where) is not None:
-        raise Declined("np.nanmean with out=, dtype= or where=")
-    if not _floating(a):
-        return np.mean(a, axis=axis, keepdims=keep)
-    total = np.sum(np.where(np.isnan(a), np.zeros((), dtype_of(a)), a), axis=axis, keepdims=keep)
-    return (total / _present(a, axis, keep)).astype(dtype_of(a))
+def nanmean(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
+    if dtype_of(a).kind != "f":
+        return np.mean(a, axis=axis, keepdims=keepdims)
+    return (np.nansum(a, axis=axis, keepdims=keepdims) / _present(a, axis, keepdims)).astype(dtype_of(a))
 
 
 @implements(np.nanvar)
-def nanvar(
-    a: Any,
-    axis: Any = None,
-    dtype: Any = None,
-    out: Any = None,
-    ddof: Any = 0,
-    keepdims: Any = None,
-    *,
-    where: Any = None,
-    mean: Any = None,
-    correction: Any = None,
-) -> Any:
-    keep = bool(_given(keepdims))
-    if any(_given(x) is not None for x in (out, dtype, where, mean, correction)):
-        raise Declined("np.nanvar with out=, dtype=, where=, mean= or correction=")
-    if not _floating(a):
-        return np.var(a, axis=axis, ddof=ddof, keepdims=keep)
-    gone, zero = np.isnan(a), np.zeros((), dtype_of(a))
+def nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+    if dtype_of(a).kind != "f":
+        return np.var(a, axis=axis, ddof=ddof, keepdims=keepdims)
     centre = nanmean(a, axis=axis, keepdims=True)
-    apart = np.where(gone, zero, np.where(gone, zero, a) - centre)
-    count = _present(a, axis, keep) - ddof
-    if np.any(_values(count <= 0)):
+    deviation = np.where(np.isnan(a), np.zeros((), dtype_of(a)), without_nan(a, 0) - centre)
+    count = _present(a, axis, keepdims) - ddof
+    if _anywhere(count <= 0):
         raise Declined("np.nanvar with as many degrees of freedom as elements")
-    return (np.sum(apart * apart, axis=axis, keepdims=keep) / count).astype(dtype_of(a))
+    return (np.sum(deviation * deviation, axis=axis, keepdims=keepdims) / count).astype(dtype_of(a))
 
 
 @implements(np.nanstd)
-def nanstd(a: Any, *args: Any, **kwargs: Any) -> Any:
-    return np.sqrt(nanvar(a, *args, **kwargs))
+def nanstd(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+    return np.sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
 
 
 @implements(np.apply_over_axes)

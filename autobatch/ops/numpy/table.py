@@ -61,7 +61,7 @@ def common_type(*arrays: Any) -> Any:
 
 
 @implements(np.may_share_memory, np.shares_memory)
-def shares_memory(a: Any, b: Any, /, max_work: Any = None) -> bool:
+def shares_memory(a: Any, b: Any, /) -> bool:
     """Of arrays made apart: no. Of views of one array the examples' own arrays decide."""
     if rank_of(top_box((a, b))) < BATCH_RANK and not may_overlap(a, b):
         return False

@@ -21,6 +21,7 @@ __all__ = [
     "has_lengths",
     "lane_sizes",
     "lanes_of",
+    "normal_axes",
     "normalise_axes",
     "normalise_axis",
     "size_operands",
@@ -132,17 +133,34 @@ def normalise_axis(axis: Any, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
+def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+    """One axis or several, which may repeat, as non-negative ints; None: all."""
+    if axis is None:
+        return tuple(range(rank))
+    return tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+
+
 def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
-    """One axis or several as non-negative ints.
+    """One axis or several as non-negative ints; None: all.
 
     Raises:
         AxisError: out of bounds.
         ValueError: an axis is named twice.
     """
-    axes = tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+    axes = axes_of(axis, rank)
     if len(set(axes)) != len(axes):
         raise ValueError("repeated axis")
     return axes
+
+
+def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """The axes of a reduction, an int or a tuple, as sorted non-negative ints; None: all.
+
+    Raises:
+        AxisError: an axis outside the example's dimensions.
+        ValueError: an axis is named twice.
+    """
+    return tuple(sorted(normalise_axes(axis if axis is None or isinstance(axis, tuple) else (axis,), rank)))
 
 
 def has_lengths(sizes: Sequence[Size]) -> bool:
@@ -214,10 +232,3 @@ def target_extents(
                 width = extents[offset] if width is None else min(width, extents[offset])
         out.append(size.max() if width is None else width)
     return tuple(out)
-
-
-def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """Axes as a tuple of non-negative ints; None: all."""
-    if axis is None:
-        return tuple(range(rank))
-    return tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
