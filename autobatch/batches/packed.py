@@ -12,23 +12,29 @@ from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.ragged import (
+    as_ids,
+    check_offsets,
+    check_one_each,
+    check_total,
+    columns_of,
+    count_segments,
+    filler_lengths,
+    lengths_of,
+    offsets_from,
+    read_csr,
+)
 
 __all__ = [
     "CSR",
     "PackedBatch",
-    "as_columns",
-    "as_integers",
-    "check_offsets",
     "counted",
     "maps_to_packed",
-    "offsets_of",
     "pack_rows",
     "packed_to_maps",
-    "read_csr",
     "rows_of",
     "segment_order",
-    "valid_lengths",
 ]
 
 
@@ -81,7 +87,9 @@ class PackedBatch(Packed, ArrayBatch):
         if isinstance(values, Batch) and not isinstance(values, PackedBatch):
             raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
         values = values if is_boxed(values) else np.asarray(values)
-        self._set(values, check_offsets(offsets, _count(values)))
+        offsets = np.array(check_offsets(offsets, _count(values)))
+        offsets.flags.writeable = False
+        self._set(values, offsets)
 
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
         self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
@@ -152,7 +160,7 @@ class PackedBatch(Packed, ArrayBatch):
     def from_lengths(cls, values: Any, lengths: Any) -> "PackedBatch":
         """From the values and the number of them in each example."""
         values = values if is_boxed(values) else np.asarray(values)
-        return cls(values, offsets_of(lengths, _count(values)))
+        return cls(values, _offsets(lengths, _count(values)))
 
     @classmethod
     def from_segment_ids(cls, values: Any, ids: Any, num_segments: int | None = None) -> "PackedBatch":
@@ -187,8 +195,8 @@ class PackedBatch(Packed, ArrayBatch):
         if (filler is None) == (lengths is None):
             raise ShapeError("give either filler= or lengths=, to say what is padding")
         if lengths is None:
-            lengths = valid_lengths(np.asarray(padded), filler)
-        masked = MaskedBatch(padded, lengths=as_integers(lengths, "lengths"))
+            lengths = filler_lengths(np.asarray(padded), filler)
+        masked = MaskedBatch(padded, lengths=lengths_of(lengths))
         return cls.from_masked(masked)
 
     @classmethod
@@ -251,7 +259,7 @@ class PackedBatch(Packed, ArrayBatch):
         Raises:
             DTypeError, BadIdError: values that are no ids of a column.
         """
-        ids, bound = as_columns(self.values, num_columns)
+        ids, bound = columns_of(self.values, num_columns)
         if weights is not None and not np.array_equal(weights.offsets, self.offsets):
             raise ShapeError("the weights have other lengths than the ids")
         entries = np.ones(len(ids), np.int64) if weights is None else weights.values
@@ -394,54 +402,11 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
     return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
 
 
-def as_integers(values: Any, what: str) -> np.ndarray:
-    """A one-dimensional array of integers, as int64.
-
-    Raises:
-        DTypeError: no integers. ShapeError: not one dimension.
-    """
-    out = np.asarray(values)
-    if out.size == 0 and out.dtype == np.float64:
-        out = out.astype(np.int64)
-    if out.dtype.kind not in "iu":
-        raise DTypeError(f"{what} are {out.dtype}; expected integers")
-    if out.ndim != 1:
-        raise ShapeError(f"{what} of shape {out.shape}; expected one dimension")
-    if out.dtype == np.uint64 and out.size and out.max() > np.iinfo(np.int64).max:
-        raise ShapeError(f"{what} reach {out.max()}; expected at most {np.iinfo(np.int64).max}")
-    return out.astype(np.int64)
-
-
-def check_offsets(offsets: Any, count: int) -> np.ndarray:
-    """(B + 1,) int64 offsets into `count` values: first 0, non-decreasing, last `count`."""
-    out = as_integers(offsets, "offsets")
-    if not len(out):
-        raise ShapeError("offsets are empty; expected one more than there are examples, starting with 0")
-    if out[0] != 0:
-        raise ShapeError(f"offsets start with {out[0]}; expected 0")
-    steps = np.diff(out)
-    if (steps < 0).any():
-        lane = int(np.argmax(steps < 0))
-        raise ShapeError(f"offsets decrease, from {out[lane]} to {out[lane + 1]}, at example {lane}")
-    if out[-1] != count:
-        raise ShapeError(
-            f"the last offset is {out[-1]}, but there are {count} values; expected equal "
-            "(with offsets of starts only, append the number of values)"
-        )
-    out.flags.writeable = False
-    return out
-
-
-def offsets_of(lengths: Any, count: int) -> np.ndarray:
+def _offsets(lengths: Any, count: int) -> np.ndarray:
     """Offsets from the number of values of each example, which must add up to `count`."""
-    out = as_integers(lengths, "lengths")
-    if (out < 0).any():
-        lane = int(np.argmax(out < 0))
-        raise ShapeError(f"length {out[lane]} of example {lane} is negative")
-    total = int(out.sum())
-    if total != count:
-        raise ShapeError(f"the lengths add up to {total}, but there are {count} values")
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(out)])
+    found = lengths_of(lengths)
+    check_total(found, count)
+    return offsets_from(found)
 
 
 def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.ndarray | None, np.ndarray]:
@@ -450,15 +415,9 @@ def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.nd
     Raises:
         ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
     """
-    out = as_integers(ids, "segment ids")
-    if len(out) != count:
-        raise ShapeError(f"{len(out)} segment ids for {count} values; expected one id for each value")
-    bound = int(out.max(initial=-1)) + 1 if num_segments is None else num_segments
-    wrong = (out < 0) | (out >= bound)
-    if wrong.any():
-        position = int(np.argmax(wrong))
-        raise BadIdError(f"segment id {out[position]} at position {position} is not in 0..{bound - 1}")
-    lengths = np.bincount(out, minlength=bound)
+    out = as_ids(ids, "segment_ids")
+    lengths = np.bincount(out, minlength=count_segments(out, num_segments))
+    check_one_each(out, count)
     if (out[1:] >= out[:-1]).all():
         return None, lengths
     return np.argsort(out, kind="stable"), lengths
@@ -481,49 +440,6 @@ def pack_rows(data: Any, lengths: Lengths) -> Any:
     return flat[np.flatnonzero(mask)]
 
 
-def valid_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
-    """The length of each example of (B, T, ...) data in which rows full of `filler` are padding.
-
-    Raises:
-        ShapeError: a filler before a value: padding must come last.
-    """
-    is_filler = padded != padded if filler != filler else padded == filler
-    valid = ~is_filler.all(axis=tuple(range(2, padded.ndim)))
-    lengths = valid.sum(axis=1)
-    wrong = (valid != (np.arange(padded.shape[1]) < lengths[:, None])).any(axis=1)
-    if wrong.any():
-        raise ShapeError(
-            f"example {int(np.argmax(wrong))} has the filler {filler!r} before a value; "
-            "padding must come last, or give lengths= instead of filler="
-        )
-    return lengths
-
-
-def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(data, indices, indptr) of a sparse matrix, a triple of them, or a dense two-dimensional array."""
-    if hasattr(matrix, "indptr"):
-        parts = (matrix.data, matrix.indices, matrix.indptr)
-    elif isinstance(matrix, tuple) and len(matrix) == 3:
-        parts = matrix
-    elif hasattr(matrix, "tocsr"):
-        return read_csr(matrix.tocsr())
-    else:
-        dense = np.asarray(matrix)
-        if dense.ndim != 2:
-            raise ShapeError(
-                f"a matrix of shape {dense.shape}; expected a CSR matrix, (data, indices, indptr), "
-                "or a dense two-dimensional array"
-            )
-        rows, columns = np.nonzero(dense)
-        counts = np.bincount(rows, minlength=dense.shape[0])
-        return dense[rows, columns], columns, offsets_of(counts, len(rows))
-    indices = as_integers(parts[1], "column indices")
-    data = np.ones(len(indices), np.int64) if parts[0] is None else np.asarray(parts[0])
-    if data.shape != indices.shape:
-        raise ShapeError(f"{data.shape} entries for {indices.shape} column indices; expected one each")
-    return data, indices, check_offsets(parts[2], len(indices))
-
-
 def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each column as often as its entry says, and the row that it stands in."""
     counts = data.astype(np.int64)
@@ -531,17 +447,6 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
         raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
     rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
     return np.repeat(indices, counts), rows
-
-
-def as_columns(values: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
-    """Ids that name columns, and how many columns there are: by default the largest id plus one."""
-    ids = as_integers(values, "the values")
-    bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
-    wrong = (ids < 0) | (ids >= bound)
-    if wrong.any():
-        position = int(np.argmax(wrong))
-        raise BadIdError(f"id {ids[position]} at position {position} is not a column in 0..{bound - 1}")
-    return ids, bound
 
 
 def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, PackedBatch]:
@@ -568,7 +473,7 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
             raise DTypeError(f"example {i} is a {type(example).__name__}; expected a dict of integer keys")
     lengths = [len(example) for example in examples]
     entries = [np.asarray(value) for example in examples for value in example.values()]
-    keys = PackedBatch.from_lengths(as_integers([key for example in examples for key in example], "keys"), lengths)
+    keys = PackedBatch.from_lengths(as_ids([key for example in examples for key in example], "keys"), lengths)
     nested = bool(entries) and entries[0].ndim > 0
     at = 0
     for i, example in enumerate(examples):
