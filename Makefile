@@ -25,6 +25,7 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict examples
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo

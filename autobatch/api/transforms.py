@@ -1,8 +1,8 @@
 """`ab.map`, `ab.grad` and `ab.value_and_grad`: what makes of a function of one example another function."""
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff.tape import active_tape
@@ -17,7 +17,42 @@ from autobatch.rewrite.taped_forms import alone, taped_form
 __all__ = ["grad", "map", "map_with_stats", "taped", "value_and_grad"]
 
 
-def map(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> list[Any]:
+P = ParamSpec("P")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+R = TypeVar("R")
+Aux = TypeVar("Aux")
+
+
+@overload
+def map(f: Callable[Concatenate[A, P], R], xs: Iterable[A], /, *args: P.args, **shared: P.kwargs) -> list[R]: ...
+@overload
+def map(
+    f: Callable[Concatenate[A, B, P], R], xs: Iterable[A], ys: Iterable[B], /, *args: P.args, **shared: P.kwargs
+) -> list[R]: ...
+@overload
+def map(
+    f: Callable[Concatenate[A, B, C, P], R],
+    xs: Iterable[A],
+    ys: Iterable[B],
+    zs: Iterable[C],
+    /,
+    *args: P.args,
+    **shared: P.kwargs,
+) -> list[R]: ...
+@overload
+def map(
+    f: Callable[..., R],
+    first: Iterable[Any],
+    second: Iterable[Any],
+    third: Iterable[Any],
+    fourth: Iterable[Any],
+    /,
+    *more: Iterable[Any],
+    **shared: Any,
+) -> list[R]: ...
+def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> list[Any]:
     """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
 
     The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
@@ -61,7 +96,7 @@ def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
 
-def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The gradient of a function that returns one real scalar.
 
     Args:
@@ -90,10 +125,32 @@ def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool 
     return _forgetting(plain.grad(taped(f), argnums, has_aux))
 
 
+@overload
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[..., Any]:
-    """As `grad`, and the value too: (value, gradient), or with `has_aux` ((value, aux), gradient).
+    f: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: Literal[False] = False
+) -> Callable[P, tuple[R, Any]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, tuple[R, Aux]], argnums: int | Sequence[int] = 0, *, has_aux: Literal[True]
+) -> Callable[P, tuple[tuple[R, Aux], Any]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, Any], argnums: int | Sequence[int], has_aux: bool
+) -> Callable[P, tuple[Any, Any]]: ...
+def value_and_grad(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[Any, Any]]:
+    """As `grad`, and the value too.
+
+    Args:
+        f, argnums, has_aux: as for `grad`.
+
+    Returns:
+        A function of the same arguments, which gives (value, gradient); with `has_aux` ((value, aux), gradient). The
+        gradient is that of `grad`.
+
+    Raises:
+        DTypeError, ShapeError, UnsupportedError: as `grad`.
 
     >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
     >>> value, gradient

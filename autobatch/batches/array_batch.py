@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -11,9 +11,23 @@ from autobatch.batches.examples import SCALAR_DTYPES, loop_over_examples, map_la
 from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
 from autobatch.core.op import Op
-from autobatch.ops.face import ArrayFace
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
 from autobatch.ops.rules.dispatch import no_rule
+
+if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array, whose operators give batches
+
+    class ArrayFace(np.ndarray[Any, np.dtype[Any]]):
+        def _of_one(self) -> Self: ...
+        def _of_two(self, other: Any) -> Self: ...
+
+        __neg__ = __pos__ = __abs__ = __invert__ = _of_one
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _of_two  # type: ignore[assignment]
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _of_two  # type: ignore[assignment]
+        __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _of_two  # type: ignore[assignment]
+        __lt__ = __le__ = __gt__ = __ge__ = _of_two
+
+else:
+    from autobatch.ops.face import ArrayFace
 
 __all__ = ["ArrayBatch", "as_masked"]
 
@@ -38,7 +52,7 @@ class ArrayBatch(Batch, ArrayFace):
         return getattr(getattr(self, "_view", None), "non_c_order", False)
 
     def _ab_set_order(self, non_c_order: bool) -> None:
-        self._view = NON_C_ORDER if non_c_order else None  # type: ignore[misc]  # a slot of each form
+        self._view = NON_C_ORDER if non_c_order else None  # a slot of each form
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on batches of any form, of this region or an enclosing one, together with shared operands."""
@@ -70,7 +84,7 @@ class ArrayBatch(Batch, ArrayFace):
             return loop_over_examples(func, args, kwargs, DIFFER)
         return super().__array_function__(func, types, args, kwargs)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:  # type: ignore[override]
         raise refuse(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
             "array that holds them all, and NumPy functions take the batch as it is",
@@ -81,7 +95,7 @@ class ArrayBatch(Batch, ArrayFace):
     @property
     def size(self) -> Any:
         """The example's number of elements: an int where all examples agree, else an int per example."""
-        return math.prod(self.shape)  # type: ignore[attr-defined]  # each form has one
+        return math.prod(self.shape)
 
     def item(self, *index: Any) -> Any:
         """The one element of each example, or the one at `index`, as a Python scalar per lane."""

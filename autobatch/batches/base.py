@@ -25,6 +25,7 @@ __all__ = [
     "Batch",
     "agreed_size",
     "batch_size_of",
+    "batches_in",
     "form",
     "is_batched",
     "lane",
@@ -192,19 +193,20 @@ def batch_size_of(tree: Any) -> int | None:
     Raises:
         ShapeError: the batches differ in size.
     """
-    size = agreed_size(_batches(tree))
+    size = agreed_size(batches_in(tree))
     return None if size < 0 else size
 
 
-def _batches(tree: Any) -> Iterator[Batch]:
+def batches_in(tree: Any) -> Iterator[Batch]:
+    """The batches of any form in a tree, left to right."""
     if isinstance(tree, Batch):
         yield tree
     elif is_node(tree):
         for leaf in leaves(tree):
             if isinstance(leaf, Batch | slice):
-                yield from _batches(leaf)
+                yield from batches_in(leaf)
     elif isinstance(tree, slice):
-        yield from _batches((tree.start, tree.stop, tree.step))
+        yield from batches_in((tree.start, tree.stop, tree.step))
 
 
 def lane(tree: Any, index: int) -> Any:

@@ -1,11 +1,11 @@
 """Trees with batches in them: split into one plain tree per example, stacked again, and a function applied to each."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, is_batched, per_lane
+from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, batches_in, is_batched, per_lane
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.fallback import fell_back
@@ -30,15 +30,19 @@ __all__ = [
     "weak_lanes",
 ]
 
+Tree = TypeVar("Tree")
 SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
-def examples(tree: Any) -> list[Any]:
+def examples(tree: Tree) -> list[Tree]:
     """A batched result as a list of plain results, one per example.
 
     Args:
         tree: any nesting of dict, list, tuple, named tuple and dataclass. Each batch in it is split into its examples
             (arrays without padding, Python scalars where an example is one); every other leaf is repeated.
+
+    Returns:
+        A list of one tree of the same structure for each example, in the order of the batch.
 
     Raises:
         UnsupportedError: no leaf is a batch, so the number of examples is not known.
@@ -177,7 +181,7 @@ def map_lanes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> map_lanes(str.upper, ObjectBatch(["a", "b"]))
     ObjectBatch(['A', 'B'])
     """
-    if batch_size_of((args, kwargs)) is None:
+    if next(batches_in((args, kwargs)), None) is None:
         return function(*args, **kwargs)
     return stack_results(per_lane(function, args, kwargs))
 

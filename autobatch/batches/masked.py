@@ -211,7 +211,7 @@ class MaskedBatch(Batched, ArrayBatch):
         """The dtype of every example."""
         return self.data.dtype
 
-    @property
+    @property  # type: ignore[misc]  # an array's can be written
     def shape(self) -> tuple[Any, ...]:
         """The example's shape: an int where all examples agree, else an int per example."""
         return tuple(

@@ -305,7 +305,7 @@ class PackedBatch(Packed, ArrayBatch):
         """The dtype of every example."""
         return self._kind.dtype
 
-    @property
+    @property  # type: ignore[misc]  # an array's can be written
     def shape(self) -> tuple[Any, ...]:
         """The example's shape; its first entry is an int per example."""
         if isinstance(self._kind, PackedBatch):

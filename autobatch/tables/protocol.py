@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
@@ -166,7 +167,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
             raise ValueError(f"a {type(self).__name__} as one array needs a copy")
         return gather(self, np.arange(self.shape[0])).astype(dtype or self.dtype, copy=False)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> NDArray[Any]:
         return index_table(self, index, self._part)
 
     def _part(self, index: Any) -> Any:

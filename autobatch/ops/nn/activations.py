@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size
@@ -190,7 +191,7 @@ gelu_p       = elementwise(_gelu, lambda ct, out, x: ct * (normal_cdf_p(x) + x *
 # fmt: on
 
 
-def sigmoid(x: Any) -> Any:
+def sigmoid(x: ArrayLike) -> NDArray[Any]:
     """1 / (1 + exp(-x)), elementwise.
 
     >>> sigmoid(np.array([0.0, -1000.0])).tolist()
@@ -199,7 +200,7 @@ def sigmoid(x: Any) -> Any:
     return sigmoid_p(as_array(x))
 
 
-def relu(x: Any) -> Any:
+def relu(x: ArrayLike) -> NDArray[Any]:
     """max(x, 0), elementwise; the derivative at 0 is 0.
 
     >>> relu(np.array([-1.0, 2.0])).tolist()
@@ -208,7 +209,7 @@ def relu(x: Any) -> Any:
     return relu_p(as_array(x))
 
 
-def gelu(x: Any) -> Any:
+def gelu(x: ArrayLike) -> NDArray[Any]:
     """x Φ(x), with Φ the normal distribution function (exact; Hendrycks and Gimpel 2016), elementwise.
 
     >>> gelu(np.array([0.0, 1.0])).round(6).tolist()
@@ -217,7 +218,7 @@ def gelu(x: Any) -> Any:
     return gelu_p(as_array(x))
 
 
-def dropout(x: Any, rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> Any:
+def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 
     Which elements is a function of the seed (default `config.seed`), the example, the number of random calls that it

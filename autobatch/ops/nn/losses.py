@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
@@ -146,7 +147,7 @@ def _causal_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
 causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_vjp, kind="masking")
 
 
-def one_hot(ids: Any, num_classes: int, dtype: Any = np.float64) -> Any:
+def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
 
     Raises:
@@ -162,7 +163,7 @@ def one_hot(ids: Any, num_classes: int, dtype: Any = np.float64) -> Any:
     return one_hot_p(ids, classes=int(num_classes), dtype=np.dtype(dtype))
 
 
-def cross_entropy(logits: Any, label: Any) -> Any:
+def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
     """Minus the log-probability, under softmax(logits), of the label; over several rows their mean.
 
     Args:
@@ -190,7 +191,7 @@ def cross_entropy(logits: Any, label: Any) -> Any:
     return np.mean(rows) if ndim_of(rows) else rows
 
 
-def causal_mask(scores: Any, fill: float = -np.inf) -> Any:
+def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
     """Scores (..., query, key) with `fill` where the key comes after the query.
 
     Raises:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
@@ -319,7 +320,7 @@ def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any
 layer_norm_p = Op("layer_norm", _layer_norm, rule=_rule, vjp=_vjp, kind="normalisation")
 
 
-def softmax(x: Any, axis: int = -1) -> Any:
+def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """exp(x) / sum(exp(x)) along an axis, computed from x less its maximum.
 
     Raises:
@@ -332,7 +333,7 @@ def softmax(x: Any, axis: int = -1) -> Any:
     return softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
 
 
-def log_softmax(x: Any, axis: int = -1) -> Any:
+def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """log(softmax(x)) along an axis, without leaving the logarithm.
 
     Raises:
@@ -345,7 +346,7 @@ def log_softmax(x: Any, axis: int = -1) -> Any:
     return log_softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
 
 
-def logsumexp(x: Any, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> Any:
+def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:
     """log(sum(exp(x))) over axes; -inf where there is nothing to sum, as `torch.logsumexp`.
 
     Raises:
@@ -358,7 +359,13 @@ def logsumexp(x: Any, axis: int | tuple[int, ...] | None = -1, keepdims: bool = 
     return logsumexp_p(x, axis=normal_axes(axis, ndim_of(x)), keepdims=bool(keepdims))
 
 
-def layer_norm(x: Any, weight: Any = None, bias: Any = None, axis: Any = -1, eps: float = 1e-5) -> Any:
+def layer_norm(
+    x: ArrayLike,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    axis: int | tuple[int, ...] = -1,
+    eps: float = 1e-5,
+) -> NDArray[Any]:
     """(x - mean) / sqrt(var + eps) over an axis or several, times `weight` plus `bias` (which broadcast against x).
 
     Raises:
