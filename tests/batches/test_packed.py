@@ -172,7 +172,7 @@ def test_offsets_of_any_integer_dtype(dtype):
         (
             lambda: PackedBatch.from_padded([[-1, 2]], filler=-1),
             ShapeError,
-            "example 0 has the filler -1 before a value",
+            "row 0 has the filler -1 before a value",
         ),
         (lambda: PackedBatch.from_padded([[1]]), ShapeError, "either filler= or lengths="),
         (lambda: PackedBatch.from_padded([1]), ShapeError, r"padded data of shape \(1,\)"),
