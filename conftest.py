@@ -1,19 +1,29 @@
 """What the examples in docstrings may use without importing it."""
 
+import gc
+
 import numpy as np
 import pytest
 
 import autobatch
-from autobatch.fusion import kernels
+from autobatch.testing import inspect
+
+
+def pytest_collection_finish():
+    """What was imported and collected lives until the end: no collection of garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_kernels_compiled_on_the_side():
-    """The process that compiles kernels would take the time of the tests; those of kernels have one of their own."""
-    ask = kernels._compiler.ask
-    kernels._compiler.ask = lambda path: False
-    yield
-    kernels._compiler.ask = ask
+def _no_kernels_compiled_on_the_side(tmp_path_factory):
+    """The process that compiles kernels would take the time of the tests; those of kernels have one of their own.
+
+    Nor are there kernels of earlier programs: what a test runs does not depend on what this machine ran before.
+    """
+    with pytest.MonkeyPatch.context() as patch, inspect.no_compiler():
+        patch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,39 +1,66 @@
-"""`PackedBatch`: the values of all examples one after the other, and where each example's begin; no padding."""
+"""`PackedBatch`: the examples' values one after the other, and the offsets where each begins; no padding."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autobatch.batches.array_batch import ArrayBatch
-from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
-from autobatch.batches.loop import loop_over_examples
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packing import (
-    CSR,
-    as_columns,
-    as_integers,
-    check_offsets,
-    counted,
-    offsets_of,
-    pack_rows,
-    pad_rows,
-    read_csr,
-    rows_of,
-    segment_order,
-    valid_lengths,
-)
-from autobatch.batches.stacking import as_arrays
-from autobatch.core.aval import ndim_of
+from autobatch.batches.base import Batch, form, narrowed, refuse
+from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
+from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.inplace import lay
+from autobatch.ops.rules.ragged import (
+    as_ids,
+    check_offsets,
+    check_one_each,
+    check_total,
+    columns_of,
+    count_segments,
+    filler_lengths,
+    lengths_of,
+    offsets_from,
+    read_csr,
+)
 
-__all__ = ["PackedBatch"]
+__all__ = [
+    "CSR",
+    "PackedBatch",
+    "counted",
+    "maps_to_packed",
+    "offsets_of",
+    "own_offsets",
+    "pack_rows",
+    "packed_to_maps",
+    "rows_of",
+    "segment_order",
+]
+
+
+class CSR(NamedTuple):
+    """A sparse matrix by rows, in SciPy's terms: `scipy.sparse.csr_matrix((data, indices, indptr), shape)`.
+
+    Attributes:
+        data: (n,) entries; repeated positions add up.
+        indices: (n,) int64 column of each entry.
+        indptr: (rows + 1,) int64; row i is `indptr[i]:indptr[i + 1]`.
+        shape: (rows, columns).
+    """
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    shape: tuple[int, int]
+
+    def to_dense(self) -> np.ndarray:
+        """The matrix as an array."""
+        out = np.zeros(self.shape, self.data.dtype)
+        np.add.at(out, (np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices), self.data)
+        return out
 
 
 @form("packed")
@@ -59,11 +86,11 @@ class PackedBatch(Packed, ArrayBatch):
     __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
-    def __init__(self, values: Any, offsets: Any) -> None:
+    def __init__(self, values: ArrayLike, offsets: ArrayLike) -> None:
         if isinstance(values, Batch) and not isinstance(values, PackedBatch):
             raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
-        values = values if is_boxed(values) else np.asarray(values)
-        self._set(values, check_offsets(offsets, _count(values)))
+        rows = as_rows(values)
+        self._set(rows, own_offsets(offsets, _count(rows)))
 
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
         self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
@@ -105,9 +132,14 @@ class PackedBatch(Packed, ArrayBatch):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Any], depth: int = 1) -> "PackedBatch":
-        """Pack examples, arrays or lists of numbers that differ in their first dimension only.
+        """Pack examples that differ in their first dimension only.
 
-        `depth=2`: each example is itself a list of such arrays (3: a list of lists of them …), packed level by level.
+        Args:
+            examples: B arrays (n, ...) of one dtype, or nested lists of numbers.
+            depth: 2: each example is itself a list of such arrays, 3: a list of lists of them; packed level by level.
+
+        Returns:
+            A batch of B examples, of their dtype.
 
         Raises:
             ShapeError, DTypeError: as `MaskedBatch.from_examples`; and trailing dimensions that differ.
@@ -131,31 +163,59 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_lengths(np.concatenate(arrays), [x.shape[0] for x in arrays])
 
     @classmethod
-    def from_lengths(cls, values: Any, lengths: Any) -> "PackedBatch":
-        """From the values and the number of them in each example."""
-        values = values if is_boxed(values) else np.asarray(values)
-        return cls(values, offsets_of(lengths, _count(values)))
+    def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":
+        """From the values and the number of them in each example.
+
+        Args:
+            values: (N, ...), the examples' values one after the other; or a batch of N.
+            lengths: (B,) integers that add up to N.
+
+        Returns:
+            A batch of B examples.
+
+        Raises:
+            ShapeError: a negative length, or lengths that do not add up. DTypeError: lengths that are no integers.
+
+        >>> PackedBatch.from_lengths([5, 6, 7], [1, 2]).offsets
+        array([0, 1, 3])
+        """
+        rows = as_rows(values)
+        return cls(rows, offsets_of(lengths, _count(rows)))
 
     @classmethod
-    def from_segment_ids(cls, values: Any, ids: Any, num_segments: int | None = None) -> "PackedBatch":
+    def from_segment_ids(cls, values: ArrayLike, ids: ArrayLike, num_segments: int | None = None) -> "PackedBatch":
         """From the values and the example that each belongs to, sorted or not; the order within an example is kept.
 
         Args:
-            num_segments: the number of examples; by default the largest id plus one.
+            values: (N, ...) array; or a batch of N.
+            ids: (N,) integers, the example of each value.
+            num_segments: the number of examples, B; by default the largest id plus one.
+
+        Returns:
+            A batch of B examples.
 
         Raises:
             BadIdError: an id that is negative or not below `num_segments`.
+            ShapeError: not one id for each value. DTypeError: ids that are no integers.
 
         >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
         [array([1]), array([4, 3])]
         """
-        values = values if is_boxed(values) else np.asarray(values)
-        order, lengths = segment_order(ids, _count(values), num_segments)
-        return cls.from_lengths(values if order is None else _rows(values, order), lengths)
+        rows = as_rows(values)
+        order, lengths = segment_order(ids, _count(rows), num_segments)
+        return cls.from_lengths(rows if order is None else _rows(rows, order), lengths)
 
     @classmethod
-    def from_padded(cls, padded: Any, *, filler: Any = None, lengths: Any = None) -> "PackedBatch":
-        """From (B, T, ...) padded data and its lengths, or the value that fills its padding.
+    def from_padded(cls, padded: ArrayLike, *, filler: Any = None, lengths: ArrayLike | None = None) -> "PackedBatch":
+        """From padded data and its lengths, or the value that fills its padding.
+
+        Args:
+            padded: (B, T, ...) array.
+            filler: the number that its padding consists of, behind the values of each example.
+            lengths: instead, (B,) integers, of each example.
+
+        Returns:
+            A batch of B examples.
 
         Raises:
             ShapeError: neither or both are given, or a filler stands before a value.
@@ -163,25 +223,34 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_padded([[1, 2], [3, -1]], filler=-1).examples()
         [array([1, 2]), array([3])]
         """
-        padded = padded if is_boxed(padded) else np.asarray(padded)
-        if padded.ndim < 2:
-            raise ShapeError(f"padded data of shape {padded.shape}; expected (batch size, longest, ...)")
+        data = as_rows(padded)
+        if data.ndim < 2:
+            raise ShapeError(f"padded data of shape {data.shape}; expected (batch size, longest, ...)")
         if (filler is None) == (lengths is None):
             raise ShapeError("give either filler= or lengths=, to say what is padding")
         if lengths is None:
-            lengths = valid_lengths(np.asarray(padded), filler)
-        masked = MaskedBatch(padded, lengths=as_integers(lengths, "lengths"))
-        return cls.from_masked(masked)
+            lengths = filler_lengths(np.asarray(data), filler)
+        return cls.from_masked(MaskedBatch(data, lengths=lengths_of(lengths)))
 
     @classmethod
     def from_masked(cls, masked: MaskedBatch) -> "PackedBatch":
-        """From a padded batch of which at most the first dimension varies."""
+        """From a padded batch of which at most the first dimension varies.
+
+        Args:
+            masked: a batch of B examples.
+
+        Returns:
+            The same examples without padding.
+
+        Raises:
+            ShapeError: examples without dimensions, or another dimension that varies.
+        """
         if not masked.sizes or any(masked.dims[1:]):
             raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
         size = masked.sizes[0]
         if not isinstance(size, Lengths):
             size = Lengths(np.full(masked.batch_size, size))
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(size.values)])
+        offsets = offsets_from(size.values)
         return cls.of(pack_rows(masked.data, size), offsets, size)
 
     @classmethod
@@ -191,7 +260,10 @@ class PackedBatch(Packed, ArrayBatch):
         Args:
             matrix: a CSR matrix (anything with `data`, `indices`, `indptr`), that triple, or a dense array.
             weights: also return the entries, as a second batch with the same offsets. Without it every entry must be
-                a count: an id with entry 2 occurs twice, with 0 not at all.
+                a count; an id with entry 2 occurs twice, with 0 not at all.
+
+        Returns:
+            A batch of the int64 ids of each row; with `weights` a pair of batches, the ids and the entries.
 
         Raises:
             DTypeError: entries that are no counts, without `weights`.
@@ -206,7 +278,14 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_segment_ids(*counted(data, indices, indptr), len(indptr) - 1)
 
     def to_masked(self) -> MaskedBatch:
-        """The same examples, padded with zeros."""
+        """The same examples, padded with zeros.
+
+        Returns:
+            A `MaskedBatch` whose first dimension varies.
+
+        Raises:
+            UnsupportedError: a nested batch, whose examples no padded array holds.
+        """
         if isinstance(self.values, PackedBatch):
             raise UnsupportedError(
                 "the examples are lists of arrays of different lengths, which no padded array holds; "
@@ -216,7 +295,17 @@ class PackedBatch(Packed, ArrayBatch):
         return MaskedBatch.in_region(Batched(data, sizes), self.region)
 
     def to_padded(self, filler: Any = 0) -> Any:
-        """(B, longest, ...) data with `filler` in its padding; a nested batch is padded at each level."""
+        """The examples in one array, padded to the longest; those of a nested batch at each level.
+
+        Args:
+            filler: a number of the values' dtype, which fills the padding.
+
+        Returns:
+            (B, longest, ...) array of the values' dtype.
+
+        Raises:
+            DTypeError: the dtype has no such number.
+        """
         values = self.values
         values = values.to_padded(filler) if isinstance(values, PackedBatch) else values
         if np.asarray(filler).astype(values.dtype) != filler and filler == filler:
@@ -230,10 +319,13 @@ class PackedBatch(Packed, ArrayBatch):
             num_columns: by default the largest id plus one.
             weights: the entries, a `PackedBatch` with the same offsets; by default 1.
 
+        Returns:
+            A `CSR` matrix of (B, num_columns).
+
         Raises:
-            DTypeError, BadIdError: values that are no ids of a column.
+            DTypeError, BadIdError: values that are no ids of a column. ShapeError: weights of other lengths.
         """
-        ids, bound = as_columns(self.values, num_columns)
+        ids, bound = columns_of(self.values, num_columns)
         if weights is not None and not np.array_equal(weights.offsets, self.offsets):
             raise ShapeError("the weights have other lengths than the ids")
         entries = np.ones(len(ids), np.int64) if weights is None else weights.values
@@ -279,7 +371,7 @@ class PackedBatch(Packed, ArrayBatch):
         """The dtype of every example."""
         return self._kind.dtype
 
-    @property
+    @property  # type: ignore[misc]  # an array's can be written
     def shape(self) -> tuple[Any, ...]:
         """The example's shape; its first entry is an int per example."""
         if isinstance(self._kind, PackedBatch):
@@ -287,36 +379,20 @@ class PackedBatch(Packed, ArrayBatch):
         first = MaskedBatch.in_region(Batched(self.lengths, (), int), self.region)
         return (first, *self._kind.shape[1:])
 
-    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        out = self._applied(op, args, params)
-        return lay(out, True) if bends(op, params, any(map(is_crooked, args)), ndim_of(out)) else out
-
-    def _applied(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        args = [narrowed(arg) for arg in args]
-        agreed_size(arg for arg in args if isinstance(arg, Batch))
-        if any(isinstance(arg, ObjectBatch) for arg in args):
-            return loop_over_examples(op, args, params, "the examples differ in structure, rank or dtype")
-        first = next(arg for arg in args if isinstance(arg, PackedBatch))
-        rows = first._pending if len(args) == 1 else None
-        if rows is not None and (out := rows.reduced(op, params, first.offsets)) is not None:
+    def _on_values(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """An op on the values of all examples as if they were one example; None where it needs the examples apart."""
+        rows = self._pending if len(args) == 1 else None
+        if rows is not None and (out := rows.reduced(op, params, self.offsets)) is not None:
             return MaskedBatch.of(Batched(out, out.shape[1:]))
-        operands = _on_values(op, args, first)
-        if operands is not None:
-            try:
-                return PackedBatch.of(op(*operands, **params), first.offsets, first._size)
-            except IndexError:
-                if op.kind != "lookup":
-                    raise
-                # An id that is not in the table: the padded form names its example and its place there.
-        if op.rule is None:
-            return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
-        for i, arg in enumerate(args):
-            if isinstance(arg, PackedBatch) and i not in op.ragged:
-                args[i] = arg.to_masked()
-        if not any(isinstance(arg, PackedBatch) for arg in args):
-            return op(*args, **params)
-        out = op.rule(op, args, params)
-        return PackedBatch.of(out.values, out.offsets) if isinstance(out, Packed) else MaskedBatch.of(out)
+        operands = _operands_on_values(op, args, self)
+        if operands is None:
+            return None
+        try:
+            return PackedBatch.of(op(*operands, **params), self.offsets, self._size)
+        except IndexError:
+            if op.kind != "lookup":
+                raise
+            return None  # an id that is not in the table: the padded form names its example and its place there
 
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new`, packed or padded: what a write into this batch gives."""
@@ -328,19 +404,12 @@ class PackedBatch(Packed, ArrayBatch):
         self.values, self.offsets, self._size = packed.values, packed.offsets, packed._size
 
     def __len__(self) -> int:
-        raise refuse(
-            "len() of a batch: write .batch_size for the number of examples",
-            "len() of a value whose length differs by example",
-        )
+        raise self._no_len()
 
     def __iter__(self) -> Iterator[Any]:
         if current_region() is not None and not isinstance(self.values, PackedBatch):
             return iter(narrowed(self).to_masked())
-        raise refuse(
-            "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
-            ".examples() lists the examples",
-            "iteration over a dimension whose length differs by example",
-        )
+        raise self._no_iteration()
 
     def __reduce__(self) -> Any:
         return PackedBatch, (self.values, np.array(self.offsets))
@@ -358,6 +427,11 @@ class PackedBatch(Packed, ArrayBatch):
             return f"PackedBatch(batch_size={self.batch_size}, offsets={self.offsets}, values={self.values!s})"
 
 
+def as_rows(values: Any) -> Any:
+    """An array, or a batch as it is; what carries a gradient stays what it is."""
+    return values if is_boxed(values) else np.asarray(values)
+
+
 def _count(values: Any) -> int:
     if isinstance(values, PackedBatch):
         return values.batch_size
@@ -370,8 +444,8 @@ def _rows(values: Any, index: np.ndarray) -> Any:
     return values._take(index, {}) if isinstance(values, PackedBatch) else values[index]
 
 
-def _on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list[Any] | None:
-    """Operands with which the op acts on the values of all examples as if they were one example; None if it cannot."""
+def _operands_on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list[Any] | None:
+    """The operands of `_on_values`; None if it cannot act so."""
     if op.kind == "elementwise":
         rank = max(arg.ndim for arg in args if isinstance(arg, PackedBatch))
         operands = [_against_values(arg, rank, first) for arg in args]
@@ -397,3 +471,124 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
         return None
     shape = arg.data.shape
     return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
+
+
+def own_offsets(offsets: Any, count: int) -> np.ndarray:
+    """(B + 1,) int64 offsets into `count` values, checked, which nobody else can write to."""
+    out = np.array(check_offsets(offsets, count))
+    out.flags.writeable = False
+    return out
+
+
+def offsets_of(lengths: Any, count: int) -> np.ndarray:
+    """Offsets from the number of values of each example, which must add up to `count`."""
+    found = lengths_of(lengths)
+    check_total(found, count)
+    return offsets_from(found)
+
+
+def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.ndarray | None, np.ndarray]:
+    """How values sort by segment id (None: they are sorted), stably, and the length of each segment.
+
+    Raises:
+        ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
+    """
+    found = as_ids(ids, "segment_ids")
+    lengths = np.bincount(found, minlength=count_segments(found, num_segments))
+    check_one_each(found, count)
+    if (found[1:] >= found[:-1]).all():
+        return None, lengths
+    return np.argsort(found, kind="stable"), lengths
+
+
+def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the examples named by `index`, in that order, and their offsets."""
+    lengths = np.diff(offsets)[index]
+    ends = np.cumsum(lengths)
+    rows = np.arange(int(lengths.sum())) + np.repeat(offsets[:-1][index] - (ends - lengths), lengths)
+    return rows, np.concatenate([np.zeros(1, np.int64), ends])
+
+
+def pack_rows(data: Any, lengths: Lengths) -> Any:
+    """The rows inside the examples of (B, T, ...) data, one example after the other."""
+    mask = lengths.mask(data.shape[1])
+    if not is_boxed(data):
+        return data[mask]
+    flat = data.reshape((data.shape[0] * data.shape[1], *data.shape[2:]))
+    return flat[np.flatnonzero(mask)]
+
+
+def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each column as often as its entry says, and the row that it stands in."""
+    counts = data.astype(np.int64)
+    if (counts != data).any() or (counts < 0).any():
+        raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
+    rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
+    return np.repeat(indices, counts), rows
+
+
+def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, PackedBatch]:
+    """The keys and the values of examples that are maps, in the maps' order.
+
+    Args:
+        examples: {id: score}, every value a number; or {feature: ids}, every value a list or array of one dimension.
+
+    Returns:
+        (keys, values): of scores two batches with the same offsets; of lists `values` is nested, an example of it a
+        list of arrays, with the same offsets at its outer level.
+
+    Raises:
+        DTypeError: an example that is no map, keys that are no integers. ShapeError: lists beside numbers.
+
+    Source: Caffe2's nested segments, `LIST<MAP<INT, LIST<INT>>>`.
+
+    >>> keys, values = maps_to_packed([{1: [10, 11], 3: [101]}, {2: [50]}])
+    >>> keys.examples(), values.values.values
+    ([array([1, 3]), array([2])], array([ 10,  11, 101,  50]))
+    """
+    for i, example in enumerate(examples):
+        if not isinstance(example, Mapping):
+            raise DTypeError(f"example {i} is a {type(example).__name__}; expected a dict of integer keys")
+    lengths = [len(example) for example in examples]
+    entries = [np.asarray(value) for example in examples for value in example.values()]
+    keys = PackedBatch.from_lengths(as_ids([key for example in examples for key in example], "keys"), lengths)
+    nested = bool(entries) and entries[0].ndim > 0
+    at = 0
+    for i, example in enumerate(examples):
+        for key in example:
+            if entries[at].ndim != int(nested):
+                kind = "a list" if entries[at].ndim else "a number"
+                raise ShapeError(f"example {i} has {kind} under key {key}; expected all numbers, or all lists")
+            at += 1
+    if nested:
+        whole = np.concatenate(entries)
+        if not whole.size:
+            whole = whole.astype(np.int64)
+        inner = PackedBatch.from_lengths(whole, [len(entry) for entry in entries])
+        return keys, PackedBatch(inner, np.array(keys.offsets))
+    return keys, PackedBatch(np.array(entries), np.array(keys.offsets))
+
+
+def packed_to_maps(keys: PackedBatch, values: PackedBatch) -> list[dict[int, Any]]:
+    """The examples as maps again: of numbers, or of the arrays of a nested batch.
+
+    Args:
+        keys: int64, the keys of each example.
+        values: with the same offsets, a number or an array for each key.
+
+    Returns:
+        A dict for each example.
+
+    Raises:
+        ShapeError: values that do not belong to the keys.
+
+    >>> packed_to_maps(*maps_to_packed([{1: 0.4, 3: 0.7}, {2: 0.5}]))
+    [{1: 0.4, 3: 0.7}, {2: 0.5}]
+    """
+    if not np.array_equal(keys.offsets, values.offsets):
+        raise ShapeError("the keys and the values have different lengths; expected a value for each key")
+    maps = []
+    for own, entries in zip(keys.examples(), values.examples(), strict=True):
+        items = entries if isinstance(entries, list) else entries.tolist()
+        maps.append(dict(zip(own.tolist(), items, strict=True)))
+    return maps

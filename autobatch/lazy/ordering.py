@@ -2,15 +2,15 @@
 
 On the fly, an example that needs a value waits while the others run on. What it prints then comes behind what they
 print, and what it draws from a generator of the process is another number than in the loop over the examples. Changes
-of containers, objects and arrays are no matter here: `lazy.shared_state` sees those and takes them back.
+of containers, objects and arrays are no matter here: `core.snapshot` sees those and takes them back.
 """
 
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.forms import Batch
-from autobatch.lazy.shared_state import SharedState
+from autobatch.batches.base import Batch
+from autobatch.core.snapshot import Snapshot
 
 __all__ = ["shows_order"]
 
@@ -33,9 +33,10 @@ def shows_order(reached: Iterable[Any]) -> bool:
     >>> shows_order([[1], 2.0])
     False
     """
-    state = SharedState(reached)
+    state = Snapshot(reached, bounded=True)
     methods = (each for kind in state.classes for each in vars(kind).values())
-    codes = [*state.codes, *(each.__code__ for each in methods if isinstance(each, FunctionType))]
+    functions = [*state.functions, *(each for each in methods if isinstance(each, FunctionType))]
+    codes = [function.__code__ for function in functions]
     return any(map(_names_one, codes)) or any(map(_is_one, state.places.values()))
 
 

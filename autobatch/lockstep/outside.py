@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch, lane, narrow_tree
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import lane, narrow_tree
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop

@@ -11,25 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch, lane
+from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast, lane, leaves, stack_results
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.lanes import Example, example, region
 from autobatch.core.memory import keep_freed_memory
-from autobatch.core.pytree import TreeDef, attributes, is_node, map_tree, unflatten
-from autobatch.embedding.pending import PendingRows
+from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
-from autobatch.lockstep.calls.call import call, is_library
+from autobatch.facts.source import is_library
+from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.outside import Outside
 from autobatch.lockstep.regions.region import LaneExample, Root
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.ownership import OutsideError, is_changeable
 from autobatch.lockstep.values.sequences import LaneSequence
+from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.mapping import collected_ways, map_with_stats
-from autobatch.batches.forms import Batch
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.api.transforms import collected_ways, map_with_stats
+from autobatch.batches.base import Batch
+from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.errors import FallbackWarning
-from autobatch.lazy.stats import Stats
+from autobatch.lazy.launching import Stats
 from autobatch.lockstep.run import has_batch
 
 __all__ = ["Forced", "Launch", "Report", "explain"]

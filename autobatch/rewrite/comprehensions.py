@@ -4,8 +4,8 @@ import ast
 from typing import Any
 
 from autobatch.errors import NeedsLoop
-from autobatch.rewrite.quote import expression, is_generated, name
-from autobatch.rewrite.scopes import target_names
+from autobatch.syntax.quote import expression, is_generated, name
+from autobatch.syntax.scopes import target_names
 
 __all__ = ["Comprehensions"]
 

@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from autobatch.rewrite.quote import expression, is_generated
+from autobatch.syntax.quote import expression, is_generated
 
 __all__ = ["Calls", "Choices", "Displays", "Guards", "Operators", "Reads"]
 

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from autobatch.rewrite.names import stored_names
-from autobatch.rewrite.scopes import bound_names, captured, local_nodes, parameters
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
 __all__ = ["MAKERS", "Ownership", "is_fresh"]
 

@@ -18,17 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.foresee import freeze
+from autobatch.blocks.expressions import METHODS, is_pure
+from autobatch.blocks.inputs import Guard
+from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
-from autobatch.lazy.blocks import Guard
+from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
 from autobatch.lazy.content import is_constant
 from autobatch.lazy.replay import Memory
-from autobatch.lockstep.calls.call import is_library
-from autobatch.rewrite.block_expressions import METHODS
-from autobatch.rewrite.block_scope import is_pure
-from autobatch.rewrite.convert import own_tree
-from autobatch.rewrite.paths import is_dotted, path_of
-from autobatch.rewrite.source import PARSING, NoSourceError, inner_codes
+from autobatch.syntax.scopes import is_dotted, path_of
 
 __all__ = ["forget_recordings", "memory_of"]
 

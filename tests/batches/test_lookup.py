@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 
+from autobatch import EmbeddingTable, MaskedBatch, PackedBatch, lookup
 from autobatch.autodiff.grad import grad
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.embedding.lookup import lookup
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import BadIdError
 
 WEIGHTS = np.random.default_rng(0).normal(size=(10, 3))

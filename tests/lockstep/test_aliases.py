@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.masked import MaskedBatch
+from autobatch import MaskedBatch, batch
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import equals_loop_either_way as equals_loop
-from tests.lockstep.law import ragged
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import ragged
 
 XS = ragged(3, 2, 5, 1, 3)
 ROWS = ragged(3, 1, 4, 2, width=2)

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
-from autobatch.core.fallback import forget_warnings, noted_fallbacks
+from autobatch.batches.examples import examples
+from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.rewrite.effects import is_local
-from tests.lockstep.law import assert_same, batch_of, gradients_equal_loops, ragged
+from autobatch.facts.changes import is_local
+from autobatch.lockstep import run
+from autobatch.testing import inspect
+from tests.law import assert_same, batch_of, every_way_equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
 
@@ -57,11 +59,11 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("f", "columns", "shared"), ALONE, ids=[f.__name__ for f, _, _ in ALONE])
-def test_only_the_call_runs_as_a_loop(f, columns, shared, monkeypatch):
-    monkeypatch.setattr("autobatch.lockstep.run.call_on_each", None)  # what the whole call would run as
+def test_only_the_call_runs_as_a_loop(f, columns, shared):
     want = [f(*row, **shared) for row in zip(*columns, strict=True)]
-    with noted_fallbacks() as found:
+    with noted_fallbacks() as found, inspect.watched(run, "call_on_each") as whole_calls:
         got = examples(batch(f)(*map(batch_of, columns), **shared))
+    assert not whole_calls
     assert len(found) == 1
     assert f"{__file__}:" in found[0]
     assert_same(got, want)
@@ -94,7 +96,7 @@ def test_gradients_pass_through_a_call_that_runs_alone():
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        gradients_equal_loops(f, XS, w=0.7)
+        every_way_equals_loop(f, XS, w=0.7)
 
 
 def looks_around_and_divides(n):

@@ -5,11 +5,11 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
 from autobatch.lockstep.run import call_on_each
-from tests.lockstep.law import assert_same, batch_of, ragged
-from tests.lockstep.law import equals_loop_either_way as equals_loop
+from tests.law import assert_same, batch_of, ragged
+from tests.law import equals_loop_either_way as equals_loop
 
 NUMBERS = [3, -1, 2, 0, -4]
 XS = ragged(3, 1, 0, 4)

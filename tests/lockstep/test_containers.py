@@ -7,11 +7,9 @@ import heapq
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import examples
-from tests.lockstep.law import batch_of, ragged
-from tests.lockstep.law import equals_loop_either_way as equals_loop
+from autobatch import PackedBatch, batch, examples
+from tests.law import batch_of, ragged
+from tests.law import equals_loop_either_way as equals_loop
 
 SCALARS = [np.float64(v) for v in (1.0, -2.0, 3.0, -0.5)]
 FLOATS = [np.array(x) for x in ([1.0, -2.0, 3.0], [4.0], [], [-1.0, 2.0, 2.0, 5.0])]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
-from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
+from tests.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
 

@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import assert_same, batch_of, ragged
-from tests.lockstep.outside import Model, state
-from tests.lockstep.outside import equals_loop_either_way as equals_loop
+from tests.law import assert_same, batch_of, ragged
+from tests.lockstep.outside import Model, equals_loop, state
 
 XS = ragged(3, 1, 0, 4, width=2)
 

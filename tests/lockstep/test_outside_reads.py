@@ -5,12 +5,11 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
-from autobatch.core.fallback import forget_warnings
+from autobatch.batches.examples import examples
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
-from tests.lockstep.law import assert_same, batch_of, ragged
-from tests.lockstep.outside import Model, state
-from tests.lockstep.outside import equals_loop_either_way as equals_loop
+from tests.law import assert_same, batch_of, ragged
+from tests.lockstep.outside import Model, equals_loop, state
 from tests.lockstep.test_outside import remembers
 
 XS = ragged(3, 1, 0, 4, width=2)

@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import examples
-from tests.lockstep.law import equals_loop_either_way as equals_loop
-from tests.lockstep.law import ragged
+from autobatch import MaskedBatch, batch, examples
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import ragged
 
 NUMBERS = [3, 7, 0, 5, 1, 4]
 XS = ragged(3, 1, 0, 4, 2, 6)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.results import examples
-from tests.lockstep.law import batch_of, ragged
-from tests.lockstep.law import equals_loop_either_way as equals_loop
+from autobatch import batch, examples
+from tests.law import batch_of, ragged
+from tests.law import equals_loop_either_way as equals_loop
 
 XS = [2 * x for x in ragged(3, 1, 0, 4)]
 

@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 
+from autobatch.testing import assert_equivalent
 from autobatch.testing.equivalence import check_equivalence
-from autobatch.testing.proof import assert_equivalent
 from tests.testing.test_planted_faults import EXAMPLES, Right
 
 

@@ -16,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.calls.foreign import IMMUTABLE, is_library, library, plain_arguments, run_per_lane
+from autobatch.facts.calls import READS_ONLY, SEQUENCE_FUNCTIONS, effect_of, method_effect
+from autobatch.facts.source import is_library
+from autobatch.lockstep.calls.foreign import IMMUTABLE, library, plain_arguments, run_per_lane
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
@@ -31,10 +33,10 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import convertible, getattribute
 from autobatch.lockstep.values.ownership import is_made, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence
-from autobatch.ops.inplace import zero_d
-from autobatch.ops.table import UFUNCS, top_box
+from autobatch.ops.rules.aliasing import zero_d
+from autobatch.ops.rules.dispatch import UFUNCS, top_box
 
-__all__ = ["OF_SEQUENCES", "call", "create", "is_library"]
+__all__ = ["call", "create"]
 
 _DISPATCHER = type(np.sum)
 _RANDOM = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
@@ -42,18 +44,6 @@ _FRESH = {
     np.zeros, np.ones, np.empty, np.full, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.array, np.arange,
     np.eye, np.identity, np.linspace, np.copy,
 }  # fmt: skip
-_CHANGES = {
-    list: {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "__setitem__", "__delitem__"},
-    dict: {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "move_to_end"},
-    set: {"add", "discard", "remove", "pop", "clear", "update", "difference_update", "intersection_update",
-          "symmetric_difference_update"},
-    np.ndarray: {"fill", "sort", "put", "resize", "partition", "itemset", "setflags", "byteswap", "setfield"},
-}  # fmt: skip
-OF_SEQUENCES = {
-    np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack, np.block, np.meshgrid, np.einsum,
-    np.broadcast_arrays, np.select, np.choose, np.lexsort, np.linalg.multi_dot, np.array_equal, np.split,
-}  # fmt: skip
-_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _FIXED = (*IMMUTABLE, tuple, ModuleType)
 _READS = {
     "get", "keys", "values", "items", "index", "count", "copy", "union", "intersection", "difference", "issubset",
@@ -67,8 +57,8 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(f)
     if kind is np.ufunc:
         args = _array_arguments(args)
-        if kwargs:
-            _check_out(kwargs)
+        if kwargs or len(args) > f.nin:
+            _check_written(f, args, kwargs)
             return f(*args, **kwargs)
         op = UFUNCS.get(f)
         return f(*args) if op is None or len(args) != f.nin else op(*args)
@@ -128,13 +118,15 @@ def _array_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return plain_arguments(args)
 
 
-def _check_out(kwargs: dict[str, Any]) -> None:
-    out = kwargs.get("out")
-    for target in out if isinstance(out, tuple) else (out,):
-        if isinstance(target, Batch):
-            require_whole(target)
-        elif target is not None:
-            require_own(target, "writing (out=)")
+def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise NeedsLoop if what a function of NumPy's is going to write may not be written now."""
+    effect = effect_of(f)
+    for given in () if effect is None else effect.written(args, kwargs):
+        for target in given if isinstance(given, tuple) else (given,):
+            if isinstance(target, Batch):
+                require_whole(target)
+            elif isinstance(target, np.ndarray):
+                require_own(target, f"np.{f.__name__}" if effect.always_writes else "writing (out=)")  # type: ignore[union-attr]
 
 
 def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,8 +134,10 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(holder) is LaneList:
         return _list_method(holder, f.__name__, args, kwargs)
     if (isinstance(holder, Batch) or is_boxed(holder)) and not convertible(f.__func__):
-        if f.__name__ in _CHANGES[np.ndarray] and isinstance(holder, Batch):
-            require_whole(holder)
+        effect = method_effect(np.ndarray, f.__name__)
+        for target in () if effect is None else effect.written((holder, *args), kwargs):
+            if isinstance(target, Batch):
+                require_whole(target)
         return f(*plain_arguments(args), **kwargs)
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
@@ -178,15 +172,10 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs:
-        _check_out(kwargs)
+    if kwargs or len(args) > READS_ONLY.get(f, 0):
+        _check_written(f, args, kwargs)
         kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
-    if f in _WRITERS:
-        if isinstance(args[0], Batch):
-            require_whole(args[0])
-        else:
-            require_own(args[0], f"np.{f.__name__}")
-    if f not in OF_SEQUENCES and any(map(_is_list_of_lanes, args)):
+    if f not in SEQUENCE_FUNCTIONS and any(map(_is_list_of_lanes, args)):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
             for place, arg in enumerate(args)
@@ -217,14 +206,21 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         keys, *value = args
         pairs = [(key, value[0] if value else None) for key in shared(keys)]
         return remember(holder(pairs)) if current_region() is not None else holder(pairs)
-    for base, names in _CHANGES.items():
-        if isinstance(holder, base) and f.__name__ in names:
-            require_own(holder, f".{f.__name__}()")
-            if (base is np.ndarray or base is set) and is_batched_tree(args):
-                raise NeedsLoop(f".{f.__name__}() of a value per example")
-            if base is dict and args and (is_lanes(args[0]) or type(args[0]) is LaneList):
-                raise NeedsLoop("a key that differs by example")
-            return f(*args, **kwargs)
+    if isinstance(holder, np.ufunc):
+        return _numpy(f, args, kwargs)
+    effect = method_effect(type(holder), f.__name__)
+    written = [] if effect is None else effect.written((holder, *args), kwargs)
+    for target in written:
+        if isinstance(target, Batch):
+            require_whole(target)
+        else:
+            require_own(target, f".{f.__name__}()")
+    if effect is not None and "self" in effect.writes:
+        if isinstance(holder, np.ndarray | set) and is_batched_tree(args):
+            raise NeedsLoop(f".{f.__name__}() of a value per example")
+        if isinstance(holder, dict) and args and (is_lanes(args[0]) or type(args[0]) is LaneList):
+            raise NeedsLoop("a key that differs by example")
+        return f(*args, **kwargs)
     if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
         require_own(holder, f".{f.__name__}()")
         return f(*args, **kwargs)
@@ -347,7 +343,8 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         return call(MethodType(function, f), *args, **kwargs)
     name = getattr(f, "__name__", "")
-    for base, changing in _CHANGES.items():  # slot wrappers: x.__setitem__
-        if isinstance(getattr(f, "__self__", None), base) and name in changing:
-            require_own(f.__self__, f".{name}()")
+    holder = getattr(f, "__self__", None)  # slot wrappers: x.__setitem__
+    effect = method_effect(type(holder), name)
+    if effect is not None and "self" in effect.writes:
+        require_own(holder, f".{name}()")
     return library(f, args, kwargs)

@@ -6,17 +6,16 @@ told. With any other such call the whole function goes to the next way.
 """
 
 import operator
-import sysconfig
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch, lane, name_lane, narrow_tree, per_lane
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import lane, name_lane, narrow_tree, per_lane, stack_results
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
@@ -28,7 +27,7 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.ownership import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments", "run_per_lane"]
+__all__ = ["IMMUTABLE", "library", "plain_arguments", "run_per_lane"]
 
 IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
@@ -47,18 +46,6 @@ _OUTSIDE = (
     "shutil",
     "tempfile",
 )
-_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
-_PACKAGE = __file__[: __file__.rindex("lockstep")]
-_library_files: dict[str, bool] = {}
-
-
-def is_library(filename: str) -> bool:
-    """Whether code of this file is not the user's: the standard library, an installed package, or this one."""
-    known = _library_files.get(filename)
-    if known is None:
-        known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
-        _library_files[filename] = known
-    return known
 
 
 def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:

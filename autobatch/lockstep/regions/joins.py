@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
-from autobatch.batches.results import take_lanes
+from autobatch.batches.base import Batch
+from autobatch.batches.examples import take_lanes
 from autobatch.core.lanes import let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import Subset, lanes_within
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
-from autobatch.ops.inplace import has_views
+from autobatch.ops.rules.aliasing import has_views
 
 __all__ = ["Piece", "meet", "narrowed_values"]
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import broadcast, leaves, per_lane, stack_results
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
-from autobatch.embedding.table import EmbeddingTable
+from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.regions.joins import meet
@@ -27,8 +27,9 @@ from autobatch.lockstep.values.merging import UNBOUND
 from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.ownership import freeze, home_of, is_made, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
-from autobatch.ops import indexing
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.numpy import indexing
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = [
     "delitem",

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrow_tree, narrowed
+from autobatch.batches.examples import broadcast, lanes_of, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast, lanes_of, narrow_tree, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region, set_region

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.base import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
@@ -21,7 +21,7 @@ from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.lists import LaneList, differs
-from autobatch.ops.table import UFUNCS
+from autobatch.ops.rules.dispatch import UFUNCS
 
 __all__ = [
     "BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "found", "getattribute", "is_plain", "refuse_hooks",

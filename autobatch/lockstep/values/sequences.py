@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import map_tree, stack_results, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import map_tree, per_lane, stack_results, weak_lanes
 from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths, Packed
 from autobatch.core.lanes import current_region
@@ -17,8 +17,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import lanes_within
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.ownership import freeze
-from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between, rows_p
 
 __all__ = [
     "Enumerated",

@@ -1,0 +1,240 @@
+"""From a live function to the syntax tree it was compiled from, or the reason why there is none; and whose it is.
+
+The tree is found by compiling the whole file again and looking for the function's own code object in the result: code
+objects compare by value, line numbers included. So a file that was edited since it was imported can never make other
+code run, and of two lambdas on one line the right one is taken.
+"""
+
+import __future__
+
+import ast
+import functools
+import linecache
+import operator
+import sysconfig
+import threading
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+__all__ = [
+    "PARSING",
+    "Mangle",
+    "NoSourceError",
+    "as_function",
+    "definition",
+    "find",
+    "inner_codes",
+    "is_library",
+    "own_tree",
+    "remember",
+]
+
+PARSING = threading.RLock()
+"""Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_FUTURE_FLAGS = functools.reduce(
+    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+)
+
+
+# By the id of code in a rewritten function: that code, and the code of the user's that it was written for.
+_written: dict[int, tuple[CodeType, CodeType]] = {}
+
+
+_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
+_PACKAGE = __file__[: __file__.rindex("facts")]
+_library_files: dict[str, bool] = {}
+
+
+def is_library(filename: str) -> bool:
+    """Whether code of this file is not the user's: the standard library, an installed package, or this one."""
+    known = _library_files.get(filename)
+    if known is None:
+        known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
+        _library_files[filename] = known
+    return known
+
+
+class NoSourceError(Exception):
+    """The source of a function cannot be had; the message says why."""
+
+
+def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
+    """The syntax tree of a function (a fresh one, to be changed at will), and the class it was written in, if any.
+
+    Raises:
+        NoSourceError: there is no source, or it is not the source that runs.
+    """
+    _, code = _written.get(id(function.__code__), (None, function.__code__))
+    globals_ = function.__globals__
+    lines = linecache.getlines(code.co_filename, globals_)
+    found = _find_in(lines, code)
+    if found is None and lines:
+        linecache.checkcache(code.co_filename)
+        found = _find_in(linecache.getlines(code.co_filename, globals_), code)
+    if found is not None:
+        return found
+    if not lines:
+        raise NoSourceError(f"{function.__qualname__} has no source ({code.co_filename})")
+    raise NoSourceError(
+        f"the source of {function.__qualname__} in {code.co_filename} changed since it was imported; what runs is older"
+    )
+
+
+def inner_codes(code: CodeType) -> list[CodeType]:
+    """The code of a function and of those in it."""
+    out = [code]
+    for each in out:  # which grows on the way
+        out += [const for const in each.co_consts if isinstance(const, CodeType)]
+    return out
+
+
+def remember(made: CodeType, code: CodeType) -> None:
+    """Let functions in a rewritten function be found as the user wrote them, as far as they can be told apart."""
+    places: dict[tuple[str, int], list[CodeType]] = {}
+    for each in inner_codes(code)[1:]:
+        places.setdefault((each.co_name, each.co_firstlineno), []).append(each)
+    ours: dict[tuple[str, int], list[CodeType]] = {}
+    for each in inner_codes(made)[1:]:
+        ours.setdefault((each.co_name, each.co_firstlineno), []).append(each)
+    for place, found in ours.items():
+        originals = places.get(place, [])
+        if len(originals) == 1:
+            originals *= len(found)
+        if len(originals) == len(found):
+            _written.update({id(each): (each, original) for each, original in zip(found, originals, strict=True)})
+
+
+def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+    text = "".join(lines)
+    flags = code.co_flags & _FUTURE_FLAGS
+    try:
+        codes = _codes(text, code.co_filename, flags)
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+    if not any(_same(other, code) for other in codes.get((code.co_name, code.co_firstlineno), ())):
+        return None
+    nodes = list(_functions_at(tree, code.co_name, code.co_firstlineno))
+    if len(nodes) > 1:
+        nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
+        # of lambdas in lambdas only the innermost can be meant: an outer one has instructions of its own
+        nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
+    return nodes[-1] if nodes else None
+
+
+@functools.lru_cache(maxsize=64)
+def _codes(text: str, filename: str, flags: int) -> dict[tuple[str, int], list[CodeType]]:
+    """Every code object of a file, by name and first line."""
+    out: dict[tuple[str, int], list[CodeType]] = {}
+    for code in inner_codes(compile(text, filename, "exec", flags=flags, dont_inherit=True)):
+        out.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+    return out
+
+
+def _same(compiled: CodeType, running: CodeType) -> bool:
+    """Whether source and function agree. pytest rewrites `assert` in test files, which is no other meaning."""
+    if compiled == running:
+        return True
+    return _rewritten_by_pytest(running) and compiled.co_varnames == tuple(
+        name for name in running.co_varnames if not name.startswith("@py")
+    )
+
+
+def _rewritten_by_pytest(code: CodeType) -> bool:
+    return "@pytest_ar" in code.co_names or any(
+        isinstance(const, CodeType) and _rewritten_by_pytest(const) for const in code.co_consts
+    )
+
+
+def _functions_at(tree: ast.AST, name: str, line: int) -> Iterator[tuple[FunctionNode, str | None]]:
+    stack: list[tuple[ast.AST, str | None]] = [(tree, None)]
+    while stack:
+        parent, owner = stack.pop()
+        for node in ast.iter_child_nodes(parent):
+            if isinstance(node, ast.Lambda):
+                if name == "<lambda>" and node.lineno == line:
+                    yield node, owner
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                first = node.decorator_list[0] if node.decorator_list else node
+                if first.lineno == line:
+                    yield node, owner
+            stack.append((node, node.name if isinstance(node, ast.ClassDef) else owner))
+
+
+def _body_starts(node: FunctionNode, code: CodeType) -> bool:
+    """Whether the positions of a lambda's instructions lie inside the body of `node`."""
+    body = node.body if isinstance(node, ast.Lambda) else node
+    assert isinstance(body, ast.expr | ast.stmt)
+    start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
+    inside = [
+        (line, column)
+        for line, _, column, _ in code.co_positions()
+        if line is not None and column is not None and (line, column) != (code.co_firstlineno, 0)
+    ]
+    return bool(inside) and all(start <= position < end for position in inside)
+
+
+def own_tree(function: FunctionType) -> ast.FunctionDef:
+    """A copy of the syntax tree of a function, with the private names of its class as Python mangles them.
+
+    Raises:
+        NoSourceError: there is none.
+    """
+    node, owner = find(function)
+    tree = as_function(node, function.__code__.co_name)
+    if owner is not None:
+        Mangle(owner).visit(tree)
+    return tree
+
+
+def as_function(node: Any, name: str) -> ast.FunctionDef:
+    """The definition without decorators; a lambda as a function that returns its body."""
+    if isinstance(node, ast.Lambda):
+        body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
+        return definition("_lambda", node.args, body, node)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise NoSourceError(f"{name} is a coroutine")
+    node.decorator_list = []
+    node.returns = None
+    for arg in ast.walk(node.args):
+        if isinstance(arg, ast.arg):
+            arg.annotation = None
+    return node
+
+
+def definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST) -> ast.FunctionDef:
+    """A function of this name, these arguments and this body, at the place of another node."""
+    (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
+    assert isinstance(out, ast.FunctionDef)
+    out.name, out.args, out.body = name, args, body
+    return ast.copy_location(out, at)
+
+
+class Mangle(ast.NodeTransformer):
+    """Private names of a class, as the compiler writes them: `self.__x` becomes `self._Class__x`."""
+
+    def __init__(self, owner: str) -> None:
+        self.prefix = f"_{owner.lstrip('_')}"
+
+    def _mangled(self, name: str) -> str:
+        private = name.startswith("__") and not name.endswith("__") and "." not in name
+        return f"{self.prefix}{name}" if private and self.prefix != "_" else name
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return node  # its private names are its own
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        node.attr = self._mangled(node.attr)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        node.id = self._mangled(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> Any:
+        node.arg = self._mangled(node.arg)
+        return node
