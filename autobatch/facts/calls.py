@@ -27,9 +27,11 @@ import numpy as np
 from autobatch.facts import methods, numpy_functions, python_functions
 
 __all__ = [
+    "ARRAY_SHARERS",
     "CREATORS",
     "READS_ONLY",
     "SEQUENCE_FUNCTIONS",
+    "SHAPED_METHODS",
     "WRITERS",
     "Effect",
     "effect_of",
@@ -50,9 +52,9 @@ class Effect:
 
     Attributes:
         name: of the function or method.
-        section: `computes`, `creates` (an array that is not made of others), `joins` (its first argument is a sequence
-            of arrays), `draws` (random numbers), `memory` (tells where arrays lie), `outside` (reads or changes state
-            that is no argument).
+        section: `computes`, `shaped` (of which shape and dtype are known before), `creates` (an array that is not made
+            of others), `joins` (its first argument is a sequence of arrays), `draws` (random numbers), `memory` (tells
+            where arrays lie), `outside` (reads or changes state that is no argument).
         parameters: names of the arguments by position, as far as they matter; `self` is a method's first.
         variadic: the last positional parameter takes all further arguments.
         writes: arguments that are written if they are given.
@@ -224,7 +226,7 @@ def method_effect(kind: type, name: str) -> Effect | None:
         table = _METHODS.get(each)
         if table is not None and name in table:
             return table[name]
-        if name in vars(each):
+        if table is None and name in vars(each):
             return None
     return None
 
@@ -266,3 +268,11 @@ WRITERS = frozenset(function for function, effect in _FUNCTIONS.items() if effec
 """Functions that write their first argument whatever else they are given: np.copyto, heapq.heappush."""
 READS_ONLY = {function: effect.reads_only for function, effect in _FUNCTIONS.items()}
 """How many positional arguments each function takes at most if it is to write none of them."""
+SHAPED_METHODS = frozenset(name for name, effect in _METHODS[np.ndarray].items() if effect.section == "shaped")
+"""Methods of arrays that compute a result of which shape and dtype follow from those of what they are given."""
+ARRAY_SHARERS = frozenset(
+    effect.name
+    for function, effect in _FUNCTIONS.items()
+    if (function.__module__ or "").partition(".")[0] == "numpy" and (effect.shares or effect.switches)
+)
+"""Names of NumPy's functions whose result may share memory with an argument: asarray, reshape, nan_to_num."""

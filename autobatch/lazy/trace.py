@@ -15,6 +15,7 @@ from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.silence import users_filters
+from autobatch.facts.calls import effect_of
 from autobatch.lazy import lookups, shared_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.aval import WEAK, foresee, frozen, known_aval, shared_aval, with_length, without_length
@@ -24,6 +25,7 @@ from autobatch.lazy.gather import row_p
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.surroundings import catches_warnings, handling
 from autobatch.lazy.writing import Inputs
+from autobatch.ops.inplace import write
 from autobatch.ops.table import no_rule
 
 __all__ = ["Trace"]
@@ -354,16 +356,25 @@ class Trace:
             self.park(True)
 
     def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
-        """A NumPy function without a rule: runs on real values, example by example."""
+        """A NumPy function without a rule: runs on real values, example by example; it writes into copies of them."""
         why = no_rule(function, reason)
         self.stats.fallbacks[why] += 1
+        effect = effect_of(function)
+        written = leaves([] if effect is None else effect.written(args, kwargs))
+        copies = {id(x): (x, self.value(x).copy()) for x in written if type(x) is LazyArray and x.trace is self}
 
         def leaf(x: Any) -> Any:
+            if id(x) in copies:
+                return copies[id(x)][1]
             return self.value(x) if type(x) is LazyArray and x.trace is self else x
 
         values, keywords = map_tree(leaf, list(args)), map_tree(leaf, dict(kwargs))
         result = function(*values, **keywords)
         fell_back(why)
+        for handle, value in copies.values():
+            write(handle, self.wrap(value))
+            if result is value:
+                return handle
         if type(result) is np.ndarray and any(x is result for x in leaves([args, kwargs])):  # out=
             return result
         return self.wrap(result)

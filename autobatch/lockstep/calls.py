@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import inspect
 import operator
-import random
 import sys
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -24,13 +23,14 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.facts.calls import READS_ONLY, SEQUENCE_FUNCTIONS, effect_of, method_effect
+from autobatch.facts.calls import CREATORS, READS_ONLY, SEQUENCE_FUNCTIONS, effect_of, method_effect, method_names
 from autobatch.facts.source import is_library
+from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.alone import run_alone
 from autobatch.lockstep.boxes import BoxMethod, LaneBox
 from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.classes import class_of, convertible, getattribute
-from autobatch.lockstep.foreign import IMMUTABLE, library, plain_arguments
+from autobatch.lockstep.foreign import library, plain_arguments
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import getitem, own, update
@@ -47,16 +47,9 @@ from autobatch.ops.table import UFUNCS, top_box
 __all__ = ["call", "create"]
 
 _DISPATCHER = type(np.sum)
-_RANDOM = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
-_FRESH = {
-    np.zeros, np.ones, np.empty, np.full, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.array, np.arange,
-    np.eye, np.identity, np.linspace, np.copy,
-}  # fmt: skip
+_FRESH = CREATORS | {np.array, np.copy}
 _FIXED = (*IMMUTABLE, tuple, ModuleType)
-_READS = {
-    "get", "keys", "values", "items", "index", "count", "copy", "union", "intersection", "difference", "issubset",
-    "issuperset", "isdisjoint", "symmetric_difference", "tolist", "item", "sum", "mean", "max", "min", "astype",
-}  # fmt: skip
+_READS = method_names(list, dict, set, np.ndarray)
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 
 
@@ -163,7 +156,7 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     root = current_root()
     if root is None:
         return f(*args, **kwargs)
-    if isinstance(holder, _RANDOM):
+    if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
@@ -223,7 +216,7 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if module in ("math", "builtins", "_operator") and not is_batched_tree((args, kwargs)):
             return f(*plain_arguments(args), **kwargs)
         return library(f, args, kwargs)
-    if isinstance(holder, _RANDOM):
+    if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
     if isinstance(holder, type) and f.__name__ == "fromkeys" and issubclass(holder, dict):
         keys, *value = args

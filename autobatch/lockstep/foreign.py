@@ -14,14 +14,14 @@ from autobatch.core.fallback import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
+from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.functions import captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.sequences import LaneSequence
 
-__all__ = ["IMMUTABLE", "library", "plain_arguments"]
+__all__ = ["library", "plain_arguments"]
 
-IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
 _OUTSIDE = (
