@@ -108,7 +108,7 @@ def test_what_functions_of_python_write():
             if effect is None or name.startswith("_"):
                 continue
             stores += [getattr(module, name)] * effect.always_writes
-            for arguments in ((items,), (items, values(4)), (values(2), items)):
+            for arguments in ((items,), (items, values(9)), (values(2), items)):
                 try:
                     check(getattr(module, name), *arguments)
                 except (TypeError, AttributeError):
