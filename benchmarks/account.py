@@ -17,7 +17,7 @@ from typing import Any
 
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op
-from autobatch.lazy.stats import Stats
+from autobatch.lazy.launching import Stats
 from benchmarks.machine import peak_memory
 
 __all__ = ["PHASES", "account", "count", "phase", "shares"]
@@ -27,15 +27,14 @@ PHASES = ("tracing", "scheduling", "gathering", "products", "elementwise", "back
 _EVERY = 1e-3  # seconds between two looks
 
 _OF_OPS = ("gathering", "products", "elementwise")
-_LAUNCHING = ("autobatch.lazy.execute", "autobatch.lazy.launching")
-_BLOCK = "fusion/emit.py: block "
+_LAUNCHING = ("autobatch.lazy.launching",)
+_BLOCK = "blocks/code.py: block "
 _PHASE_OF_CALL = {"matmul": "products", "concatenate": "gathering", "lookup": "gathering", "take": "gathering"}
 _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
 
 # The innermost of our modules that a stack is in says what is being done. The first match counts.
 _PHASE_OF = (
     ("lazy.schedul", "scheduling"),
-    ("lazy.gather", "gathering"),
     ("kernels.rows", "gathering"),
     ("ops.indexing", "gathering"),
     ("ops.joining", "gathering"),
@@ -44,9 +43,8 @@ _PHASE_OF = (
     ("kernels", "elementwise"),
     ("ops", "elementwise"),
     ("embedding", "gathering"),
-    ("lazy.execute", "gathering"),
     ("lazy.launching", "gathering"),
-    ("fusion", "elementwise"),
+    ("blocks", "elementwise"),
     ("lazy", "tracing"),
     ("core.fallback", "tracing"),
     ("rewrite", "tracing"),

@@ -15,8 +15,20 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from types import CodeType, FunctionType
+from typing import Any
 
-__all__ = ["PARSING", "NoSourceError", "find", "inner_codes", "is_library", "remember"]
+__all__ = [
+    "PARSING",
+    "Mangle",
+    "NoSourceError",
+    "as_function",
+    "definition",
+    "find",
+    "inner_codes",
+    "is_library",
+    "own_tree",
+    "remember",
+]
 
 PARSING = threading.RLock()
 """Held while trees are made and compiled: CPython 3.11 counts the depth of trees for all threads together."""
@@ -163,3 +175,66 @@ def _body_starts(node: FunctionNode, code: CodeType) -> bool:
         if line is not None and column is not None and (line, column) != (code.co_firstlineno, 0)
     ]
     return bool(inside) and all(start <= position < end for position in inside)
+
+
+def own_tree(function: FunctionType) -> ast.FunctionDef:
+    """A copy of the syntax tree of a function, with the private names of its class as Python mangles them.
+
+    Raises:
+        NoSourceError: there is none.
+    """
+    node, owner = find(function)
+    tree = as_function(node, function.__code__.co_name)
+    if owner is not None:
+        Mangle(owner).visit(tree)
+    return tree
+
+
+def as_function(node: Any, name: str) -> ast.FunctionDef:
+    """The definition without decorators; a lambda as a function that returns its body."""
+    if isinstance(node, ast.Lambda):
+        body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
+        return definition("_lambda", node.args, body, node)
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise NoSourceError(f"{name} is a coroutine")
+    node.decorator_list = []
+    node.returns = None
+    for arg in ast.walk(node.args):
+        if isinstance(arg, ast.arg):
+            arg.annotation = None
+    return node
+
+
+def definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST) -> ast.FunctionDef:
+    """A function of this name, these arguments and this body, at the place of another node."""
+    (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
+    assert isinstance(out, ast.FunctionDef)
+    out.name, out.args, out.body = name, args, body
+    return ast.copy_location(out, at)
+
+
+class Mangle(ast.NodeTransformer):
+    """Private names of a class, as the compiler writes them: `self.__x` becomes `self._Class__x`."""
+
+    def __init__(self, owner: str) -> None:
+        self.prefix = f"_{owner.lstrip('_')}"
+
+    def _mangled(self, name: str) -> str:
+        private = name.startswith("__") and not name.endswith("__") and "." not in name
+        return f"{self.prefix}{name}" if private and self.prefix != "_" else name
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return node  # its private names are its own
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        self.generic_visit(node)
+        node.attr = self._mangled(node.attr)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        node.id = self._mangled(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> Any:
+        node.arg = self._mangled(node.arg)
+        return node

@@ -11,80 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, freeze
+from autobatch.blocks.inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, Slot
+from autobatch.blocks.program import interned
+from autobatch.blocks.tracing import trace
+from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
-from autobatch.embedding.lookup_ops import lookup_p
-from autobatch.fusion.program import interned
-from autobatch.fusion.tracing import trace
-from autobatch.lazy import block_calls, shared_calls
+from autobatch.lazy import block_calls
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.constants import constant
-from autobatch.lazy.keys import CONTAINERS, FAULTS, KEYS, Key
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
 from autobatch.lazy.trees import Tree, flattened
-from autobatch.ops.inplace import view
+from autobatch.ops.rules.aliasing import view
+from autobatch.tables.lookup import lookup_p
 
-__all__ = ["Block", "Guard", "Slot"]
+__all__ = ["Block"]
 
 _LIMIT = 512  # kinds of calls that one block is traced for; one that meets more runs op by op
 _PATIENCE = 32  # calls that are no block
 _RECORDERS = 16  # kinds of calls that recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
-_KNOWN = (types.ModuleType, types.FunctionType)
 _SEQUENCES = (list, tuple, LazyArray)
-_MISSING = object()
-Path = tuple[Any, tuple[tuple[str, Any], ...]]
-
-
-class Slot:
-    """One input of a block, and how it is read.
-
-    Attributes:
-        root: the argument that it is read from, by its number, or a name of the function's globals.
-        steps: what is read of that: ("key", constant) for an item, ("attr", name) for an attribute.
-        index: an index that is applied last: its path, (root, steps), or how it is computed; None without one.
-        number: it is only an operand of operators, so that its value need not be known when the block is traced.
-        several: the block goes through it item by item: a list or tuple of arrays, never one array.
-    """
-
-    __slots__ = ("index", "number", "root", "several", "steps")
-
-    def __init__(
-        self, root: Any, steps: Sequence[Any], index: Path | Key | None, number: bool, several: bool = False
-    ) -> None:
-        self.root = root
-        self.steps = tuple(steps)
-        self.index = index
-        self.number = number
-        self.several = several
-
-
-class Guard:
-    """A global name that must still mean what it meant when the block was made: `np.tanh`, say.
-
-    Attributes:
-        scope: the globals; name, attributes: ("np", ("tanh",)); root: what `np` meant; value: what `np.tanh` meant.
-    """
-
-    __slots__ = ("attributes", "name", "root", "scope", "value")
-
-    def __init__(self, scope: dict[str, Any], name: str, attributes: Sequence[str], root: Any, value: Any) -> None:
-        self.scope = scope
-        self.name = name
-        self.attributes = tuple(attributes)
-        self.root = root
-        self.value = value
-
-    def holds(self) -> bool:
-        """Whether it does: `ab` may be another module now, with the same `nn`."""
-        value = self.scope.get(self.name, _MISSING)
-        if value is _MISSING:
-            value = _builtin(self.scope, self.name)
-        for name in self.attributes:
-            value = getattr(value, name, _MISSING) if type(value) in _KNOWN else _MISSING
-        return value is self.value
 
 
 class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
@@ -173,7 +120,7 @@ class Block:
             return None
         sig, refs, kinds = call
         if sig.shared:
-            return shared_calls.run_block(owner, sig)
+            return owner.run_shared_block(sig)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
         return block_calls.append(owner, sig, refs)
 
@@ -216,7 +163,7 @@ class Block:
             raise _CannotRead
         aval = value.aval
         if not aval.shared:
-            if type(index) is not int or value.wave is value.source is None:
+            if type(index) is not int or value.segment is value.source is None:
                 raise _CannotRead
             return value[index]
         if not (aval.ndim == 2 and type(index) in (int, np.int64) and 0 <= index < aval.shape[0]):
@@ -265,17 +212,17 @@ class Block:
                     kinds.append("shared")
                 else:
                     kinds.append("array")
-                    refs.append(value.ref if value.wave is owner.wave else owner.external(value))
+                    refs.append(value.ref if value.segment is owner.segment else owner.external(value))
             elif kind is _Row:
                 if value.table.trace is not owner:
                     return None
                 key += [value.table.aval, _ID]
                 kinds.append("row")
-                refs.append(owner.wave.external(value.index, -1))
+                refs.append(owner.segment.external(value.index, -1))
             elif kind in WEAK and slot.number and not self.fixed:
                 key.append(WEAK[kind])
                 kinds.append("number")
-                refs.append(owner.wave.external(value, -1))
+                refs.append(owner.segment.external(value, -1))
             elif kind in _STATIC or kind in WEAK or _is_static(value):
                 key.append(value if kind is int else (kind, freeze(value)))
                 kinds.append("static")
@@ -287,7 +234,7 @@ class Block:
                 kinds.append("tree")
                 refs += each
             elif kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level:
-                aval, ref = constant(owner, value)
+                aval, ref = owner.constant(value)
                 if aval is None:
                     return None
                 key.append(aval)
@@ -364,14 +311,8 @@ def _operands(key: Sequence[Any]) -> list[Any]:
 
 def _is_put_off(x: LazyArray) -> bool:
     """Whether it is a look-up that may still become a bag."""
-    return x.wave is None and x.source is None
+    return x.segment is None and x.source is None
 
 
 def _is_static(value: Any) -> bool:
     return type(value) is tuple and all(type(part) in _STATIC for part in value)
-
-
-def _builtin(scope: dict[str, Any], name: str) -> Any:
-    builtins = scope.get("__builtins__")
-    space = builtins if type(builtins) is dict else getattr(builtins, "__dict__", {})
-    return space.get(name, _MISSING)

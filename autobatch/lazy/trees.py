@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from autobatch.core.foresee import Aval
+from autobatch.core.abstract_eval import Aval
 from autobatch.lazy.array import LazyArray
 
 __all__ = ["Tree", "flattened"]
@@ -49,12 +49,12 @@ def flattened(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
 
 
 def _structure(trace: Any, value: Any, refs: list[int]) -> Any:
-    wave = trace.wave
+    segment = trace.segment
     out: list[Any] = [type(value)]
     for part in value:
         kind = type(part)
         if kind is LazyArray:
-            if part.wave is not wave and (part.aval.shared or not trace.enter(part)):
+            if part.segment is not segment and (part.aval.shared or not trace.enter(part)):
                 return None
             refs.append(part.ref)
             out.append(part.aval)

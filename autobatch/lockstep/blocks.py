@@ -9,19 +9,19 @@ holds for all its steps: where that includes a product, it runs ahead, for many 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.batches.examples import broadcast
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import broadcast
+from autobatch.blocks.inputs import Guard
+from autobatch.blocks.launch import launch, launch_rows
+from autobatch.blocks.program import Program, Split, split
+from autobatch.blocks.tracing import trace
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
-from autobatch.fusion.launch import launch, launch_rows
-from autobatch.fusion.program import Program
-from autobatch.fusion.splitting import Split, split
-from autobatch.fusion.tracing import trace
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.lockstep.block_kinds import batch_of, is_new, kind_of
-from autobatch.ops.inplace import is_scalar
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import is_scalar
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["NextSteps", "Run", "Site"]
 
@@ -36,15 +36,17 @@ class Site:
     Args:
         body: the run as a function of its inputs, which returns the values that live on.
         static: for each input, whether a number there is part of the program (an index, an axis).
+        guards: the global names that it relies on.
 
     Attributes:
         whole: it is the body of a loop that no lane leaves before its end.
     """
 
-    __slots__ = ("body", "programs", "seen", "splits", "static", "whole")
+    __slots__ = ("body", "guards", "programs", "seen", "splits", "static", "whole")
 
-    def __init__(self, body: Callable[..., Any], static: Sequence[bool]) -> None:
+    def __init__(self, body: Callable[..., Any], static: Sequence[bool], guards: Sequence[Guard] = ()) -> None:
         self.body = body
+        self.guards = tuple(guards)
         self.static = tuple(static)
         self.programs: dict[Any, Program | None] = {}
         self.splits: dict[Any, Split | None] = {}
@@ -89,6 +91,7 @@ class Site:
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
             out = self.body(*arguments)
+            out = out if type(out) is tuple else (out,)
             if not all(map(is_new, out)):
                 raise ValueError
             return out
@@ -150,13 +153,13 @@ class Run:
             for i, each in self.items:
                 if values[i] is not each.last or each.step != rows.step:
                     return False
-        for i, sizes, dtype, scalar, crooked in self.batches:
+        for i, sizes, dtype, scalar, non_c_order in self.batches:
             value = values[i]
             if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
                 return False
             if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
                 return False
-            if (value._view is not None and value._view.crooked) is not crooked:
+            if (value._view is not None and value._view.non_c_order) is not non_c_order:
                 return False
         return True
 
@@ -164,6 +167,9 @@ class Run:
         """Find the program for these operands, and run it; None if there is none."""
         self.program = None
         if self.failures >= _MOST_FAILURES or not config.blocks:
+            return None
+        if not all(guard.holds() for guard in self.site.guards):
+            self.failures = _MOST_FAILURES
             return None
         kinds = [kind_of(value, static) for value, static in zip(values, self.site.static, strict=True)]
         if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
@@ -189,7 +195,7 @@ class Run:
         self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
         self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
         self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
-        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.crooked) for aval in program.results]
+        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.non_c_order) for aval in program.results]
         self._look_ahead(values, key, root)
         return self(values, region)
 

@@ -1,7 +1,7 @@
 """Loops whose body is one block: once a step has run, the steps that are left run as one op.
 
 The rewritten code asks a loop's `ScanSite` at the end of each step. Where the next steps are as the one before (the
-block's program is known, the loop's items are rows, what else it reads stays) they run as one `fusion.scan.Scan`.
+block's program is known, the loop's items are rows, what else it reads stays) they run as one `blocks.scan.Scan`.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
+from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
-from autobatch.fusion.scan import Scan, Stepped, Test
 from autobatch.lockstep.ahead import Chunk
 from autobatch.lockstep.block_kinds import batch_of
 from autobatch.lockstep.blocks import NextSteps, Run, Site
@@ -22,7 +22,7 @@ from autobatch.lockstep.lane_items import Rows, Trees
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import Loop, UniformLoop
 from autobatch.lockstep.regions import Prefix
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["ScanSite", "scanned"]
 

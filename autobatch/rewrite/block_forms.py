@@ -10,29 +10,28 @@ import functools
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
+from autobatch.blocks.expressions import BlockForm, Scope
+from autobatch.blocks.finder import body_function
+from autobatch.blocks.preparing import set_tests_apart
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.source import NoSourceError, find, inner_codes, is_library, remember
-from autobatch.lazy.blocks import Block, Guard
+from autobatch.facts.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
+from autobatch.lazy.blocks import Block
 from autobatch.lazy.stored import forget_classes
-from autobatch.lazy.values import plain_parts
-from autobatch.rewrite.block_expressions import BlockForm
-from autobatch.rewrite.block_liveness import annotate
-from autobatch.rewrite.block_scope import Scope
-from autobatch.rewrite.block_tests import set_tests_apart
+from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.blocks import Blocks
-from autobatch.rewrite.callees import FORM, ID, KNOWN
-from autobatch.rewrite.convert import as_function, compiled, own_tree
+from autobatch.rewrite.callees import FORM, ID, KNOWN, helper
+from autobatch.rewrite.convert import compiled
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
-from autobatch.rewrite.quote import located, statements
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import statements
 
 __all__ = ["block_form", "block_source", "forget_forms"]
 
 _GENERATOR = 0x20
 _BATCHED = "_ab_batched"
 _CONTAINERS = (dict, list, tuple)
-_NUMBERS = (int, float, bool, type(None), str)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 
@@ -59,7 +58,6 @@ _made: dict[tuple[int, int], _Made] = {}
 _ours: dict[int, CodeType] = {}
 _checked = plain_parts  # containers without batches, by id
 _harmless: set[type] = set()
-_helpers: dict[tuple[int, int], tuple[CodeType, dict[str, Any], list[Guard] | None]] = {}
 
 
 def forget_forms() -> None:
@@ -174,12 +172,12 @@ def _make(function: FunctionType) -> _Made:
     try:
         tree = own_tree(function)
         around = frozenset(code.co_freevars)
-        scope = Scope(function.__globals__, around, around, around, _helper)
+        scope = Scope(function.__globals__, around, around, around, helper)
         mark(tree)
         set_tests_apart(tree, scope)
         for part in ast.walk(tree):
             if isinstance(part, ast.FunctionDef):
-                annotate(part)
+                annotate(part, anywhere=True)
         Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return made
@@ -227,57 +225,11 @@ block_form = Forms(_form, _decorated)
 """What to call instead of a function while examples are recorded."""
 
 
-def _helper(function: Any) -> list[Guard] | None:
-    """What a function relies on that a block may call as if it were an operation; None if it may not."""
-    if hasattr(type(function), "_ab_batch"):
-        function = function.__wrapped__
-    if type(function) is not FunctionType or is_library(function.__code__.co_filename):
-        return None
-    code = function.__code__
-    key = id(code), id(function.__globals__)
-    if key not in _helpers:
-        _helpers[key] = code, function.__globals__, None  # for one that calls itself
-        _helpers[key] = code, function.__globals__, _relied_on(function)
-    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return _helpers[key][2] if all(type(value) in _NUMBERS for value in given) else None
-
-
-def _relied_on(function: FunctionType) -> list[Guard] | None:
-    code = function.__code__
-    if code.co_freevars or code.co_flags & (_PLAIN_CODE | _GENERATOR):
-        return None
-    try:
-        node, owner = find(function)
-        if owner is not None:
-            return None
-        tree = as_function(node, code.co_name)
-    except NoSourceError:
-        return None
-    annotate(tree)
-    none: frozenset[str] = frozenset()
-    return Blocks(Scope(function.__globals__, none, none, none, _helper), _no_block).relies_on(tree)
-
-
-def _no_block(*_: Any) -> str:
-    raise AssertionError("a helper is only looked at")
-
-
-def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], outputs: list[str], at: ast.AST) -> str:
+def _block(made: _Made, filename: str, form: BlockForm, body: list[ast.stmt], at: ast.AST) -> str:
     """Make a block, and give the name of the cell that its recorder is in."""
-    _arguments, slots, names = form.slots()
-    if outputs:
-        values: list[ast.expr] = [ast.Name(name, ast.Load()) for name in outputs]
-        body = [*body, ast.Return(values[0] if len(values) == 1 else ast.Tuple(values, ast.Load()))]
-    (function,) = ast.parse("def _ab_body(): pass").body
-    assert isinstance(function, ast.FunctionDef)
-    function.args.args = [ast.arg(name) for name in names]
-    function.body = body
-    ast.copy_location(function, at)
-    module = located(ast.Module([function], []))
-    space: dict[str, Any] = {}
-    exec(compile(module, filename, "exec", dont_inherit=True), made.globals, space)
     lines = getattr(at, "lineno", 0), getattr(at, "end_lineno", 0)
-    block = Block((filename, *lines), slots, list(form.guards.values()), space["_ab_body"], made.globals)
+    function = body_function(form, body, filename, at)
+    block = Block((filename, *lines), form.slots()[1], list(form.guards.values()), function, made.globals)
     name = f"_ab_record{len(made.cells)}"
     made.cells[name] = block.cell
     return name

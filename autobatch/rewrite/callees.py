@@ -1,4 +1,4 @@
-"""Which calls may be of the user's own functions."""
+"""Which calls may be of the user's own functions, and which of those a block may call as if they were operations."""
 
 import ast
 import functools
@@ -8,19 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.facts.source import is_library
-from autobatch.ops.creation import CREATION
-from autobatch.rewrite.block_scope import Scope
-from autobatch.rewrite.paths import path_of
-from autobatch.rewrite.quote import expression
+from autobatch.blocks.expressions import Names, Scope
+from autobatch.blocks.finder import relies_on
+from autobatch.blocks.inputs import Guard
+from autobatch.facts.source import NoSourceError, as_function, find, is_library
+from autobatch.ops.numpy.creation import CREATION
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import expression
+from autobatch.syntax.scopes import path_of
 
-__all__ = ["FORM", "ID", "KNOWN", "is_users", "through_form"]
+__all__ = ["FORM", "ID", "KNOWN", "helper", "is_users", "through_form"]
 
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # what makes a form; the forms by the ids of their functions
 _OF_CONTAINERS = frozenset(
     name for kind in (list, dict, set, str, tuple) for name in dir(kind) if not name.startswith("_")
 )
 _MISSING = object()
+_NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
+_NUMBERS = (int, float, bool, type(None), str)
+_relied: dict[tuple[int, int], tuple[types.CodeType, dict[str, Any], list[Guard] | None]] = {}
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
@@ -64,3 +70,34 @@ def is_users(value: Any) -> bool:
         return False
     call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
     return type(call) is types.FunctionType and is_users(call)
+
+
+def helper(function: Any) -> list[Guard] | None:
+    """What a function relies on that a block may call as if it were an operation; None if it may not."""
+    if hasattr(type(function), "_ab_batch"):
+        function = function.__wrapped__
+    if type(function) is not types.FunctionType or is_library(function.__code__.co_filename):
+        return None
+    code = function.__code__
+    key = id(code), id(function.__globals__)
+    if key not in _relied:
+        _relied[key] = code, function.__globals__, None  # for one that calls itself
+        _relied[key] = code, function.__globals__, _relied_on(function)
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return _relied[key][2] if all(type(value) in _NUMBERS for value in given) else None
+
+
+def _relied_on(function: types.FunctionType) -> list[Guard] | None:
+    code = function.__code__
+    if code.co_freevars or code.co_flags & _NO_PLAIN_CODE:
+        return None
+    try:
+        node, owner = find(function)
+        if owner is not None:
+            return None
+        tree = as_function(node, code.co_name)
+    except NoSourceError:
+        return None
+    annotate(tree, anywhere=True)
+    none = Names()
+    return relies_on(tree, Scope(function.__globals__, none, none, none, helper))

@@ -4,12 +4,12 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from autobatch.facts.scopes import bound_names, local_nodes, target_names, with_methods
-from autobatch.rewrite.liveness import annotate
+from autobatch.rewrite.block_sites import scan_lines
 from autobatch.rewrite.loops import item_loop, takes_item
 from autobatch.rewrite.names import places, rebind, stored_names, values
-from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scans import scan_lines
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import bound_names, local_nodes, target_names, with_methods
 
 __all__ = ["Control"]
 
@@ -79,7 +79,7 @@ class Control(ast.NodeTransformer):
         self.inside = False
         self.jumps: list[tuple[str, list[str], set[str]]] = []
         self.ownership: Any = None
-        self.runs: Any = None
+        self.blocks: Any = None
         self.own: set[str] = set()
 
     @staticmethod
@@ -91,13 +91,13 @@ class Control(ast.NodeTransformer):
     def body_of(self, function: ast.FunctionDef) -> list[ast.stmt]:
         """The rewritten body of a function."""
         annotate(function)
-        state = self.gives, self.inside, self.jumps, self.ownership, self.runs
+        state = self.gives, self.inside, self.jumps, self.ownership, self.blocks
         self.gives = any(
             isinstance(node, ast.If | ast.For | ast.While | ast.Try) and _returns([node])
             for node in local_nodes(function.body)
         )
         self.inside, self.jumps = False, []
-        self.ownership, self.runs = function.ownership, getattr(function, "runs", None)  # type: ignore[attr-defined]
+        self.ownership, self.blocks = function.ownership, getattr(function, "blocks", None)  # type: ignore[attr-defined]
         self.own = self.ownership.own
         first, last = function.body[0], function.body[-1]
         body = self._block(function.body)
@@ -105,7 +105,7 @@ class Control(ast.NodeTransformer):
             body = [*statements("_ab_returns = _ab_function()", first), *body]
             if not isinstance(last, ast.Return):
                 body += statements("_ab_returns.give(None)\nreturn _ab_returns.result()", last)
-        self.gives, self.inside, self.jumps, self.ownership, self.runs = state
+        self.gives, self.inside, self.jumps, self.ownership, self.blocks = state
         self.own = self.ownership.own if self.ownership is not None else set()
         return body
 
@@ -204,7 +204,7 @@ class Control(ast.NodeTransformer):
         number, at = self._number(), node.target
         if not _jumps(node.body) and not _returns([node]):
             body, orelse = self._inner(node.body), self._block(node.orelse)
-            return item_loop(node, number, body, orelse, self.ownership, self.runs)
+            return item_loop(node, number, body, orelse, self.ownership, self.blocks)
         loop, item = f"_ab_loop_{number}", f"_ab_item_{number}"
         names = self._names([*node.body, *node.orelse], node, target_names(node.target))
         bound: set[str] = node.bound  # type: ignore[attr-defined]
@@ -242,7 +242,7 @@ class Control(ast.NodeTransformer):
         self.jumps.append((loop, names, bound))
         body = self._inner(node.body)
         self.jumps.pop()
-        scan = scan_lines(self.runs, loop, body, test, names, set()) if test else []
+        scan = scan_lines(self.blocks, loop, body, test, names, set()) if test else []
         body = [*start, *body]
         body += statements("LOOP.next(V)", at, LOOP=loop, V=values(names, node.bound_end, at))  # type: ignore[union-attr]
         body += scan
@@ -271,7 +271,7 @@ class Control(ast.NodeTransformer):
 
     def _value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
         """An expression that a statement ends with, and what comes before the statement."""
-        return ([], node) if self.runs is None else self.runs.value(node)
+        return ([], node) if self.blocks is None else self.blocks.value(node)
 
     def _number(self) -> int:
         self.count += 1
@@ -285,8 +285,8 @@ class Control(ast.NodeTransformer):
 
     def _block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         out: list[ast.stmt] = []
-        for statement in body if self.runs is None else self.runs.gathered(body):
-            result = statement if hasattr(statement, "is_run") else self.visit(statement)
+        for statement in body if self.blocks is None else self.blocks.gathered(body):
+            result = statement if hasattr(statement, "block") else self.visit(statement)
             out += result if isinstance(result, list) else [result]
         return out
 

@@ -9,14 +9,25 @@ from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+from autobatch.blocks.expressions import Names, Scope
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.scopes import parameters
-from autobatch.facts.source import PARSING, NoSourceError, find, inner_codes, is_library
+from autobatch.facts.source import (
+    PARSING,
+    Mangle,
+    NoSourceError,
+    as_function,
+    definition,
+    find,
+    inner_codes,
+    is_library,
+)
 from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.lazily import CODES as LAZY
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.scans import ScanSite, scanned
 from autobatch.lockstep.watching import WATCHING, noting
+from autobatch.rewrite.block_sites import BlockSites
+from autobatch.rewrite.callees import helper
 from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
@@ -26,13 +37,13 @@ from autobatch.rewrite.generators import Generators
 from autobatch.rewrite.global_names import GlobalNames
 from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.patterns import Patterns
-from autobatch.rewrite.quote import located
-from autobatch.rewrite.runs import Runs
 from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.stores import Stores
 from autobatch.rewrite.worklists import Worklists
+from autobatch.syntax.quote import located
+from autobatch.syntax.scopes import bound_names, parameters
 
-__all__ = ["PASSES", "Mangle", "as_function", "compiled", "convert", "own_tree", "source"]
+__all__ = ["PASSES", "compiled", "convert", "source"]
 
 PASSES: list[Any] = [
     Generators,
@@ -147,10 +158,12 @@ def _convert(function: FunctionType) -> _Converted:
         for part in ast.walk(tree):
             if isinstance(part, ast.ClassDef):
                 Mangle(part.name).generic_visit(part)
-        for part in ast.walk(tree):
-            if isinstance(part, ast.FunctionDef):
-                part.ownership = Ownership(part)  # type: ignore[attr-defined]
-                part.runs = Runs(part, function, sites)  # type: ignore[attr-defined]
+        functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
+        own = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
+        scope = Scope(function.__globals__, own, own, own, helper)
+        for part in functions:
+            part.ownership = Ownership(part)  # type: ignore[attr-defined]
+            part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
         for each in PASSES:
             _apply(each, tree)
         made = compiled(tree, code, [*NAMES, *sites])
@@ -168,41 +181,6 @@ def _watched(site: Any) -> Any:
     return scanned if isinstance(site, ScanSite) else noting(site)
 
 
-def own_tree(function: FunctionType) -> ast.FunctionDef:
-    """A copy of the syntax tree of a function, with the private names of its class as Python mangles them.
-
-    Raises:
-        NoSourceError: there is none.
-    """
-    node, owner = find(function)
-    tree = as_function(node, function.__code__.co_name)
-    if owner is not None:
-        Mangle(owner).visit(tree)
-    return tree
-
-
-def as_function(node: Any, name: str) -> ast.FunctionDef:
-    """The definition without decorators; a lambda as a function that returns its body."""
-    if isinstance(node, ast.Lambda):
-        body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
-        return _definition("_lambda", node.args, body, node)
-    if isinstance(node, ast.AsyncFunctionDef):
-        raise NoSourceError(f"{name} is a coroutine")
-    node.decorator_list = []
-    node.returns = None
-    for arg in ast.walk(node.args):
-        if isinstance(arg, ast.arg):
-            arg.annotation = None
-    return node
-
-
-def _definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST) -> ast.FunctionDef:
-    (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
-    assert isinstance(out, ast.FunctionDef)
-    out.name, out.args, out.body = name, args, body
-    return ast.copy_location(out, at)
-
-
 def _check(tree: ast.FunctionDef) -> None:
     for node in ast.walk(tree):
         reason = _REFUSED.get(type(node))
@@ -210,33 +188,6 @@ def _check(tree: ast.FunctionDef) -> None:
             reason = "asynchronous code"
         if reason is not None:
             raise NeedsLoop(f"{reason} in {tree.name} (line {getattr(node, 'lineno', tree.lineno)})")
-
-
-class Mangle(ast.NodeTransformer):
-    """Private names of a class, as the compiler writes them: `self.__x` becomes `self._Class__x`."""
-
-    def __init__(self, owner: str) -> None:
-        self.prefix = f"_{owner.lstrip('_')}"
-
-    def _mangled(self, name: str) -> str:
-        private = name.startswith("__") and not name.endswith("__") and "." not in name
-        return f"{self.prefix}{name}" if private and self.prefix != "_" else name
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node  # its private names are its own
-
-    def visit_Attribute(self, node: ast.Attribute) -> Any:
-        self.generic_visit(node)
-        node.attr = self._mangled(node.attr)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        node.id = self._mangled(node.id)
-        return node
-
-    def visit_arg(self, node: ast.arg) -> Any:
-        node.arg = self._mangled(node.arg)
-        return node
 
 
 def _apply(each: Any, tree: ast.FunctionDef) -> None:
@@ -271,7 +222,7 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     free = [*code.co_freevars, *given]
     taken = parameters(tree)
     names = [ast.arg(name) for name in dict.fromkeys(free) if name not in taken]
-    factory = _definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)
+    factory = definition("_ab_factory", ast.arguments([], names, None, [], [], None, []), [tree], tree)
     defaults, own_name = (tree.args.defaults, tree.args.kw_defaults), tree.name
     tree.name = "_ab_function"  # its own name must stay a global or captured one
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]

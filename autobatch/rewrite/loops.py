@@ -3,16 +3,16 @@
 import ast
 from typing import Any
 
-from autobatch.facts.scopes import bound_names, target_names
+from autobatch.rewrite.block_sites import scan_lines
 from autobatch.rewrite.names import places, rebind, stored_names, values
-from autobatch.rewrite.quote import expression, name, statements
-from autobatch.rewrite.scans import scan_lines
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import bound_names, target_names
 
 __all__ = ["item_loop", "takes_item"]
 
 
 def item_loop(
-    node: ast.For, number: int, body: list[ast.stmt], orelse: list[ast.stmt], ownership: Any, runs: Any
+    node: ast.For, number: int, body: list[ast.stmt], orelse: list[ast.stmt], ownership: Any, blocks: Any
 ) -> list[Any]:
     """A `for` without break, continue and return, as a native `for` over `_ab_loop(iterable)`.
 
@@ -32,7 +32,7 @@ def item_loop(
 
     Args:
         node: the loop; `body` and `orelse` are its parts, rewritten.
-        ownership: what is known of the function's arrays; runs: its straight-line runs.
+        ownership: what is known of the function's arrays; blocks: its blocks.
     """
     loop, item, at = f"_ab_loop_{number}", f"_ab_item_{number}", node.target
     written = bound_names(node.body) | target_names(at) | (stored_names(node.body) & ownership.carried)
@@ -41,7 +41,7 @@ def item_loop(
     carried = sorted(written & live_head - live_out)
     own: set[str] = ownership.own
     views = bound_names(node.body) & ownership.views if own & {*kept, *carried} else set()
-    body = [*body, *scan_lines(runs, loop, body, None, [*kept, *carried], target_names(at))]
+    body = [*body, *scan_lines(blocks, loop, body, None, [*kept, *carried], target_names(at))]
     target, body = takes_item(node, item, {*kept, *carried}, body)
     if kept or carried:
         parts = {"KEPT": values(kept, bound, at), "CARRIED": values(carried, bound, at)}

@@ -5,8 +5,8 @@ import collections
 from collections.abc import Iterator
 
 from autobatch.facts.calls import ARRAY_SHARERS, CREATORS, mutators
-from autobatch.facts.scopes import bound_names, captured, local_nodes, parameters
 from autobatch.rewrite.names import stored_names
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
 __all__ = ["Ownership", "is_fresh", "is_maker"]
 

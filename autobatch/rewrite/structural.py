@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.foresee import freeze
+from autobatch.blocks.expressions import is_pure
+from autobatch.blocks.inputs import Guard
+from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
 from autobatch.facts.calls import SHAPED_METHODS, effect_of, method_effect, method_names, mutators
-from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library
+from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
 from autobatch.facts.syntax import UNKNOWN, Reader, keywords, literal, unpacks
-from autobatch.lazy.blocks import Guard
 from autobatch.lazy.content import is_constant
 from autobatch.lazy.replay import Memory
-from autobatch.rewrite.block_scope import is_pure
-from autobatch.rewrite.convert import own_tree
-from autobatch.rewrite.paths import is_dotted, path_of
+from autobatch.syntax.scopes import is_dotted, path_of
 
 __all__ = ["forget_recordings", "memory_of"]
 

@@ -1,14 +1,13 @@
 """Loops whose body is one block run the steps that are left as one op: which do, and that nothing else shows of it.
 
 Mutations that must turn this file red; each was made by hand and seen red:
-    - lanes that leave with the state of another step: in `fusion.scan.Scan.run`, `lanes` set before `whole[lanes] = x`;
+    - lanes that leave with the state of another step: in `blocks.scan.Scan.run`, `lanes` set before `whole[lanes] = x`;
     - a cotangent that is forgotten: in `Scan.walk_back`, `rows.get(i)` as None, and `wide[keep] = 0`;
-    - rows of another step: in `fusion.scan._prefixes`, `steps.offsets[step + 1] - 1`;
+    - rows of another step: in `blocks.scan._prefixes`, `steps.offsets[step + 1] - 1`;
     - a weight that changes: in `ScanSite._stays`, `return True`;
     - a state that is written into, and an item of a list: in `lockstep.scans`, no `freeze`.
 """
 
-import types
 import unittest.mock
 import warnings
 
@@ -17,10 +16,9 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from autobatch.errors import FallbackWarning
-from autobatch.fusion.scan import Scan
 from tests.lockstep.law import agrees, assert_same, batch_of, equals_loop, gradients_equal_loops, ragged, run_again
 
 RNG = np.random.default_rng(0)
@@ -28,28 +26,6 @@ U = RNG.normal(size=(4, 4)) / 4
 PARAMS = {"w": RNG.normal(size=(3, 4)), "u": U, "b": RNG.normal(size=4)}
 ROWS = ragged(5, 0, 3, 9, 1, 9, 12, width=3)
 STARTS = [RNG.normal(size=4) * 10.0**-i for i in range(5)]
-
-
-@pytest.fixture
-def scans(monkeypatch):
-    """How many steps each scan ran."""
-    seen = []
-    run = Scan.run
-
-    def counted(self, *data):
-        steps = []
-        form = self._form
-
-        forward = lambda args: steps.append(1) or form.forward(args)
-        self._form = types.SimpleNamespace(forward=forward, wanted=form.wanted)
-        try:
-            return run(self, *data)
-        finally:
-            self._form = form
-            seen.append(len(steps))
-
-    monkeypatch.setattr(Scan, "run", counted)
-    return seen
 
 
 def rnn(xs, p):

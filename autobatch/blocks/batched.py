@@ -1,0 +1,372 @@
+"""A program for many examples: each step by its batching rule, or flat steps that hold for any number of examples.
+
+For flat steps the batching rules of its ops are traced on arrays of B examples, for three numbers B. What differs
+between the traces (a shape, a bound, a count) has to be affine in B: two of them say how, the third confirms it.
+Backward is traced along: the ordinary reverse walk over a tape of traced values, so a shared matrix receives one
+product over all examples.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.blocks.program import Program, Step
+from autobatch.blocks.tracing import NotABlock, Traced, Tracer
+from autobatch.core.abstract_eval import Weak, aval_of, freeze
+from autobatch.core.batched import Batched
+from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError
+from autobatch.ops.numpy.indexing import getitem_p, scatter_p
+from autobatch.ops.rules.indexing import FULL
+
+__all__ = ["Affine", "Flat", "Kind", "by_rule_p", "flatten", "rows_of", "run_op", "step_by_step"]
+
+
+class Affine:
+    """a * B + b, where B is the number of examples."""
+
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: int, b: int) -> None:
+        self.a = a
+        self.b = b
+
+    def __repr__(self) -> str:
+        return f"{self.a} * B + {self.b}" if self.b else f"{self.a} * B"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Affine) and (self.a, self.b) == (other.a, other.b)
+
+    def __hash__(self) -> int:
+        return hash((self.a, self.b))
+
+
+class Kind:
+    """A slot of a batched program: its shape, whose entries may be `Affine`, and its dtype.
+
+    Attributes:
+        weak: the type of a Python number, else None.
+        scalar: a NumPy scalar.
+    """
+
+    __slots__ = ("dtype", "scalar", "shape", "weak")
+
+    def __init__(self, shape: tuple[Any, ...], dtype: Any, scalar: bool, weak: type | None) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.scalar = scalar
+        self.weak = weak
+
+    def __repr__(self) -> str:
+        return self.weak.__name__ if self.weak else f"{self.dtype}{list(self.shape)}"
+
+
+class Flat:
+    """The steps of a program on arrays with a leading batch axis, and those of its gradient.
+
+    Slots: the operands, the cotangents of the outputs, the constants, then one for each step.
+
+    Attributes:
+        operands, cotangents: how many of each.
+        constants: {slot: value}.
+        steps: forward in `steps[:forward]`, the rest backward; attributes that vary are `Affine` in B.
+        outputs: the slot of each output; gradients: that of each wanted operand, None where there is none.
+        kinds: for each slot its `Kind`.
+        batched: which outputs have the batch axis.
+    """
+
+    __slots__ = (
+        "batched",
+        "constants",
+        "cotangents",
+        "forward",
+        "gradients",
+        "kinds",
+        "operands",
+        "outputs",
+        "steps",
+    )  # fmt: skip
+
+    operands: int
+    cotangents: int
+    constants: dict[int, Any]
+    steps: list[Step]
+    forward: int
+    outputs: list[int]
+    gradients: list[int | None]
+    kinds: list[Kind]
+    batched: list[bool]
+
+
+def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], given: Sequence[bool]) -> Flat | None:
+    """The batched form of a program; None if there is none that holds for every B.
+
+    Args:
+        batched: which operands have a row for each example.
+        wanted: the positions of the operands whose cotangents are asked for.
+        given: which outputs have a cotangent; none: forward only.
+    """
+    avals: Sequence[Any] = program.avals
+    widths = {n for aval in avals if type(aval) is not Weak for n in aval.shape}
+    sizes = [n for n in range(5, 9 + 3 * len(widths) + 9, 3) if n not in widths][:3]
+    try:
+        traces = [_trace(program, batched, wanted, given, n) for n in sizes]
+        return _unify(traces, sizes)
+    except NotABlock:
+        return None
+
+
+class _Traced:
+    """One trace at one B."""
+
+    __slots__ = ("batched", "cotangents", "forward", "gradients", "outputs", "tracer")
+
+    batched: list[bool]
+    outputs: list[int]
+    forward: int
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.tracer = tracer
+        self.cotangents = 0
+        self.gradients: list[int | None] = []
+
+
+def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], given: Sequence[bool], n: int) -> _Traced:
+    tracer = Tracer()
+    out = _Traced(tracer)
+    kinds: Sequence[Any] = program.inputs
+    inputs = [
+        tracer.input(aval_of((n, *kind.shape), kind.dtype) if own else kind)
+        for kind, own in zip(kinds, batched, strict=True)
+    ]
+    cts = []
+    out.batched = program.varying(batched)
+    for result, own, use in zip(program.results, out.batched, given, strict=True):
+        shape = (n, *result.shape) if own else result.shape
+        cts.append(tracer.input(aval_of(shape, result.dtype)) if use else None)
+    out.cotangents = sum(given)
+    tape = Tape()
+    leaves = {position: tape.leaf(inputs[position]) for position in wanted} if any(given) else {}
+    slots: list[Any] = []
+    for position, (kind, own) in enumerate(zip(kinds, batched, strict=True)):
+        box: Any = leaves.get(position, inputs[position])
+        slots.append(Batched(box, kind.shape) if own else box)
+    slots += program.constants
+    try:
+        for step in program.steps:
+            slots.append(_apply(tracer, step, [slots[i] for i in step.args], program.avals[step.out], n))
+        results = [slots[slot] for slot in program.outputs]
+        data = [result.data if isinstance(result, Batched) else result for result in results]
+        out.outputs = [_slot(tracer, _value(x)) for x in data]
+        out.forward = len(tracer.steps)
+        if leaves:
+            _walk_back(out, tape, data, cts, list(leaves.values()))
+    except NotABlock:
+        raise
+    except Exception as error:  # a rule that reads values, whatever it makes of not getting them
+        raise NotABlock(str(error)) from error
+    finally:
+        tape.close()
+    if tracer.failed is not None:
+        raise NotABlock(tracer.failed)
+    return out
+
+
+def _walk_back(out: _Traced, tape: Tape, data: Sequence[Any], cts: Sequence[Any], leaves: Sequence[Any]) -> None:
+    tracer = out.tracer
+    heads = [(x, ct) for x, ct in zip(data, cts, strict=True) if ct is not None and getattr(x, "tape", None) is tape]
+    if not heads:
+        out.gradients = [None] * len(leaves)
+        return
+    for ct in tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], leaves):
+        if isinstance(ct, SparseCotangent):
+            ct = ct.to_dense()
+        out.gradients.append(None if ct is None else _slot(tracer, ct))
+
+
+def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: int) -> Any:
+    """One step by its batching rule, traced; the rule as it is where it reads values or gives something else."""
+    op: Op = step.op
+    if not any(isinstance(x, Batched) for x in operands):
+        return op(*operands, **step.params)
+    mark = tracer.mark()
+    if op.rule is not None:
+        try:
+            out = op.rule(op, operands, step.params)
+        except Exception:
+            out = None
+        if out is not None and tuple(out.data.shape) == (n, *aval.shape) and out.data.dtype == aval.dtype:
+            counted = any(n in np.shape(tracer.constants.get(slot, 0)) for slot in range(mark[0], len(tracer.avals)))
+            if not counted:  # a constant for this many examples is none
+                return Batched(out.data, aval.shape)
+    tracer.back_to(mark)
+    data = [x.data if isinstance(x, Batched) else x for x in operands]
+    batched = tuple(isinstance(x, Batched) for x in operands)
+    return Batched(by_rule_p(*data, step=step, aval=aval, batched=batched), aval.shape)
+
+
+def _value(x: Any) -> Any:
+    return x.value if hasattr(x, "tape") else x
+
+
+def _slot(tracer: Tracer, x: Any) -> int:
+    return x.slot if type(x) is Traced else tracer.constant(x)
+
+
+def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
+    first = traces[0]
+    tracers = [trace.tracer for trace in traces]
+    out = Flat()
+    for name in ("outputs", "gradients", "batched", "forward", "cotangents"):
+        if any(getattr(trace, name) != getattr(first, name) for trace in traces):
+            raise NotABlock(f"{name} differ with the number of examples")
+        setattr(out, name, getattr(first, name))
+    out.operands = tracers[0].inputs - first.cotangents
+    out.constants = tracers[0].constants
+    for slot, value in out.constants.items():
+        for tracer in tracers:
+            if slot not in tracer.constants or not _same_constant(tracer.constants[slot], value):
+                raise NotABlock("a constant differs with the number of examples")
+    if len({len(tracer.avals) for tracer in tracers}) > 1 or len({len(tracer.steps) for tracer in tracers}) > 1:
+        raise NotABlock("the steps differ with the number of examples")
+    out.kinds = [_kind(avals, sizes) for avals in zip(*(tracer.avals for tracer in tracers), strict=True)]
+    out.steps = []
+    for steps in zip(*(tracer.steps for tracer in tracers), strict=True):
+        one = steps[0]
+        if any((step.op, step.args, step.out) != (one.op, one.args, one.out) for step in steps):
+            raise NotABlock("the steps differ with the number of examples")
+        if any(step.params.keys() != one.params.keys() for step in steps):
+            raise NotABlock(f"{one.op.name} differs with the number of examples")
+        params = {name: _template([step.params[name] for step in steps], sizes) for name in one.params}
+        out.steps.append(Step(one.op, one.args, params, one.out))
+    return out
+
+
+def _same_constant(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray):
+        return type(b) is type(a) and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return bool(freeze(a) == freeze(b))
+
+
+def _kind(avals: Sequence[Any], sizes: Sequence[int]) -> Kind:
+    one = avals[0]
+    if any(type(aval) is not type(one) for aval in avals):
+        raise NotABlock("operands differ with the number of examples")
+    if type(one) is Weak:
+        return Kind((), np.dtype(one.kind), True, one.kind)
+    if any((aval.dtype, aval.scalar, aval.ndim) != (one.dtype, one.scalar, one.ndim) for aval in avals):
+        raise NotABlock("dtypes differ with the number of examples")
+    return Kind(_template([aval.shape for aval in avals], sizes), one.dtype, one.scalar, None)
+
+
+def _template(values: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """One value for all B: integers that differ become `Affine`."""
+    one = values[0]
+    if any(type(value) is not type(one) for value in values):
+        raise NotABlock("attributes differ with the number of examples")
+    if type(one) is tuple:
+        if len({len(value) for value in values}) > 1:
+            raise NotABlock("attributes differ with the number of examples")
+        return tuple(_template(parts, sizes) for parts in zip(*values, strict=True))
+    if type(one) is int and len(set(values)) > 1:
+        a, rest = divmod(values[1] - values[0], sizes[1] - sizes[0])
+        b = values[0] - a * sizes[0]
+        if rest or any(value != a * n + b for value, n in zip(values, sizes, strict=True)):
+            raise NotABlock("attributes that are not affine in the number of examples")
+        return Affine(a, b)
+    if any(freeze(value) != freeze(one) for value in values):
+        raise NotABlock("attributes differ with the number of examples")
+    return one
+
+
+def step_by_step(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | None = None) -> list[Any]:
+    """Run a program, each step by its op's rule; see `blocks.launch.launch`."""
+    slots: list[Any] = [*operands, *program.constants]
+    batch = next((x.batch_size for x in operands if isinstance(x, Batched)), None)
+    for step in program.steps:
+        slots.append(run_op(step.op, [slots[i] for i in step.args], step.params, program.avals[step.out], fallbacks))
+    return [rows_of(slots[slot], batch) for slot in program.outputs]
+
+
+def run_op(
+    op: Op, operands: Sequence[Any], params: dict[str, Any], aval: Any, fallbacks: Counter[str] | None = None
+) -> Any:
+    """One op for a group: by its batching rule, or where that declines one example after the other.
+
+    Returns:
+        `Batched` rows; a plain value if no operand is `Batched`.
+    """
+    batch = next((x.batch_size for x in operands if isinstance(x, Batched)), None)
+    if batch is None:
+        return op(*operands, **params)
+    if op.rule is None:
+        why = "no batching rule"
+    else:
+        try:
+            out = op.rule(op, operands, params)
+        except UnsupportedError as error:
+            why = str(error)
+        else:
+            if tuple(out.data.shape) == (batch, *aval.shape) and out.data.dtype == aval.dtype:
+                return Batched(out.data, aval.shape)
+            why = f"{out.data.shape} {out.data.dtype}, expected {aval!r}"
+    if fallbacks is not None:
+        fallbacks[f"{op.name}: {why}"] += 1
+    if not batch:
+        return Batched(np.zeros((0, *aval.shape), aval.dtype), aval.shape)
+    return Batched(np.stack([op(*[_lane(x, i) for x in operands], **params) for i in range(batch)]), aval.shape)
+
+
+def _lane(operand: Any, index: int) -> Any:
+    if not isinstance(operand, Batched):
+        return operand
+    value = operand.data[index]
+    return value.item() if operand.scalar is not None and hasattr(value, "item") else value
+
+
+def rows_of(value: Any, batch: int | None) -> Any:
+    """An output with its batch axis, also where it turned out the same for all examples."""
+    if isinstance(value, Batched):
+        return value.data
+    if batch is None:
+        return value
+    value = value if is_boxed(value) else np.asarray(value)
+    return np.broadcast_to(value, (batch, *value.shape))
+
+
+# A step whose rule reads values cannot be traced through; in compiled code it stays what it is.
+
+
+def _run_rule(*data: Any, step: Step, aval: Any, batched: tuple[bool, ...]) -> Any:
+    operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, batched, strict=True)]
+    return run_op(step.op, operands, step.params, aval).data
+
+
+def _rule_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    step, batched = params["step"], params["batched"]
+    if step.op is getitem_p and position == 0 and not batched[0] and len(args) == 2:
+        first, *rest = step.params["spec"]
+        if first[0] in "ia" and all(entry == FULL for entry in rest):
+            return scatter_p(ct, args[1], spec=(("a",), *rest), shape=tuple(args[0].shape))
+    return rule_vjp_p(ct, *args, position=position, **params)
+
+
+def _run_rule_vjp(ct: Any, *data: Any, position: int, step: Step, aval: Any, batched: tuple[bool, ...]) -> Any:
+    tape = Tape()
+    values = list(data)
+    values[position] = leaf = tape.leaf(data[position])
+    out = _run_rule(*values, step=step, aval=aval, batched=batched)
+    found = tape.backward(out, ct, [leaf])[0] if type(out) is TapeArray else None
+    if isinstance(found, SparseCotangent):
+        found = found.to_dense()
+    return np.zeros(data[position].shape, data[position].dtype) if found is None else found
+
+
+# by_rule(*data, step=, aval=, batched=): a step of a program on the data of its operands; `aval` is that of its result
+# for one example, `batched` says which operands have a row for each.
+by_rule_p = Op("by_rule", _run_rule, vjp=_rule_vjp, kind="by rule")
+rule_vjp_p = Op("by_rule_vjp", _run_rule_vjp, kind="by rule")

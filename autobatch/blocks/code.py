@@ -1,0 +1,524 @@
+"""Straight-line batched code on its way from a `Flat` to one Python function of NumPy calls: forward, or backward.
+
+Backward code leaves for later what gains by it: the factors of a product, the rows of a table that were read. So a
+weight that many launches read gets the rows of all of them in one tall product, and a table its rows only.
+"""
+
+import linecache
+import zlib
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.batched import Affine, Flat, Kind
+from autobatch.blocks.program import Step
+from autobatch.core.cotangent import Product
+from autobatch.core.memory import transposed
+from autobatch.core.op import Op
+from autobatch.ops.numpy.contractions import einsum_p, matmul_p
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import getitem_p, scatter_p
+from autobatch.ops.numpy.shaping import reshape_p, transpose_p
+from autobatch.ops.rules.indexing import FULL, build
+from autobatch.ops.rules.rows import RowScatter
+
+__all__ = [
+    "Code",
+    "GradientPart",
+    "Writer",
+    "assemble_p",
+    "backward_code",
+    "contributions",
+    "emit",
+    "executed",
+    "forward_code",
+    "is_covered",
+    "shape_text",
+    "source_of",
+    "take_parts",
+]
+
+_add: Any = UFUNCS[np.add]
+
+
+class Code:
+    """Steps over slots that carry the batch axis themselves.
+
+    Attributes:
+        inputs: the slots of its arguments.
+        constants: {slot: value}.
+        steps: in the order they run; no step writes into what another made.
+        outputs: the slots of its results; None where there is none.
+        kinds: {slot: Kind}.
+    """
+
+    __slots__ = ("constants", "inputs", "kinds", "outputs", "steps")
+
+    def __init__(
+        self,
+        inputs: Sequence[int],
+        constants: dict[int, Any],
+        steps: Sequence[Step],
+        outputs: Sequence[int | None],
+        kinds: dict[int, Kind],
+    ) -> None:
+        self.inputs = list(inputs)
+        self.constants = constants
+        self.steps = list(steps)
+        self.outputs = list(outputs)
+        self.kinds = kinds
+
+    def new_slot(self, kind: Kind) -> int:
+        slot = len(self.kinds)
+        self.kinds[slot] = kind
+        return slot
+
+    def uses(self) -> dict[int, int]:
+        """How often each slot is read, outputs included."""
+        out: dict[int, int] = dict.fromkeys(self.kinds, 0)
+        for step in self.steps:
+            for slot in step.args:
+                out[slot] += 1
+        for result in self.outputs:
+            if result is not None:
+                out[result] += 1
+        return out
+
+    def drop_dead(self) -> None:
+        """Remove the steps that lead to no output."""
+        needed = {slot for slot in self.outputs if slot is not None}
+        kept = []
+        for step in reversed(self.steps):
+            if step.out in needed:
+                needed.update(step.args)
+                kept.append(step)
+        self.steps = kept[::-1]
+
+    def rename(self, names: dict[int, int]) -> None:
+        """Read other slots in the place of these."""
+        if not names:
+            return
+
+        def final(slot: int) -> int:
+            while slot in names:
+                slot = names[slot]
+            return slot
+
+        self.steps = [Step(s.op, [final(slot) for slot in s.args], s.params, s.out) for s in self.steps]
+        self.outputs = [None if slot is None else final(slot) for slot in self.outputs]
+
+
+def forward_code(flat: Flat) -> tuple[Code, list[int]]:
+    """The code of the outputs, followed by what backward reads of the way there; and the slots of the latter."""
+    steps = flat.steps[: flat.forward]
+    made = {step.out for step in steps}
+    back = Code([], {}, flat.steps[flat.forward :], flat.gradients, dict(enumerate(flat.kinds)))
+    back.drop_dead()
+    read = {slot for step in back.steps for slot in step.args} | {slot for slot in flat.gradients if slot is not None}
+    saved = sorted(read & made)
+    code = Code(range(flat.operands), flat.constants, steps, [*flat.outputs, *saved], dict(enumerate(flat.kinds)))
+    return _simplified(code), saved
+
+
+def backward_code(flat: Flat, saved: Sequence[int]) -> Code:
+    """The code of the gradients, from the operands, the cotangents of the outputs and what was saved."""
+    inputs = [*range(flat.operands + flat.cotangents), *saved]
+    kinds = dict(enumerate(flat.kinds))
+    return _simplified(Code(inputs, flat.constants, flat.steps[flat.forward :], flat.gradients, kinds))
+
+
+def _simplified(code: Code) -> Code:
+    code.drop_dead()
+    names = {}
+    for step in code.steps:
+        if step.op is reshape_p and code.kinds[step.args[0]].shape == code.kinds[step.out].shape:
+            names[step.out] = step.args[0]
+    code.rename(names)
+    code.drop_dead()
+    _multiply(code)
+    _assemble(code)
+    code.drop_dead()
+    return code
+
+
+def _multiply(code: Code) -> None:
+    """Contractions of two matrices are products, whose result lies row by row however its operands lie."""
+    steps = []
+    for step in code.steps:
+        pair = _factors(code, step) if step.op is einsum_p else None
+        if pair is None:
+            steps.append(step)
+            continue
+        slots = []
+        for slot, turned in pair:
+            if turned:
+                kind = code.kinds[slot]
+                view = code.new_slot(Kind(kind.shape[::-1], kind.dtype, False, None))
+                steps.append(Step(transpose_p, [slot], {"axes": (1, 0)}, view))
+                slot = view
+            slots.append(slot)
+        steps.append(Step(matmul_p, slots, {}, step.out))
+    code.steps = steps
+
+
+def _factors(code: Code, step: Step) -> list[tuple[int, bool]] | None:
+    """The factors of a contraction, and whether each is to be transposed; None if it is no product."""
+    inputs, out = step.params["spec"].split("->")
+    letters = inputs.split(",")
+    kinds = [code.kinds[slot] for slot in step.args]
+    if len(letters) != 2 or len(out) != 2 or any(len(set(own)) != 2 for own in (*letters, out)):
+        return None
+    if kinds[0].dtype != kinds[1].dtype or kinds[0].dtype.kind != "f" or any(len(kind.shape) != 2 for kind in kinds):
+        return None
+    common = set(letters[0]) & set(letters[1])
+    if len(common) != 1 or common & set(out):
+        return None
+    summed = common.pop()
+    sizes = {kind.shape[own.index(summed)] for kind, own in zip(kinds, letters, strict=True)}
+    left = 0 if out[0] in letters[0] else 1
+    pair = [(left, letters[left][0] == summed), (1 - left, letters[1 - left][1] == summed)]
+    return [(step.args[which], turned) for which, turned in pair] if len(sizes) == 1 else None
+
+
+def _place(step: Step, kinds: dict[int, Kind]) -> tuple[int, int, int] | None:
+    """(axis, start, stop) of a scatter into one range of one axis behind the batch axis."""
+    spec, shape = step.params["spec"], step.params["shape"]
+    partial = [axis for axis, entry in enumerate(spec) if entry != FULL]
+    if len(step.args) != 1 or len(partial) != 1 or partial[0] == 0 or len(spec) != len(shape):
+        return None
+    axis = partial[0]
+    entry = spec[axis]
+    if entry[0] != "s" or type(shape[axis]) is not int or kinds[step.args[0]].dtype != kinds[step.out].dtype:
+        return None
+    start, stop, stride = slice(*entry[1:]).indices(shape[axis])
+    return (axis, start, max(start, stop)) if stride == 1 else None
+
+
+def _assemble(code: Code) -> None:
+    """Sums of arrays that are each zero but for one range of one axis become one array, written range by range."""
+    uses = code.uses()
+    parts: dict[int, list[tuple[int, int, int, int]]] = {}  # slot of a sum: (axis, start, stop, values) of its parts
+    steps = []
+    for step in code.steps:
+        found = None
+        if step.op is scatter_p:
+            place = _place(step, code.kinds)
+            found = None if place is None else [(*place, step.args[0])]
+        elif step.op is _add and not step.params and all(slot in parts and uses[slot] == 1 for slot in step.args):
+            found = _disjoint([*parts[step.args[0]], *parts[step.args[1]]])
+        if found is not None:
+            parts[step.out] = found
+            places = tuple(part[:3] for part in found)
+            params = {"places": places, "shape": code.kinds[step.out].shape}
+            step = Step(assemble_p, [part[3] for part in found], params, step.out)
+        steps.append(step)
+    code.steps = steps
+
+
+def _disjoint(parts: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]] | None:
+    parts = sorted(parts)
+    if len({part[0] for part in parts}) > 1:
+        return None
+    return None if any(left[2] > right[1] for left, right in pairwise(parts)) else parts
+
+
+def is_covered(places: Sequence[tuple[int, int, int]], shape: Sequence[Any]) -> bool:
+    """Whether ranges, in order and disjoint, leave nothing of their axis out."""
+    at = 0
+    for _, start, stop in places:
+        if start != at:
+            return False
+        at = stop
+    return bool(at == shape[places[0][0]])
+
+
+def _assembled(*values: Any, places: Any, shape: Any) -> Any:
+    out = (np.empty if is_covered(places, shape) else np.zeros)(shape, values[0].dtype)
+    for value, (axis, start, stop) in zip(values, places, strict=True):
+        out[(slice(None),) * axis + (slice(start, stop),)] = value
+    return out
+
+
+# assemble(*values, places=, shape=): `values[i]` at range `places[i]` = (axis, start, stop) of an array of zeros. Only
+# the batched code of a program has it, so no array of ours ever meets it.
+assemble_p = Op("assemble", _assembled, kind="join")
+
+
+def emit(code: Code) -> Callable[..., tuple[Any, ...]]:
+    """A function of the code's inputs that returns its outputs, None where there is none."""
+    return executed(*Writer(code).write())
+
+
+def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
+    """The function that a source defines; tracebacks and profilers find its lines."""
+    filename = f"{__file__}: block {zlib.crc32(text.encode()):08x}"
+    linecache.cache[filename] = len(text), None, text.splitlines(True), filename
+    exec(compile(text, filename, "exec"), names)
+    block: Callable[..., Any] = names["block"]
+    return block
+
+
+def source_of(code: Code) -> str:
+    """What `emit` compiles."""
+    return Writer(code).write()[0]
+
+
+class Writer:
+    """The lines written so far, and what is known of the memory behind each slot.
+
+    Attributes:
+        roots: the slots that a slot may share memory with, itself included.
+        owned: slots whose whole memory was made by a step and is theirs alone.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "matmul": np.matmul,
+            "transposed": transposed,
+            "empty": np.empty,
+            "zeros": np.zeros,
+            "contiguous": np.ascontiguousarray,
+        }
+        self.roots: dict[int, frozenset[int]] = {slot: frozenset((slot,)) for slot in code.kinds}
+        self.owned: set[int] = set()
+        self.last: dict[int, int] = {}
+        self.kept: set[int] = set()
+
+    def write(self) -> tuple[str, dict[str, Any]]:
+        """All steps in a row: the source, and the values of the names in it."""
+        self.start()
+        self._follow_memory()
+        dying = self._dying()
+        for at, step in enumerate(self.code.steps):
+            self.lines.append(self.line(at, step))
+            if dying[at]:
+                self.lines.append(f"del {', '.join(f'v{slot}' for slot in dying[at])}")
+        return self.finish(), self.names
+
+    def start(self) -> None:
+        """What comes before the steps."""
+        for slot, value in self.code.constants.items():
+            self.names[f"v{slot}"] = value
+        counted = next((slot for slot in self.code.inputs if _leads(self.code.kinds[slot])), None)
+        if counted is not None:
+            self.lines.append(f"n = v{counted}.shape[0]")
+
+    def finish(self) -> str:
+        """What comes after them; the whole source."""
+        results = "".join("None, " if slot is None else f"v{slot}, " for slot in self.code.outputs)
+        self.lines.append(f"return ({results})")
+        head = f"def block({', '.join(f'v{slot}' for slot in self.code.inputs)}):"
+        return "\n    ".join([head, *self.lines]) + "\n"
+
+    def _follow_memory(self) -> None:
+        """Which slots may share memory, and when each was last read, under any name."""
+        for at, step in enumerate(self.code.steps):
+            if _makes_new(step):
+                self.owned.add(step.out)
+            else:
+                self.roots[step.out] = frozenset((step.out,)).union(*(self.roots[slot] for slot in step.args))
+            for slot in step.args:
+                for root in self.roots[slot]:
+                    self.last[root] = at
+        for result in self.code.outputs:
+            if result is not None:
+                self.kept |= self.roots[result]
+
+    def _dying(self) -> list[list[int]]:
+        """For each step the results that nothing reads after it, so that their memory goes early."""
+        out: list[list[int]] = [[] for _ in self.code.steps]
+        made = {step.out for step in self.code.steps}
+        returned = set(self.code.outputs)
+        last: dict[int, int] = {}
+        for at, step in enumerate(self.code.steps):
+            for slot in step.args:
+                last[slot] = at
+        for slot, at in last.items():
+            if slot in made and slot not in returned:
+                out[at].append(slot)
+        return out
+
+    def line(self, at: int | None, step: Step) -> str:
+        """One step; `at` is its place if memory of operands may be reused."""
+        args = [f"v{slot}" for slot in step.args]
+        out = f"v{step.out}"
+        op, params = step.op, step.params
+        if op is assemble_p:
+            return self._assemble(step)
+        if isinstance(op.impl, np.ufunc) and op.kind == "elementwise" and not params:
+            call = self.name(op.impl.__name__, op.impl)
+            reused = None if at is None else self._reusable(at, step)
+            return f"{out} = {call}({', '.join([*args, *([] if reused is None else [f'out=v{reused}'])])})"
+        if op is matmul_p and not params and all(len(self.code.kinds[slot].shape) == 2 for slot in step.args):
+            return f"{out} = matmul({args[0]}, {args[1]})"
+        if op is getitem_p and all(slot in self.code.constants for slot in step.args[1:]):
+            index = build(params["spec"], [self.code.constants[slot] for slot in step.args[1:]])
+            return f"{out} = {args[0]}[{self.name('index', index)}]"
+        if op is transpose_p and len(step.args) == 1:
+            if step.args[0] in self.code.inputs and params["axes"] == (1, 0) and not _leads(self._kind(step.args[0])):
+                return f"{out} = transposed({args[0]})"
+            return f"{out} = {args[0]}.transpose({params['axes']!r})"
+        if op is reshape_p and len(step.args) == 1:
+            return f"{out} = {args[0]}.reshape({shape_text(params['shape'])})"
+        call = self.name(op.name, op.impl)
+        given = [f"{name}={self._value(value)}" for name, value in params.items()]
+        return f"{out} = {call}({', '.join([*args, *given])})"
+
+    def _kind(self, slot: int) -> Kind:
+        return self.code.kinds[slot]
+
+    def _assemble(self, step: Step) -> str:
+        shape, places = step.params["shape"], step.params["places"]
+        lines = [self.allocation(step.out, "empty" if is_covered(places, shape) else "zeros")]
+        for slot, (axis, start, stop) in zip(step.args, places, strict=True):
+            lines.append(f"v{step.out}[{':, ' * axis}{start}:{stop}] = v{slot}")
+        return "; ".join(lines)
+
+    def allocation(self, slot: int, make: str) -> str:
+        """A new array for a slot."""
+        kind = self._kind(slot)
+        return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
+
+    def _reusable(self, at: int, step: Step) -> int | None:
+        """An operand that is read for the last time here, and whose memory fits the result."""
+        kind = self._kind(step.out)
+        if not kind.shape or kind.scalar:
+            return None
+        for slot in step.args:
+            own = self._kind(slot)
+            if slot not in self.owned or own.dtype != kind.dtype or own.shape != kind.shape:
+                continue
+            if self.last[slot] == at and slot not in self.kept:
+                self.owned.discard(slot)
+                return slot
+        return None
+
+    def name(self, wish: str, value: Any) -> str:
+        """A name for a value, one that nothing else has."""
+        name = "".join(c if c.isalnum() else "_" for c in wish)
+        count = 0
+        while (free := f"{name}_{count}") in self.names and self.names[free] is not value:
+            count += 1
+        self.names[free] = value
+        return free
+
+    def _value(self, value: Any) -> str:
+        if _varies(value):
+            return shape_text(value)
+        return self.name("value", value)
+
+
+def _makes_new(step: Step) -> bool:
+    op = step.op
+    if isinstance(op.impl, np.ufunc) and op.kind == "elementwise":
+        return True
+    return op is assemble_p or op is matmul_p
+
+
+def _leads(kind: Kind) -> bool:
+    """Whether the first dimension is the batch's."""
+    return bool(kind.shape) and isinstance(kind.shape[0], Affine) and (kind.shape[0].a, kind.shape[0].b) == (1, 0)
+
+
+def _varies(value: Any) -> bool:
+    if type(value) is tuple:
+        return any(map(_varies, value))
+    return isinstance(value, Affine)
+
+
+def shape_text(value: Any) -> str:
+    """A value as Python source in which `n` is the number of examples."""
+    if type(value) is tuple:
+        return f"({''.join(shape_text(part) + ', ' for part in value)})"
+    if isinstance(value, Affine):
+        return f"{value.a} * n + {value.b}"
+    return repr(value)
+
+
+_FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix
+
+
+class GradientPart:
+    """One summand of a gradient, and how many outputs of the code it is made of.
+
+    Attributes:
+        kind: "dense", one output; "product" of two, `left.T @ right`; "rows" of two, ids and what is added there.
+        shape: of the whole array, for "rows".
+    """
+
+    __slots__ = ("kind", "shape")
+
+    def __init__(self, kind: str, shape: tuple[int, ...] = ()) -> None:
+        self.kind = kind
+        self.shape = shape
+
+
+def take_parts(code: Code) -> list[list[GradientPart]]:
+    """Let the outputs of backward code be the parts of each gradient, one after the other; those parts."""
+    made = {step.out: step for step in code.steps}
+    outputs: list[int | None] = []
+    out = []
+    for slot in code.outputs:
+        parts: list[GradientPart] = []
+        if slot is not None:
+            for part, slots in _parts(code, made, slot):
+                parts.append(part)
+                outputs += slots
+        out.append(parts)
+    code.outputs = outputs
+    code.drop_dead()
+    return out
+
+
+def _parts(code: Code, made: dict[int, Step], slot: int) -> list[tuple[GradientPart, list[int]]]:
+    step = made.get(slot)
+    whole = [(GradientPart("dense"), [slot])]
+    if step is None:
+        return whole
+    if (
+        step.op is _add
+        and not step.params
+        and all(code.kinds[arg].shape == code.kinds[slot].shape for arg in step.args)
+    ):
+        left, right = (_parts(code, made, arg) for arg in step.args)
+        return whole if all(part.kind == "dense" for part, _ in (*left, *right)) else [*left, *right]
+    if step.op is matmul_p and not step.params:
+        left_step = made.get(step.args[0])
+        if left_step is None or left_step.op is not transpose_p or left_step.params["axes"] != (1, 0):
+            return whole
+        x, y = left_step.args[0], step.args[1]
+        if len(code.kinds[y].shape) == 2 and code.kinds[x].dtype == code.kinds[y].dtype:
+            return [(GradientPart("product"), [x, y])] if isinstance(code.kinds[x].shape[0], Affine) else whole
+    if step.op is scatter_p and len(step.args) == 2:
+        first, *rest = step.params["spec"]
+        shape = code.kinds[slot].shape
+        if first == ("a",) and all(entry == FULL for entry in rest) and all(type(n) is int for n in shape):
+            return [(GradientPart("rows", shape), [step.args[1], step.args[0]])]
+    return whole
+
+
+def contributions(parts: Sequence[Sequence[GradientPart]], values: Sequence[Any]) -> list[Any]:
+    """What is added to the cotangent of each operand: None, one contribution, or a list of several."""
+    found = iter(values)
+    out: list[Any] = []
+    for own in parts:
+        made = [_contribution(part, found) for part in own]
+        out.append(made[0] if len(made) == 1 else made or None)
+    return out
+
+
+def _contribution(part: GradientPart, values: Any) -> Any:
+    if part.kind == "dense":
+        return next(values)
+    if part.kind == "product":
+        left, right = next(values), next(values)
+        return Product(left, right) if left.shape[0] < _FEW_ROWS else np.matmul(left.T, right)
+    ids, rows = next(values), next(values)
+    ids = np.asarray(ids).reshape(-1).astype(np.int64)
+    if ids.size and ids.min() < 0:
+        ids = np.where(ids < 0, ids + part.shape[0], ids)
+    return RowScatter(ids, rows.reshape((ids.size, *part.shape[1:])), part.shape, rows.dtype, False)

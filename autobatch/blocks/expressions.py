@@ -1,0 +1,514 @@
+"""Which expressions can be part of a block, and the block's own form of them.
+
+A block is made of operators, declared NumPy and `nn` functions, array methods and indices. Its inputs are what those
+are applied to: names; what is read from containers and objects without running code (`params["w"]`, `node.word`); and
+anything else (a call of the user's), as long as it is evaluated before the block's first operation.
+
+The two ways that run blocks differ in a `Policy` only. On the fly a block is recorded, and its recorder reads paths by
+itself; in lock-step the rewritten code reads each input, which may be one for each lane, and calls the block with them.
+"""
+
+import ast
+import builtins
+import math
+import types
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
+from autobatch.core.op import Op
+from autobatch.ops import nn
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
+from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
+
+__all__ = ["LOCKSTEP", "METHODS", "NUMBERS", "RECORDED", "BlockForm", "Names", "Policy", "Refused", "Scope", "is_pure"]
+
+_OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+METHODS = frozenset((
+    "all", "any", "argmax", "argmin", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten",
+    "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take",
+    "trace", "transpose", "var",
+))  # fmt: skip
+_BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
+_SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
+_LEAST = 2
+_CONSTANTS = (type, np.dtype, type(None))
+_MISSING = object()
+_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
+_CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
+_SCALARS = {np.float16, np.float32, np.float64}
+NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
+_LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
+Names = frozenset[str]
+
+
+class Policy:
+    """What differs between the two ways in which blocks run.
+
+    Attributes:
+        reads: a block reads paths and rows of tables itself, by its recorder; else whoever calls it does so.
+        lists: it may go through lists of arrays.
+        returns: it may end with a `return`.
+        makes: arrays that are the same for all examples may be made in it.
+        counts: `n = n + 1` is part of it; else it is taken to be of a number, which is nothing to launch.
+        product: how many operations a matrix product counts for: 2, where one alone is worth a block.
+    """
+
+    __slots__ = ("counts", "lists", "makes", "product", "reads", "returns")
+
+    def __init__(self, *, recorded: bool) -> None:
+        self.reads = self.lists = self.returns = self.makes = self.counts = recorded
+        self.product = 1 if recorded else 2
+
+
+RECORDED, LOCKSTEP = Policy(recorded=True), Policy(recorded=False)
+
+
+def is_pure(function: Any) -> bool:
+    """Whether calling this on arrays does nothing but give a result of them."""
+    if isinstance(function, Op):
+        return function.kind != "random"
+    try:
+        if isinstance(function, np.ufunc):
+            return function in UFUNCS
+        if function in _WRITERS or getattr(function, "__module__", None) == "numpy.random":
+            return False
+        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS | _CREATION
+    except TypeError:  # cannot be hashed: an object of the user's
+        return False
+
+
+class Scope:
+    """What names mean where an expression stands.
+
+    Attributes:
+        globals: of the function; own: names that are the function's, or those around it.
+        sure: of those, the ones that are bound for sure; shifting: those that code elsewhere may bind again.
+        helper: what a function of the user's relies on that a block may call; None if a block may not.
+    """
+
+    __slots__ = ("globals", "helper", "own", "shifting", "sure")
+
+    def __init__(
+        self,
+        globals_: dict[str, Any],
+        own: Names,
+        sure: Names,
+        shifting: Names,
+        helper: Callable[[Any], list[Guard] | None],
+    ) -> None:
+        self.globals = globals_
+        self.helper = helper
+        self.own = own
+        self.sure = sure
+        self.shifting = shifting
+
+    def with_names(self, own: Names, sure: Names, shifting: Names) -> "Scope":
+        """The same globals, and other names."""
+        return Scope(self.globals, own, sure, shifting, self.helper)
+
+    def binding(self, name: str) -> Any:
+        """What a global name is bound to now."""
+        found = self.globals.get(name, _MISSING)
+        return vars(builtins).get(name, _MISSING) if found is _MISSING else found
+
+
+class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks)
+    """This cannot be part of a block."""
+
+
+class BlockForm:
+    """A block in the making: its body, its inputs, what it relies on.
+
+    Args:
+        scope: what names mean where it stands; policy: what runs it.
+        fresh: gives names for what is evaluated before the block; inner: rewrites such an expression.
+        lists: it may go through lists of arrays, if the policy lets it.
+
+    Attributes:
+        goes_through: it goes through a list.
+        count: operations so far, rows of them look-ups; bound: names that the body has bound.
+        replaced: {id of a node of the user's: name} of what is evaluated before the block, whatever becomes of it.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        policy: Policy,
+        fresh: Callable[[], str],
+        inner: Callable[[ast.expr], ast.expr],
+        lists: bool = True,
+    ) -> None:
+        self.policy = policy
+        self.lists = lists and policy.lists
+        self._slots: tuple[list[ast.expr], list[Slot]] | None = None
+        self.goes_through = False
+        self.scope = scope
+        self.fresh = fresh
+        self.inner = inner
+        self.count = self.rows = 0
+        self.bound: set[str] = set()
+        self.replaced: dict[int, str] = {}
+        self.guards: dict[tuple[str, ...], Guard] = {}
+        self.inputs: list[BlockInput] = []
+        self._known: dict[Any, BlockInput] = {}
+
+    def slots(self) -> tuple[list[ast.expr], list[Slot]]:
+        """What the recorder is passed, and how it reads each input from that."""
+        if self._slots is not None:
+            return self._slots
+        arguments: list[ast.expr] = []
+        numbers: dict[str, int] = {}
+
+        def root_of(name: str) -> Any:
+            if name not in self.scope.own and not name.startswith("_ab_"):
+                return name
+            if name not in numbers:
+                numbers[name] = len(arguments)
+                arguments.append(ast.Name(name, ast.Load()))
+            return numbers[name]
+
+        slots = []
+        for each in self.inputs:
+            if each.part:
+                numbers[each.temporary] = len(arguments)
+                target = ast.Name(each.temporary, ast.Store())
+                arguments.append(ast.NamedExpr(target, self.inner(each.node)))
+                continue
+            if each.temporary:
+                slots.append(Slot(len(arguments), (), None, each.number, each.several))
+                node = each.node if each.path is not None else self.inner(each.node)
+                arguments.append(ast.NamedExpr(ast.Name(each.temporary, ast.Store()), node))
+                continue
+            root, steps, index = each.path
+            if type(index) is Key:
+                paths = [(root_of(name), steps) for name, steps in index.paths]
+                at: Any = Key(paths, index.items, index.function, index.text)
+            else:
+                at = None if index is None else (root_of(index[0]), index[1])
+            slots.append(Slot(root_of(root), steps, at, each.number, each.several))
+        self._slots = arguments, slots
+        return self._slots
+
+    def names(self) -> list[str | None]:
+        """For each input the name that it is, or an item of which it is; None for any other input."""
+        return [
+            None if each.temporary or each.path[2] or any(how != "key" for how, _ in each.path[1]) else each.path[0]
+            for each in self.inputs
+        ]
+
+    def attempt(self, node: ast.expr) -> ast.expr | None:
+        """`build`, or nothing at all."""
+        inputs = [(each, each.number, each.temporary, list(each.places), each.several) for each in self.inputs]
+        before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
+        try:
+            return self.build(node)
+        except Refused:
+            self.count, self.rows, self.replaced, self.guards, self._known = before
+            self.inputs = [each for each, *_ in inputs]
+            for each, number, temporary, places, several in inputs:
+                each.number, each.temporary, each.places, each.several = number, temporary, places, several
+            return None
+
+    def build(self, node: ast.expr, static: bool = False, operand: bool = False) -> ast.expr:
+        """The block's form of an expression.
+
+        Args:
+            static: its value, if it is a number, decides about shapes.
+            operand: it is an operand of an operator, so that a number counts only by its type.
+        """
+        match node:
+            case ast.Constant():
+                return node
+            case ast.Name(id=name) if name in self.bound:
+                return ast.Name(name, ast.Load())
+            case ast.BinOp():
+                left = self.build(node.left, static, not static)
+                made = ast.BinOp(left, node.op, self.build(node.right, static, not static))
+                return self._op(made, static, self.policy.product if isinstance(node.op, ast.MatMult) else 1)
+            case ast.UnaryOp(operand=ast.Constant()):
+                return node
+            case ast.UnaryOp() if not isinstance(node.op, ast.Not):
+                return self._op(ast.UnaryOp(node.op, self.build(node.operand, static, not static)), static)
+            case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, _OPERATORS):
+                left = self.build(node.left, static, not static)
+                return self._op(ast.Compare(left, [op], [self.build(right, static, not static)]), static)
+            case ast.Tuple() | ast.List() if not any(isinstance(part, ast.Starred) for part in node.elts):
+                parts = [self.build(part, static) for part in node.elts]
+                return type(node)(parts, ast.Load())
+            case ast.List() if self.lists:
+                parts = [
+                    ast.Starred(self._several(part.value), ast.Load())
+                    if isinstance(part, ast.Starred)
+                    else self.build(part, static)
+                    for part in node.elts
+                ]
+                return ast.List(parts, ast.Load())
+            case ast.ListComp(generators=[each]) if self.lists and not each.ifs and not each.is_async:
+                return self._for_each(node, each)
+            case ast.Slice():
+                bounds = [
+                    None if part is None else self.build(part, True) for part in (node.lower, node.upper, node.step)
+                ]
+                return ast.Slice(*bounds)
+            case ast.Call():
+                return self._call(node, static)
+            case ast.Subscript(ctx=ast.Load()):
+                return self._subscript(node, static, operand)
+            case ast.Attribute(ctx=ast.Load()):
+                return self._attribute(node, static, operand)
+            case ast.Name():
+                return self._leaf(node, static, operand)
+        return self._opaque(node, static, operand)
+
+    def _for_each(self, node: Any, each: ast.comprehension) -> ast.expr:
+        """A comprehension over the arrays of a list: its element is computed within the block, for each of them."""
+        over = self._several(each.iter)
+        bound = self.bound
+        self.bound = bound | target_names(each.target)  # whatever else is evaluated in it refuses the block
+        try:
+            element = self.build(node.elt)
+        finally:
+            self.bound = bound
+        return type(node)(element, [ast.comprehension(each.target, over, [], 0)])
+
+    def _several(self, node: ast.expr) -> ast.expr:
+        """What the block goes through item by item."""
+        if isinstance(node, ast.Call) and self._is_zip(node):
+            lists = [self._several(arg) for arg in node.args]
+            return ast.Call(node.func, lists, self._keywords(node))
+        made = items = self.build(node)
+        while isinstance(items, ast.Subscript):  # a part of it
+            items = items.value
+        for slot in self.inputs:
+            if isinstance(items, ast.Name) and items.id == slot.name:
+                slot.several = self.goes_through = True
+        return made
+
+    def _is_zip(self, node: ast.Call) -> bool:
+        """Whether it is `zip` of lists, which goes through them once, as the block would."""
+        if not isinstance(node.func, ast.Name) or node.func.id in self.scope.own:
+            return False
+        if self._global(node.func.id, []) is not zip or any(isinstance(arg, ast.Starred) for arg in node.args):
+            return False
+        named = all(each.arg == "strict" and isinstance(each.value, ast.Constant) for each in node.keywords)
+        return named and all(isinstance(arg, ast.Name | ast.Subscript | ast.Call) for arg in node.args)
+
+    def _op(self, made: ast.expr, static: bool, count: int = 1) -> ast.expr:
+        self.count += 0 if static else count
+        return made
+
+    def _leaf(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
+        """What is read without running code: a name, or a path from one."""
+        found = path_of(node)
+        if found is None:
+            return self._opaque(node, static, operand)
+        root, steps = found
+        if root not in self.scope.own:
+            base = self.scope.binding(root)
+            if isinstance(base, types.ModuleType) or not steps:
+                value = self._global(root, [name for _, name in steps]) if is_dotted(steps) else None
+                if _is_constant(base, value):
+                    return node
+                if value is _MISSING or callable(value) or isinstance(value, types.ModuleType):
+                    return self._opaque(node, static, operand)
+        return self._input(node, (root, steps, None), static, operand)
+
+    def _global(self, root: str, attributes: list[str]) -> Any:
+        """What a dotted global name means now; the block then relies on it if it is a function or a type."""
+        value = base = self.scope.binding(root)
+        for name in attributes:
+            value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
+        if callable(value) or _is_constant(base, value):
+            self.guards[root, *attributes] = Guard(self.scope.globals, root, attributes, base, value)
+        return value
+
+    def _input(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
+        root, steps, index = path
+        names = {root, *roots(index)}
+        if any(name in self.bound or (name in self.scope.own and name not in self.scope.sure) for name in names):
+            raise Refused
+        key = (root, steps, index, static)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = BlockInput(f"_ab_s{len(self.inputs)}", node, (root, steps, index))
+            self.inputs.append(found)
+        found.places.append(node)
+        found.number = found.number and operand and not static
+        if found.temporary:
+            self.replaced[id(node)] = found.temporary
+        elif not self.policy.reads and (steps or index):
+            self._evaluate(found)
+        return ast.Name(found.name, ast.Load())
+
+    def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
+        """Anything else: evaluated before the block, in its order among the other inputs."""
+        if self.count > self.rows or self.bound or binds(node):
+            raise Refused
+        for each in self.inputs:  # what is read before it has to be read before it
+            if not each.temporary and (each.path[1] or each.path[2] or self._may_shift(each.path[0])):
+                self._evaluate(each)
+        self._known.clear()
+        made = BlockInput(f"_ab_s{len(self.inputs)}", node, None)
+        made.number = operand and not static
+        made.places.append(node)
+        self.inputs.append(made)
+        self._evaluate(made)
+        return ast.Name(made.name, ast.Load())
+
+    def _evaluate(self, each: BlockInput) -> None:
+        """Let the user's code evaluate an input, once."""
+        each.temporary = self.fresh()
+        for place in each.places:
+            self.replaced[id(place)] = each.temporary
+
+    def _may_shift(self, name: str) -> bool:
+        return name not in self.scope.own or name in self.scope.shifting
+
+    def _call(self, node: ast.Call, static: bool) -> ast.expr:
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
+            return self._opaque(node, static, False)
+        function = path_of(node.func)
+        guards = dict(self.guards)
+        value: Any = _MISSING
+        if function is not None and function[0] not in self.scope.own and is_dotted(function[1]):
+            value = self._global(function[0], [name for _, name in function[1]])
+        if function is not None and value is not _MISSING:
+            if self._computes(value) and (value is not len or self._is_made(node)):
+                if value in NUMBERS and value not in (abs, len):
+                    static = True
+                args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
+                return self._op(ast.Call(node.func, args, self._keywords(node)), static)
+            if value is sum and self.lists and node.args:
+                args = [self._summands(node.args[0]), *[self.build(arg) for arg in node.args[1:]]]
+                return self._op(ast.Call(node.func, args, self._keywords(node)), static)
+            relied = self.scope.helper(value)
+            if relied is not None:
+                args = [self.build(arg, static, True) for arg in node.args]
+                self._rely(function, value, relied)
+                self.count += _LEAST
+                return ast.Call(node.func, args, self._keywords(node))
+            self.guards = guards
+            return self._opaque(node, static, False)
+        method = node.func
+        if isinstance(method, ast.Attribute) and method.attr in METHODS:
+            if self.policy.reads and method.attr in _BAGS and _is_look_up(method.value):
+                return self._opaque(node, static, False)
+            base = self.build(method.value, False, True)
+            args = [self.build(arg, True) for arg in node.args]
+            return self._op(ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static)
+        return self._opaque(node, static, False)
+
+    def _computes(self, function: Any) -> bool:
+        """Whether a block may call a function; one that makes an array of numbers only as its policy says."""
+        if not self.policy.makes and isinstance(function, Hashable) and function in _CREATION:
+            return False
+        return is_pure(function)
+
+    def _summands(self, node: ast.expr) -> ast.expr:
+        match node:
+            case ast.GeneratorExp(generators=[each]) if not each.ifs and not each.is_async:
+                return self._for_each(node, each)
+            case ast.List() | ast.ListComp():
+                return self.build(node)
+        return self._several(node)
+
+    def _rely(self, path: Any, function: Any, more: list[Guard]) -> None:
+        """Rely on a helper: on what it is, and on what it relies on itself."""
+        names = [name for _, name in path[1]]
+        root, own = self.scope.binding(path[0]), getattr(function, "__wrapped__", function)
+        if own is function:
+            for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                value = getattr(function, part)
+                self.guards[path[0], *names, part] = Guard(self.scope.globals, path[0], [*names, part], root, value)
+        self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in more})
+
+    def _is_made(self, node: ast.Call) -> bool:
+        """Whether the argument of a call is an array that this block makes."""
+        return len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in self.bound
+
+    def _keywords(self, node: ast.Call) -> list[ast.keyword]:
+        return [ast.keyword(keyword.arg, self.build(keyword.value)) for keyword in node.keywords]
+
+    def _attribute(self, node: ast.Attribute, static: bool, operand: bool) -> ast.expr:
+        root = path_of(node)
+        is_array = root is None or root[0] in self.scope.own
+        if is_array and node.attr in _SHAPES and (self.policy.reads or root is None or root[0] in self.bound):
+            return ast.Attribute(self.build(node.value, False, True), node.attr, ast.Load())
+        if is_array and node.attr == "T":
+            return self._op(ast.Attribute(self.build(node.value, False, True), "T", ast.Load()), static)
+        read = self._plain_read(node) if root is None else None
+        return self._leaf(node, static, operand) if read is None else self._input(node, read, static, operand)
+
+    def _plain_read(self, node: ast.expr) -> Any:
+        """The path of a read by attributes and by keys that are names or constants, where the user's code does it."""
+        read = node
+        while not self.policy.reads and isinstance(node, ast.Attribute | ast.Subscript):
+            if isinstance(node, ast.Subscript):
+                key = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
+                if not isinstance(key, ast.Name) and type(getattr(key, "value", None)) not in (int, str):
+                    return None
+                if isinstance(key, ast.Name) and key.id in self.bound:
+                    return None
+            node = node.value
+        if node is read or not isinstance(node, ast.Name) or node.id in self.bound:
+            return None
+        if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.own:
+            return None
+        return node.id, (("read", ast.unparse(read)),), None
+
+    def _subscript(self, node: ast.Subscript, static: bool, operand: bool) -> ast.expr:
+        read = self._plain_read(node)
+        if read is not None:
+            return self._input(node, read, static, operand)
+        base, index = path_of(node.value), node.slice
+        if base is None or base[0] in self.bound or is_slicing(index):
+            return self._by_index(node, static)
+        if path_of(node) is not None:
+            return self._leaf(node, static, operand)
+        where = path_of(index)
+        if where is None and (self.count > self.rows or self.bound):
+            key = key_of(index)
+            if key is not None and self.policy.reads and self.scope.own.issuperset([base[0], *roots(key)]):
+                return self._look_up(node, (*base, key), static, operand)
+        if not self.policy.reads and (where is None or where[0] not in self.bound):
+            return self._by_index(node, static)
+        if where is None and base[0] in self.scope.own and isinstance(index, ast.Subscript) and not static:
+            return self._row(node, operand)
+        if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.own:
+            return self._opaque(node, static, operand)
+        return self._look_up(node, (*base, where), static, operand)
+
+    def _row(self, node: ast.Subscript, operand: bool) -> ast.expr:
+        """`table[ids[i]]`: the user's code evaluates the table and the id, and the look-up is part of the block."""
+        for each in (node.value, node.slice):
+            self._opaque(each, False, False)
+            self.inputs[-1].part = True
+        table, index = [part.temporary for part in self.inputs[-2:]]
+        out = self._look_up(node, (table, (), (index, ())), False, operand)
+        read = ast.Subscript(ast.Name(table, ast.Load()), ast.Name(index, ast.Load()), ast.Load())
+        self.inputs[-1].node = ast.copy_location(read, node)
+        return out
+
+    def _look_up(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
+        self.count += 1
+        self.rows += 1
+        return self._input(node, path, static, operand)
+
+    def _by_index(self, node: ast.Subscript, static: bool) -> ast.expr:
+        base = self.build(node.value, False, True)
+        return self._op(ast.Subscript(base, self.build(node.slice, True), ast.Load()), static)
+
+
+def _is_constant(base: Any, value: Any) -> bool:
+    """Whether what a global name, or an attribute of one, stands for is part of the block: a type, a dtype, `np.pi`."""
+    return isinstance(value, _CONSTANTS) or (type(value) is float and (base is np or base is math))
+
+
+def _is_look_up(node: ast.expr) -> bool:
+    """Whether it is `table[ids]`, of any number of ids as far as one can see."""
+    if not isinstance(node, ast.Subscript) or path_of(node) is not None:
+        return False
+    return isinstance(node.slice, ast.Subscript) or path_of(node.slice) is not None

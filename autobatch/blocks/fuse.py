@@ -1,0 +1,368 @@
+"""Batched code with its clusters as kernels: the source of each kernel, and the one Python function that calls them."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.code import Code, Writer, assemble_p, executed, is_covered
+from autobatch.blocks.kernel_cache import Kernel, kernel_of
+from autobatch.blocks.plan import Cluster, Plan, Read, width_of
+
+__all__ = ["Fused", "KernelSource", "fuse"]
+
+_LANES = {"f4": 16, "f8": 8}
+_HEAD = '''"""One pass over the examples, for each of them one over its row."""
+
+from numba.core import types
+
+from autobatch.kernels.jit import jit
+from autobatch.kernels.vector_math import (
+    absolute, choose, divide, equal, exp, fill, inverse, less, less_equal, logical_and, logical_or, multiply, negative,
+    normal_cdf, not_equal, sigmoid, sqrt, subtract, tanh, unbounded,
+)
+from autobatch.kernels.vectors import Lanes, add, greater, lesser, load, put
+
+'''
+
+
+class KernelSource:
+    """The text of a kernel, and what it is called with.
+
+    Args:
+        checked: the kernel returns 1 if a computation gave infinity or NaN, of which NumPy might have complained.
+
+    It returns 2, and does nothing, if an array has another shape than the one it was written for; else 0.
+
+    Attributes:
+        text: a module with `kernel`, the lanes that it takes first, and its `SIGNATURE`.
+        arguments: for each argument after the lanes and the number of examples (what, slot): "array", "number",
+            "out" (an array that is filled) or "sum" (one that is added to).
+    """
+
+    def __init__(self, plan: Plan, cluster: Cluster, *, checked: bool) -> None:
+        self.plan = plan
+        self.cluster = cluster
+        self.checked = checked
+        self.code = cluster.dtype.str[1:]
+        self.arguments: list[tuple[str, int]] = []
+        self._names: dict[tuple[str, int], str] = {}
+        self._values: dict[Any, str] = {}
+        self._lines: list[str] = []
+        self._bounds: dict[str, float] = {}
+        self.text = self._write()
+
+    def _write(self) -> str:
+        lanes, width = _LANES[self.code], self.cluster.width
+        full, rest = width - width % lanes, width % lanes
+        body = ["bad = 0", "for i in range(n):"]
+        if full:
+            body.append(f"    for j in range(0, {full}, {lanes}):" if full > lanes else "    j = 0")
+            body += ["    " * (2 if full > lanes else 1) + line for line in self._body("wide", "masks")]
+        if rest:
+            body.append(f"    j = {full}")
+            body += ["    " + line for line in self._body("tail", "tail_masks")]
+        addresses = [f"p{name[1:]} = {name}.ctypes.data" for (what, _), name in self._names.items() if what != "number"]
+        names = ", ".join(self._names.values())
+        constants = [
+            f'WIDE, MASKS = Lanes("{self.code}", {lanes}), Lanes("u1", {lanes})',
+            f'TAIL, TAIL_MASKS = Lanes("{self.code}", {rest or 1}), Lanes("u1", {rest or 1})',
+            "LANES = WIDE, MASKS, TAIL, TAIL_MASKS",
+        ]
+        kinds = ["*(lanes._numba_type_ for lanes in LANES)", "types.int64", *map(self._numba_type, self._names)]
+        lines = [
+            *constants,
+            f"SIGNATURE = types.int64({', '.join(kinds)})",
+            "",
+            "",
+            "@jit",
+            f"def kernel(wide, masks, tail, tail_masks, n, {names}):",
+            *(f"    {line}" for line in [*self._shape_checks(), *addresses, *body]),
+            "    return bad",
+        ]
+        return _HEAD + "\n".join(lines) + "\n"
+
+    def _shape_checks(self) -> list[str]:
+        """A kernel reads as far as the shapes that it was written for say, so it looks at those that it is given."""
+        wrong = []
+        for (what, slot), name in self._names.items():
+            if what == "array":
+                for axis, size in enumerate(self.plan.code.kinds[slot].shape):
+                    wrong.append(f"{name}.shape[{axis}] != {size if type(size) is int else 'n'}")
+        return [f"if {' or '.join(wrong)}:", "    return 2"]
+
+    def _numba_type(self, argument: tuple[str, int]) -> str:
+        what, slot = argument
+        if what == "number":
+            return "types.float64"
+        kind = self.plan.code.kinds[slot]
+        return f'types.Array(types.{"boolean" if kind.dtype.kind == "b" else kind.dtype.name}, {len(kind.shape)}, "C")'
+
+    def _argument(self, what: str, slot: int) -> str:
+        """The name of an argument."""
+        name = self._names.get((what, slot))
+        if name is None:
+            name = self._names[what, slot] = f"x{len(self._names)}"
+            self.arguments.append((what, slot))
+        return name
+
+    def _address(self, what: str, slot: int) -> str:
+        return "p" + self._argument(what, slot)[1:]
+
+    def _body(self, lanes: str, masks: str) -> list[str]:
+        """The lines for one step over a row."""
+        self._values, self._lines, self._bounds = {}, [], {}
+        stored = self.cluster.stores.keys() | self.cluster.sums.keys()
+        for step in self.cluster.steps:
+            if step.out in stored:
+                self._value(step.out, 0, lanes, masks)
+        for slot, places in self.cluster.stores.items():
+            size = self.plan.code.kinds[slot].dtype.itemsize
+            for target, offset in places:
+                row = width_of(self.plan.code.kinds[target]) * size
+                address = self._address("out", target)
+                self._lines.append(f"put({address} + i * {row}, {_plus('j', offset)}, {self._values[slot, 0]})")
+        for slot, places in self.cluster.sums.items():
+            for target, offset in places:
+                address, at = self._address("sum", target), _plus("j", offset)
+                old = f"load({lanes}, {address}, {at}, 0)"
+                self._lines.append(f"put({address}, {at}, add({old}, {self._values[slot, 0]}))")
+        return self._lines
+
+    def _let(self, key: Any, text: str, bound: float) -> str:
+        name = self._values[key] = f"v{len(self._values)}"
+        self._lines.append(f"{name} = {text}")
+        self._bounds[name] = bound
+        return name
+
+    def _value(self, slot: int, offset: int, lanes: str, masks: str) -> str:
+        """The name of a result from column j + offset on, computed before if it was."""
+        found = self._values.get((slot, offset))
+        if found is not None:
+            return found
+        rule, reads = self.plan.rules[slot], self.plan.reads[slot]
+        args = [
+            self._operand(read, offset, lanes if position not in rule.masks else masks, lanes, masks)
+            for position, read in enumerate(reads)
+        ]
+        bound = rule.bound(*(self._bounds[arg] for arg in args)) if not rule.to_mask else math.inf
+        name = self._let((slot, offset), rule.text(lanes, *args), bound)
+        if self.checked and not rule.quiet and bound == math.inf and not self._passed_on(slot):
+            self._lines.append(f"bad |= unbounded({name})")
+        return name
+
+    def _passed_on(self, slot: int) -> bool:
+        """Whether a result that is not finite makes another one so, which is looked at."""
+        for reader in self.plan.readers[slot]:
+            rule = self.plan.rules.get(reader.out)
+            inside = reader in self.cluster.steps or reader.out in self.plan.inlined
+            if rule is not None and inside and rule.keeps and not rule.quiet and self._computed(reader.out):
+                return True
+        return False
+
+    def _computed(self, slot: int) -> bool:
+        """Whether the kernel computes all of this step's result that it computes of its operands'."""
+        return slot not in self.plan.inlined and self.plan.cluster_of.get(slot) is self.cluster
+
+    def _operand(self, read: Read, offset: int, own: str, lanes: str, masks: str) -> str:
+        slot, kinds = read.slot, self.plan.code.kinds
+        if read.mode == "row":
+            at = read.offset + offset
+            inner = slot in self.plan.inlined or (
+                self.plan.cluster_of.get(slot) is self.cluster
+                and self.plan.is_inner(read, self.cluster.width, self.cluster.dtype)
+            )
+            if inner:
+                return self._value(slot, at, lanes, masks)
+            key: Any = ("row", slot, at)
+            if key in self._values:
+                return self._values[key]
+            row = width_of(kinds[slot]) * kinds[slot].dtype.itemsize
+            return self._let(
+                key, f"load({own}, {self._address('array', slot)} + i * {row}, {_plus('j', at)}, 0)", math.inf
+            )
+        key = (read.mode, slot, read.offset, own, offset if read.mode == "shared" else 0)
+        if key in self._values:
+            return self._values[key]
+        if read.mode == "shared":
+            return self._let(key, f"load({own}, {self._address('array', slot)}, {_plus('j', offset)}, 0)", math.inf)
+        if read.mode == "number":
+            value = self.plan.code.constants.get(slot)
+            if value is not None and np.isfinite(float(value)):
+                return self._let(key, f"fill({own}, {float(value)!r})", abs(float(value)))
+            return self._let(key, f"fill({own}, {self._argument('number', slot)})", math.inf)
+        name = self._argument("array", slot)
+        if read.mode == "one":
+            return self._let(key, f"fill({own}, {name}{_at_zero(len(kinds[slot].shape))})", math.inf)
+        rank, position = len(kinds[slot].shape), read.offset
+        index = ["i"]
+        for n in reversed(kinds[slot].shape[1:]):
+            index.insert(1, str(position % n))
+            position //= n
+        assert len(index) == rank
+        return self._let(key, f"fill({own}, {name}[{', '.join(index)}])", math.inf)
+
+
+def _plus(name: str, offset: int) -> str:
+    return f"{name} + {offset}" if offset else name
+
+
+def _at_zero(rank: int) -> str:
+    return f"[{', '.join(['0'] * rank)}]"
+
+
+_VARIABLE = re.compile(r"\bv\d+\b")
+
+
+class Fused:
+    """Code whose clusters are kernels, once they are there.
+
+    Attributes:
+        kernels: what it needs.
+        text: its source.
+    """
+
+    __slots__ = ("_names", "kernels", "text")
+
+    def __init__(self, text: str, names: dict[str, Any], kernels: list[Kernel]) -> None:
+        self.text = text
+        self._names = names
+        self.kernels = kernels
+
+    @property
+    def failed(self) -> bool:
+        return any(kernel.failed for kernel in self.kernels)
+
+    def ready(self) -> Callable[..., Any] | None:
+        """The function; None as long as a kernel is missing, which is then asked for."""
+        found = [kernel.look() for kernel in self.kernels]  # all of them, so that all are asked for
+        if not all(found):
+            return None
+        names = dict(self._names)
+        for number, kernel in enumerate(self.kernels):
+            names[f"kernel{number}"] = kernel.entry
+            for lanes, name in zip(kernel.lanes, ("wide", "masks", "tail", "tail_masks"), strict=True):
+                names[f"{name}{number}"] = lanes
+        return executed(self.text, names)
+
+
+def fuse(code: Code, *, checked: bool) -> Fused | None:
+    """The code with kernels; None if nothing in it makes one.
+
+    Args:
+        checked: where a kernel gave infinity or NaN, of which NumPy might have complained, the function returns None;
+            as it does where an operand has another shape than the code was traced for.
+    """
+    plan = Plan(code)
+    return _FusedWriter(code, plan, checked).fused() if plan.clusters else None
+
+
+class _FusedWriter(Writer):
+    """Writes what the outputs need, each step or kernel when it is first needed."""
+
+    def __init__(self, code: Code, plan: Plan, checked: bool) -> None:
+        super().__init__(code)
+        self.plan = plan
+        self.checked = checked
+        self.there: set[int] = set(code.inputs) | set(code.constants)
+        self.done: set[int] = set()
+        self.kernels: list[Kernel] = []
+        self.contiguous = set(code.constants)
+
+    def fused(self) -> Fused:
+        """Everything, written."""
+        self.start()
+        for slot in self.code.outputs:
+            if slot is not None:
+                self._need(slot)
+        self._let_go()
+        return Fused(self.finish(), self.names, self.kernels)
+
+    def _let_go(self) -> None:
+        """Drop what no later line reads, so that its memory serves again."""
+        returned = {f"v{slot}" for slot in self.code.outputs}
+        last: dict[str, int] = {}
+        for at, line in enumerate(self.lines):
+            for name in _VARIABLE.findall(line):
+                last[name] = at
+        dying: dict[int, list[str]] = {}
+        for name, at in last.items():
+            if name not in returned and name not in self.names:
+                dying.setdefault(at, []).append(name)
+        lines: list[str] = []
+        for at, line in enumerate(self.lines):
+            lines.append(line)
+            if at in dying:
+                lines.append(f"del {', '.join(dying[at])}")
+        self.lines = lines
+
+    def _need(self, slot: int) -> None:
+        """Write what makes a slot, unless it is there."""
+        if slot in self.there:
+            return
+        plan = self.plan
+        cluster = plan.cluster_of.get(slot)
+        step = plan.made[slot]
+        if cluster is not None:
+            self._run(cluster)
+        elif slot in plan.written:
+            for target in self._writers(slot):
+                self._run(target)
+        else:
+            for arg in step.args:
+                self._need(arg)
+            self.lines.append(self.line(None, step))
+        self.there.add(slot)
+
+    def _writers(self, slot: int) -> list[Cluster]:
+        return [
+            cluster
+            for cluster in self.plan.clusters
+            if any(
+                target == slot
+                for places in (cluster.stores, cluster.sums)
+                for at in places.values()
+                for target, _ in at
+            )
+        ]
+
+    def _allocate(self, slot: int, make: str) -> None:
+        """An array for kernels to write to, once."""
+        if slot not in self.contiguous:
+            self.lines.append(self.allocation(slot, make))
+            self.contiguous.add(slot)
+
+    def _run(self, cluster: Cluster) -> None:
+        """Write the call of a cluster's kernel, and before it what its operands need."""
+        if id(cluster) in self.done:
+            return
+        self.done.add(id(cluster))
+        source = KernelSource(self.plan, cluster, checked=self.checked)
+        for what, slot in source.arguments:
+            if what in ("array", "number"):
+                self._need(slot)
+        number = len(self.kernels)
+        self.kernels.append(kernel_of(source.text))
+        arguments = []
+        for what, slot in source.arguments:
+            if what == "number":
+                arguments.append(f"float(v{slot})")
+                continue
+            if what == "array":
+                if slot not in self.contiguous:
+                    self.lines.append(f"v{slot} = contiguous(v{slot})")
+                    self.contiguous.add(slot)
+            else:
+                self._allocate(slot, "zeros" if what == "sum" or not self._is_filled(slot) else "empty")
+                if slot in self.plan.cluster_of:
+                    self.there.add(slot)
+            arguments.append(f"v{slot}")
+        call = ", ".join([*(f"{name}{number}" for name in ("wide", "masks", "tail", "tail_masks")), "n", *arguments])
+        self.lines.append(f"if kernel{number}({call}): return None")
+
+    def _is_filled(self, slot: int) -> bool:
+        """Whether kernels write every element of an array."""
+        step = self.plan.made[slot]
+        return step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])

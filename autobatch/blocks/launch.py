@@ -1,0 +1,279 @@
+"""Launching a program: all its steps for a group of examples.
+
+On plain arrays, and on those of a tape, the program's compiled form runs: without dispatch, and on the tape as one
+node whose cotangents are computed together. Everything else runs step by step through the ops' batching rules; look-ups
+in tables of other representations go before the rest, which then is plain. There is a compiled form for each choice of
+operands that have a batch axis and of those that carry a gradient.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.blocks.batched import Flat, flatten, rows_of, run_op, step_by_step
+from autobatch.blocks.code import Code, GradientPart, backward_code, contributions, emit, forward_code, take_parts
+from autobatch.blocks.fuse import Fused, fuse
+from autobatch.blocks.program import Program, lookups_apart
+from autobatch.core.batched import Batched
+from autobatch.core.config import config
+from autobatch.core.error_state import underflow_is_ignored
+from autobatch.core.memory import keep_freed_memory
+from autobatch.core.op import Op, is_boxed
+
+__all__ = ["Form", "form_of", "launch", "launch_rows"]
+
+_ndarray = np.ndarray
+_PLAIN = frozenset((np.ndarray, int, float, bool, complex))
+RUNS_BEFORE_A_FORM = 2  # step by step: to compile takes as long as some dozen runs save
+RUNS_BEFORE_KERNELS = 3
+_PATIENCE = 8  # results with infinities or NaN, computed twice, until that is what to expect
+
+
+class _Block:
+    """Code as a function: plain NumPy calls, and with kernels once they are there.
+
+    Attributes:
+        run: the function as it is now.
+    """
+
+    __slots__ = ("_checked", "_code", "_fused", "_kernels", "_odd", "_plain", "_runs", "run")
+
+    def __init__(self, code: Code, *, checked: bool) -> None:
+        self._code = code
+        self._checked = checked
+        self._plain = emit(code)
+        self._fused: Fused | None = None
+        self._kernels: Any = None
+        self._runs = self._odd = 0
+        self.run: Callable[..., Any] = self._waiting
+
+    def _waiting(self, *operands: Any) -> Any:
+        self._runs += 1
+        if self._runs > RUNS_BEFORE_KERNELS and config.kernels:
+            if self._fused is None:
+                self._fused = fuse(self._code, checked=self._checked)
+            fused = self._fused
+            self._kernels = None if fused is None else fused.ready()
+            if self._kernels is not None:
+                self.run, self._runs = self._with_kernels, 0
+                return self.run(*operands)
+            if fused is None or fused.failed:
+                self.run = self._plain
+        return self._plain(*operands)
+
+    def _with_kernels(self, *operands: Any) -> Any:
+        """With kernels, unless something in the result may be what NumPy complains of: then as NumPy does it."""
+        if not config.kernels or not underflow_is_ignored():
+            return self._plain(*operands)
+        self._runs += 1
+        out = self._kernels(*operands)
+        if out is not None:
+            return out
+        self._odd += 1
+        if self._odd > _PATIENCE and 2 * self._odd > self._runs:
+            self.run = self._plain
+        return self._plain(*operands)
+
+
+class Form:
+    """A program compiled for one kind of call.
+
+    Attributes:
+        outputs: how many results the program has; the rest of what `forward` returns is saved for `backward`.
+        batched: which outputs have the batch axis.
+        flags: which operands have it; wanted: the positions of those that carry a gradient.
+    """
+
+    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "flags", "outputs", "wanted")
+
+    def __init__(self, flat: Flat, flags: tuple[bool, ...], wanted: tuple[int, ...]) -> None:
+        code, self._saved = forward_code(flat)
+        keep_freed_memory()
+        self._flat = flat
+        self._forward = _Block(code, checked=True)
+        self._backward: _Block | None = None
+        self._parts: list[list[GradientPart]] = []
+        self.flags = flags
+        self.wanted = wanted
+        self.batched = flat.batched
+        self.outputs = len(flat.outputs)
+
+    def forward(self, operands: Sequence[Any]) -> tuple[Any, ...]:
+        """The outputs, and what is saved, from the operands' data."""
+        result: tuple[Any, ...] = self._forward.run(*operands)
+        return result
+
+    def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
+        """What is added to the cotangent of each wanted operand: None, one contribution, or a list."""
+        if self._backward is None:
+            code = backward_code(self._flat, self._saved)
+            self._parts = take_parts(code)
+            self._backward = _Block(code, checked=False)
+        return contributions(self._parts, self._backward.run(*operands, *cts, *saved))
+
+
+def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> Form | None:
+    """The compiled form for a kind of call, after some of them; None: the program runs step by step."""
+    key = (batched, wanted)
+    found = program.forms.get(key, 0)
+    if type(found) is not int:
+        form: Form | None = found
+        return form
+    if found < RUNS_BEFORE_A_FORM:
+        program.forms[key] = found + 1
+        return None
+    given = [bool(wanted) and aval.dtype.kind in "fc" for aval in program.results]
+    flat = flatten(program, batched, wanted, given)
+    form = program.forms[key] = None if flat is None else Form(flat, batched, wanted)
+    return form
+
+
+def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | None = None) -> list[Any]:
+    """Run a program for B examples.
+
+    Args:
+        operands: for each input `Batched` with static sizes, or one value for all examples; data plain or of an
+            interpreter below (a tape).
+        fallbacks: counts the steps that ran as a loop over the examples, by their reason.
+
+    Returns:
+        For each output its rows (B, ...); one value without a batch axis if no operand is `Batched`.
+
+    >>> from autobatch.core.abstract_eval import aval_of
+    >>> from autobatch.blocks.tracing import trace
+    >>> vector = aval_of((2,), np.dtype(np.float64))
+    >>> program = trace(lambda x, y: x * y + 1.0, [vector, vector])
+    >>> launch(program, [Batched(np.array([[1.0, 2.0], [3.0, 4.0]]), (2,)), np.array([1.0, 10.0])])
+    [array([[ 2., 21.],
+           [ 4., 41.]])]
+    """
+    rows = tuple([type(operand) is Batched for operand in operands])
+    weak = any(own and operand.scalar is not None for operand, own in zip(operands, rows, strict=True))
+    data = [operand.data if own else operand for operand, own in zip(operands, rows, strict=True)]
+    results = None if weak else _compiled(program, data, rows)
+    return _by_steps(program, operands, weak, fallbacks) if results is None else results
+
+
+def launch_rows(
+    program: Program, data: Sequence[Any], rows: tuple[bool, ...], fallbacks: Counter[str] | None = None
+) -> list[Any]:
+    """`launch`, without an object for each operand.
+
+    Args:
+        data: for each input its rows, one for each example, or one value for all examples; no Python numbers by row.
+        rows: which are rows.
+    """
+    results = _compiled(program, data, rows)
+    if results is None:
+        operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
+        results = _by_steps(program, operands, False, fallbacks)
+    return results
+
+
+def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any] | None:
+    """Run the compiled form of a program; None if there is none yet, or none for such operands."""
+    wanted = []
+    for position, x in enumerate(data):
+        kind = type(x)
+        if kind is not _ndarray:
+            if not _is_plain(x):
+                return None
+            if kind is TapeArray:
+                wanted.append(position)
+    if True not in rows:
+        return None
+    if wanted and not any(aval.dtype.kind in "fc" for aval in program.results):  # a test: no gradient comes back
+        data = [_off_tape(x) for x in data]
+        wanted = []
+    form = form_of(program, rows, tuple(wanted))
+    if form is None:
+        return None
+    results = block_p(*data, call=_Call(program, form)) if wanted else form.forward(data)
+    if False not in form.batched:
+        return list(results)
+    batch = data[rows.index(True)].shape[0]
+    return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
+
+
+def _off_tape(x: Any) -> Any:
+    while type(x) is TapeArray:
+        x = x.value
+    return x
+
+
+def _by_steps(program: Program, operands: Sequence[Any], weak: bool, fallbacks: Counter[str] | None) -> list[Any]:
+    """Run a program step by step; look-ups of operands that no compiled form takes go before the rest."""
+    data = (x.data if isinstance(x, Batched) else x for x in operands)
+    apart = lookups_apart(program) if weak or not all(map(_is_plain, data)) else None
+    if apart is None:
+        return step_by_step(program, operands, fallbacks)
+    rows = [
+        run_op(step.op, [operands[slot] for slot in step.args], step.params, program.avals[step.out], fallbacks)
+        for step in apart.lookups
+    ]
+    return launch(apart.rest, [*(operands[slot] for slot in apart.kept), *rows], fallbacks)
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether a value is a plain array or number, or an array on one tape or several."""
+    if type(x) is TapeArray:
+        return type(_off_tape(x)) is np.ndarray
+    return type(x) in _PLAIN or isinstance(x, np.generic)
+
+
+class _Call:
+    """One launch on a tape: the program, its compiled form, and what forward left for backward."""
+
+    __slots__ = ("form", "program", "saved")
+
+    def __init__(self, program: Program, form: Form) -> None:
+        self.program = program
+        self.form = form
+        self.saved: Sequence[Any] = ()
+
+
+def _run(*data: Any, call: _Call) -> tuple[Any, ...]:
+    form = call.form
+    results = form.forward(data)
+    call.saved = results[form.outputs :]
+    return tuple([np.asarray(out) for out in results[: form.outputs]])
+
+
+def _joint(
+    wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
+) -> list[Any]:
+    """The cotangents of a launch, together; on an interpreter below by the ordinary walk over its steps."""
+    call: _Call = params["call"]
+    form = call.form
+    if any(map(is_boxed, args)) or any(map(is_boxed, cts)):
+        return _joint_by_steps(wanted, cts, args, call)
+    given = [
+        np.zeros(out.shape, out.dtype) if ct is None else ct
+        for ct, out in zip(cts, outs, strict=True)
+        if out.dtype.kind in "fc"
+    ]
+    found = dict(zip(form.wanted, form.backward(args, given, call.saved), strict=True))
+    return [found[position] for position in wanted]
+
+
+def _joint_by_steps(wanted: Sequence[int], cts: Sequence[Any], args: Sequence[Any], call: _Call) -> list[Any]:
+    tape = Tape()
+    boxes = list(args)
+    for position in wanted:
+        boxes[position] = tape.leaf(args[position])
+    kinds: Sequence[Any] = call.program.inputs
+    operands = [Batched(x, k.shape) if own else x for x, k, own in zip(boxes, kinds, call.form.flags, strict=True)]
+    results = step_by_step(call.program, operands, None)
+    heads = [(x, ct) for x, ct in zip(results, cts, strict=True) if ct is not None and type(x) is TapeArray]
+    heads = [(x, ct) for x, ct in heads if x.tape is tape]
+    if not heads:
+        return [None] * len(wanted)
+    leaves = [boxes[position] for position in wanted]
+    return tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], leaves)
+
+
+# A launch on a tape: `block(*data, call=)`, one array for each output.
+block_p = Op("block", _run, joint=_joint, kind="block")

@@ -1,0 +1,469 @@
+"""Which steps of batched code run as one kernel.
+
+Steps that act on each element form clusters: all have one width (elements for each example) and one dtype, and between
+no two of them lies a step of another kind. Steps of a cluster are told by their level: how many other steps lie before
+them. What is read of a wide array is a range of each of its rows; where only such ranges of a cheap result are read,
+the result is computed range by range where it is needed, and never stored.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from autobatch.blocks.batched import Affine, Kind
+from autobatch.blocks.code import Code, assemble_p
+from autobatch.blocks.program import Step
+from autobatch.core.op import Op
+from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import getitem_p
+from autobatch.ops.numpy.reductions import sum_p
+from autobatch.ops.numpy.selecting import where_p
+from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
+
+__all__ = ["Cluster", "Plan", "Read", "Rule", "leads", "rule_of", "width_of"]
+
+_NARROW = 4  # rows of fewer elements leave most lanes of a vector empty
+_SAMPLE = 3  # examples in the array of positions that shows what a view reads
+
+
+def leads(kind: Kind) -> bool:
+    """Whether the first dimension is the batch's."""
+    if not kind.shape or kind.shape[0] != Affine(1, 0):
+        return False
+    return all(type(n) is int for n in kind.shape[1:])
+
+
+def width_of(kind: Kind) -> int:
+    """How many elements each example has."""
+    return int(np.prod(kind.shape[1:], dtype=np.int64))
+
+
+class Read:
+    """An operand of a step in a cluster.
+
+    Attributes:
+        slot: the array that is read; offset: from which element of the row on.
+        mode: "row" (a row for each example), "column" (one element for each), "shared" (one row for all), "one" (one
+            element for all), "number" (a number, not an array).
+    """
+
+    __slots__ = ("mode", "offset", "slot")
+
+    def __init__(self, slot: int, mode: str, offset: int = 0) -> None:
+        self.slot = slot
+        self.mode = mode
+        self.offset = offset
+
+
+class Cluster:
+    """Steps that are one kernel.
+
+    Attributes:
+        steps: in order.
+        stores: {slot: [(array slot, offset)]}: where results are written to.
+        sums: {slot: [(array slot, offset)]}: where results are added up over the examples.
+    """
+
+    __slots__ = ("dtype", "steps", "stores", "sums", "width")
+
+    def __init__(self, width: int, dtype: np.dtype) -> None:
+        self.width = width
+        self.dtype = dtype
+        self.steps: list[Step] = []
+        self.stores: dict[int, list[tuple[int, int]]] = {}
+        self.sums: dict[int, list[tuple[int, int]]] = {}
+
+
+class Plan:
+    """The clusters of some code, and what is known of its steps.
+
+    Attributes:
+        made: {slot: step}.
+        reads: {slot of a step in a cluster: its operands}.
+        rules: {slot of such a step: its rule}.
+        inlined: such steps that are computed where they are read, and belong to no cluster.
+        clusters: in no order.
+        cluster_of: {slot: cluster}.
+        written: slots of other steps that clusters do: arrays put together, sums over the examples.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.made = {step.out: step for step in code.steps}
+        self.readers: dict[int, list[Step]] = {slot: [] for slot in code.kinds}
+        for step in code.steps:
+            for slot in set(step.args):
+                self.readers[slot].append(step)
+        self.returned = {slot for slot in code.outputs if slot is not None}
+        self.views: dict[int, tuple[int, int]] = {}
+        self.reads: dict[int, list[Read]] = {}
+        self.rules: dict[int, Rule] = {}
+        self.dtypes: dict[int, np.dtype] = {}
+        self.inlined: set[int] = set()
+        self.clusters: list[Cluster] = []
+        self.cluster_of: dict[int, Cluster] = {}
+        self.written: set[int] = set()
+        for step in code.steps:
+            self._find_view(step)
+            self._find_rule(step)
+        self._find_inlined()
+        self._form_clusters()
+        self._find_stores()
+
+    def root(self, slot: int) -> tuple[int, int]:
+        """The array that a slot is a range of each row of, and the first element of the range."""
+        offset = 0
+        while slot in self.views:
+            slot, first = self.views[slot]
+            offset += first
+        return slot, offset
+
+    def _find_view(self, step: Step) -> None:
+        """Note a step that reads one range of each example's row."""
+        kinds, params = self.code.kinds, step.params
+        if step.op not in (getitem_p, reshape_p, squeeze_p) or not leads(kinds[step.out]):
+            return
+        source = kinds[step.args[0]]
+        if not leads(source) or any(slot not in self.code.constants for slot in step.args[1:]):
+            return
+        shape = (_SAMPLE, *source.shape[1:])
+        positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+        params = {name: _at(value, _SAMPLE) for name, value in params.items()}
+        taken = step.op.impl(positions, *(self.code.constants[slot] for slot in step.args[1:]), **params)
+        width = width_of(kinds[step.out])
+        if taken.size != _SAMPLE * width or not width:
+            return
+        taken = taken.reshape(_SAMPLE, width)
+        first = int(taken[0, 0])
+        rows = np.arange(_SAMPLE)[:, None] * width_of(source) + first + np.arange(width)
+        if np.array_equal(taken, rows):
+            self.views[step.out] = (step.args[0], first)
+
+    def _find_rule(self, step: Step) -> None:
+        kind = self.code.kinds[step.out]
+        if not leads(kind) or width_of(kind) < _NARROW or step.op.kind != "elementwise":
+            return
+        dtype = self._computed_in(step)
+        rule = None if dtype is None else rule_of(step.op, step.params, dtype)
+        if rule is None or dtype is None or rule.to_mask != (kind.dtype.kind == "b"):
+            return
+        reads = []
+        for position, slot in enumerate(step.args):
+            read = self._read(slot, kind, np.dtype(bool) if position in rule.masks else dtype)
+            if read is None:
+                return
+            reads.append(read)
+        if all(read.mode in ("one", "number", "shared") for read in reads):
+            return
+        self.rules[step.out], self.reads[step.out], self.dtypes[step.out] = rule, reads, dtype
+
+    def _computed_in(self, step: Step) -> np.dtype | None:
+        """The one dtype of a step's floating-point arrays; that of what made its masks, if it has none."""
+        kinds = self.code.kinds
+        found = {kinds[slot].dtype for slot in (*step.args, step.out) if kinds[slot].weak is None}
+        floats = {dtype for dtype in found if dtype.kind == "f"}
+        if any(dtype.kind not in "fb" for dtype in found) or len(floats) > 1:
+            return None
+        if not floats:
+            floats = {self.dtypes[root] for slot in step.args if (root := self.root(slot)[0]) in self.dtypes}
+        one = next(iter(floats)) if len(floats) == 1 else None
+        return one if one in (np.float32, np.float64) else None
+
+    def _read(self, slot: int, like: Kind, dtype: np.dtype) -> Read | None:
+        kind = self.code.kinds[slot]
+        if kind.weak is not None:
+            return Read(slot, "number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
+        if kind.dtype != dtype:
+            return None
+        if leads(kind):
+            root, offset = self.root(slot)
+            if kind.shape == like.shape:
+                return Read(root, "row", offset)
+            return Read(root, "column", offset) if width_of(kind) == 1 and len(kind.shape) == len(like.shape) else None
+        if not all(type(n) is int for n in kind.shape):
+            return None
+        if dtype.kind == "b":
+            return None
+        if not kind.shape:
+            return Read(slot, "number")
+        rest = like.shape[1:]
+        if int(np.prod(kind.shape, dtype=np.int64)) == 1 and len(kind.shape) <= len(rest):
+            return Read(slot, "one")
+        return Read(slot, "shared") if kind.shape == rest else None
+
+    def _find_inlined(self) -> None:
+        """Cheap results of which only ranges are read, no element twice, by steps that kernels can do."""
+        for step in reversed(self.code.steps):
+            slot = step.out
+            if slot not in self.rules or slot in self.returned or not self.rules[slot].exact:
+                continue
+            ranges = [self._range_read(reader, slot) for reader in self.readers[slot]]
+            if not ranges or None in ranges:
+                continue
+            known = sorted(found for found in ranges if found is not None)
+            if all(left[1] <= right[0] for left, right in pairwise(known)):
+                self.inlined.add(slot)
+
+    def _range_read(self, reader: Step, slot: int) -> tuple[int, int] | None:
+        """What a step reads of each row, if it can be computed there."""
+        if reader.out in self.inlined:
+            reads = [read for read in self.reads[reader.out] if read.slot == slot]
+            width = width_of(self.code.kinds[slot])
+            return (0, width) if len(reads) == 1 and reads[0].mode == "row" and not reads[0].offset else None
+        if reader.out not in self.views or reader.out in self.returned:
+            return None
+        users = self.readers[reader.out]
+        if not users or any(user.out not in self.rules for user in users):
+            return None
+        if any(read.slot == slot and read.mode != "row" for user in users for read in self.reads[user.out]):
+            return None
+        first = self.views[reader.out][1]
+        return first, first + width_of(self.code.kinds[reader.out])
+
+    def is_inner(self, read: Read, width: int, dtype: np.dtype) -> bool:
+        """Whether an operand is a result of a cluster of this width, whole."""
+        slot = read.slot
+        return (
+            read.mode == "row"
+            and read.offset == 0
+            and slot in self.rules
+            and slot not in self.inlined
+            and self.dtypes[slot] == dtype
+            and width_of(self.code.kinds[slot]) == width
+        )
+
+    def _form_clusters(self) -> None:
+        levels = self._levels()
+        groups: dict[Any, Cluster] = {}
+        for step in self.code.steps:
+            slot = step.out
+            if slot not in self.rules or slot in self.inlined:
+                continue
+            width, dtype = width_of(self.code.kinds[slot]), self.dtypes[slot]
+            key = (levels[slot], width, dtype)
+            if key not in groups:
+                groups[key] = Cluster(width, dtype)
+            groups[key].steps.append(step)
+        for cluster in groups.values():
+            if len(cluster.steps) + sum(self._inlined_in(step) for step in cluster.steps) < 2:
+                continue
+            self.clusters.append(cluster)
+            for step in cluster.steps:
+                self.cluster_of[step.out] = cluster
+
+    def _inlined_in(self, step: Step) -> int:
+        return sum(read.slot in self.inlined for read in self.reads[step.out])
+
+    def _levels(self) -> dict[int, int]:
+        levels: dict[int, int] = dict.fromkeys([*self.code.inputs, *self.code.constants], 0)
+        for step in self.code.steps:
+            slot = step.out
+            if slot in self.rules:
+                width, dtype = width_of(self.code.kinds[slot]), self.dtypes[slot]
+                found = [
+                    levels[read.slot]
+                    + (read.slot in self.made and read.slot not in self.inlined)
+                    - self.is_inner(read, width, dtype)
+                    for read in self.reads[slot]
+                ]
+                levels[slot] = max(found, default=0)
+            elif slot in self.views:
+                levels[slot] = levels[step.args[0]]
+            else:
+                levels[slot] = max((levels[root] + 1 for root, _ in map(self.root, step.args)), default=0)
+        for step in reversed(self.code.steps):  # as late as those that read it: then it need not be stored
+            slot = step.out
+            if slot not in self.rules or slot in self.returned or slot in self.inlined or not self.readers[slot]:
+                continue
+            width, dtype = width_of(self.code.kinds[slot]), self.dtypes[slot]
+            if all(
+                reader.out in self.rules
+                and reader.out not in self.inlined
+                and width_of(self.code.kinds[reader.out]) == width
+                and self.dtypes[reader.out] == dtype
+                and all(self.is_inner(read, width, dtype) for read in self.reads[reader.out] if read.slot == slot)
+                for reader in self.readers[slot]
+            ):
+                levels[slot] = min(levels[reader.out] for reader in self.readers[slot])
+        return levels
+
+    def _find_stores(self) -> None:
+        for step in self.code.steps:
+            if step.op is sum_p:
+                self._take_sum(step)
+        for step in self.code.steps:
+            if step.op is assemble_p:
+                self._take_assembled(step)
+        for cluster in self.clusters:
+            for step in cluster.steps:
+                if self._is_stored(step.out, cluster):
+                    cluster.stores.setdefault(step.out, []).append((step.out, 0))
+
+    def _is_stored(self, slot: int, cluster: Cluster) -> bool:
+        """Whether something outside of its cluster reads a result."""
+        if slot in self.returned:
+            return True
+        for reader in self.readers[slot]:
+            if self.cluster_of.get(reader.out) is not cluster and reader.out not in self.written:
+                return True
+            if reader.out in self.reads and not all(
+                self.is_inner(read, cluster.width, cluster.dtype)
+                for read in self.reads[reader.out]
+                if read.slot == slot
+            ):
+                return True
+        return False
+
+    def _part(self, slot: int) -> Cluster | None:
+        """The cluster of which this is a whole result."""
+        root, offset = self.root(slot)
+        if offset or width_of(self.code.kinds[root]) != width_of(self.code.kinds[slot]):
+            return None
+        return self.cluster_of.get(root)
+
+    def _take_sum(self, step: Step) -> None:
+        """Let clusters do a sum over the examples of what they make."""
+        source = step.args[0]
+        kinds = self.code.kinds
+        if step.params != {"axis": (0,), "keepdims": False} or kinds[source].dtype != kinds[step.out].dtype:
+            return
+        parts = [(source, 0)]
+        maker = self.made.get(source)
+        if maker is not None and maker.op is assemble_p:
+            found = self._ranges(maker)
+            if found is None:
+                return
+            parts = found
+        clusters = [self._part(slot) for slot, _ in parts]
+        if any(cluster is None for cluster in clusters):
+            return
+        for (slot, offset), cluster in zip(parts, clusters, strict=True):
+            cluster.sums.setdefault(self.root(slot)[0], []).append((step.out, offset))  # type: ignore[union-attr]
+        self.written.add(step.out)
+
+    def _take_assembled(self, step: Step) -> None:
+        """Let clusters write what they make where it belongs in an array put together of several."""
+        parts = self._ranges(step)
+        if parts is None or all(reader.out in self.written for reader in self.readers[step.out]):
+            if step.out not in self.returned and parts is not None:
+                self.written.add(step.out)  # only its sums are read, and they are written
+            return
+        if any(self._part(slot) is None for slot, _ in parts):
+            return
+        for slot, offset in parts:
+            cluster = self._part(slot)
+            cluster.stores.setdefault(self.root(slot)[0], []).append((step.out, offset))  # type: ignore[union-attr]
+        self.written.add(step.out)
+
+    def _ranges(self, step: Step) -> list[tuple[int, int]] | None:
+        """(slot, first element in the row) of each part of an array put together; None if one is no range of a row."""
+        shape: Sequence[Any] = step.params["shape"]
+        out = []
+        for slot, (axis, start, _) in zip(step.args, step.params["places"], strict=True):
+            if any(n != 1 for n in shape[1:axis]):
+                return None
+            out.append((slot, start * int(np.prod(shape[axis + 1 :], dtype=np.int64))))
+        return out
+
+
+def _at(value: Any, n: int) -> Any:
+    """An attribute for n examples."""
+    if type(value) is tuple:
+        return tuple(_at(part, n) for part in value)
+    return value.a * n + value.b if isinstance(value, Affine) else value
+
+
+class Rule:
+    """How one op is written in a kernel.
+
+    Attributes:
+        text: from the names of the operands, and that of the lanes, an expression.
+        masks: the positions of operands that are masks.
+        to_mask: the result is a mask.
+        exact: it is cheap, and equal to NumPy's to the bit.
+        keeps: an operand that is not finite makes the result not finite.
+        bound: from bounds of the operands' absolute values, one of the result's.
+        quiet: NumPy never complains of it, whatever the operands.
+    """
+
+    __slots__ = ("bound", "exact", "keeps", "masks", "quiet", "text", "to_mask")
+
+    def __init__(
+        self,
+        text: Callable[..., str],
+        *,
+        masks: tuple[int, ...] = (),
+        to_mask: bool = False,
+        exact: bool = True,
+        keeps: bool = True,
+        quiet: bool = False,
+        bound: Callable[..., float] = lambda *_: math.inf,
+    ) -> None:
+        self.text = text
+        self.masks = masks
+        self.to_mask = to_mask
+        self.exact = exact
+        self.keeps = keeps
+        self.quiet = quiet
+        self.bound = bound
+
+
+def _call(name: str, **more: Any) -> Rule:
+    return Rule(lambda lanes, *args: f"{name}({', '.join(args)})", **more)
+
+
+def _flipped(name: str, **more: Any) -> Rule:
+    return Rule(lambda lanes, x, y: f"{name}({y}, {x})", **more)
+
+
+_MASK = {"to_mask": True, "keeps": False, "quiet": True}
+_BOTH: dict[str, Any] = {"to_mask": True, "keeps": False, "quiet": True, "masks": (0, 1)}
+
+_RULES: dict[Any, Rule] = {
+    np.add: _call("add", bound=lambda x, y: x + y),
+    np.subtract: _call("subtract", bound=lambda x, y: x + y),
+    np.multiply: _call("multiply", bound=lambda x, y: x * y if x < math.inf and y < math.inf else math.inf),
+    np.divide: _call("divide", keeps=False),
+    np.negative: _call("negative", quiet=True, bound=lambda x: x),
+    np.positive: Rule(lambda lanes, x: x, quiet=True, bound=lambda x: x),
+    np.absolute: _call("absolute", quiet=True, bound=lambda x: x),
+    np.square: Rule(lambda lanes, x: f"multiply({x}, {x})", bound=lambda x: x * x),
+    np.reciprocal: Rule(lambda lanes, x: f"divide(fill({lanes}, 1.0), {x})", keeps=False),
+    np.sqrt: _call("sqrt", bound=lambda x: math.inf),
+    np.maximum: _call("greater", keeps=False, quiet=True, bound=max),
+    np.minimum: _call("lesser", keeps=False, quiet=True, bound=max),
+    np.less: _call("less", **_MASK),
+    np.less_equal: _call("less_equal", **_MASK),
+    np.greater: _flipped("less", **_MASK),
+    np.greater_equal: _flipped("less_equal", **_MASK),
+    np.equal: _call("equal", **_MASK),
+    np.not_equal: _call("not_equal", **_MASK),
+    np.logical_and: _call("logical_and", **_BOTH),
+    np.logical_or: _call("logical_or", **_BOTH),
+    np.bitwise_and: _call("logical_and", **_BOTH),
+    np.bitwise_or: _call("logical_or", **_BOTH),
+    np.logical_not: _call("inverse", to_mask=True, keeps=False, quiet=True, masks=(0,)),
+    np.invert: _call("inverse", to_mask=True, keeps=False, quiet=True, masks=(0,)),
+    np.exp: _call("exp", exact=False, keeps=False),
+    np.tanh: _call("tanh", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
+}
+_OPS: dict[Op, Rule] = {
+    **{op: _RULES[ufunc] for ufunc, op in UFUNCS.items() if ufunc in _RULES},  # type: ignore[misc]
+    where_p: _call("choose", masks=(0,), keeps=False, quiet=True, bound=lambda mask, x, y: max(x, y)),
+    sigmoid_p: _call("sigmoid", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
+    normal_cdf_p: _call("normal_cdf", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
+    gelu_p: Rule(lambda lanes, x: f"multiply({x}, normal_cdf({x}))", exact=False, bound=lambda x: x),
+    relu_p: Rule(lambda lanes, x: f"greater({x}, fill({lanes}, 0.0))", keeps=False, quiet=True, bound=lambda x: x),
+}
+
+
+def rule_of(op: Op, params: dict[str, Any], dtype: np.dtype) -> Rule | None:
+    """The rule of an op computed in `dtype`; None if a kernel cannot do it."""
+    rule = _OPS.get(op)
+    if rule is None or params or (not rule.exact and dtype != np.float32):
+        return None
+    return rule

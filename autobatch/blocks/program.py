@@ -1,0 +1,268 @@
+"""`Program`: a straight-line run of ops on one example's arrays, as flat steps, and the parts that one falls into."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from autobatch.core.abstract_eval import Aval, Weak, abstract_eval, freeze_params
+from autobatch.core.op import Op
+from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
+from autobatch.tables.lookup import lookup_p
+
+__all__ = ["Apart", "Program", "Split", "Step", "interned", "lookups_apart", "renumbered", "split"]
+
+
+class Step:
+    """One call: `slots[out] = op(*[slots[i] for i in args], **params)`."""
+
+    __slots__ = ("args", "op", "out", "params")
+
+    def __init__(self, op: Op, args: Sequence[int], params: dict[str, Any], out: int) -> None:
+        self.op = op
+        self.args = tuple(args)
+        self.params = params
+        self.out = out
+
+    def __repr__(self) -> str:
+        attributes = "".join(f", {name}={value!r}" for name, value in self.params.items())
+        return f"{self.out} = {self.op.name}({', '.join(map(str, self.args))}{attributes})"
+
+
+class Program:
+    """Steps over numbered slots: the inputs first, then the constants, then the result of each step.
+
+    Equal steps are one, and every step leads to an output. A program never changes; two are equal if they are one
+    object.
+
+    Attributes:
+        inputs: for each input its `Aval`, or `Weak` for a Python number.
+        constants: the values of the slots that follow the inputs: arrays of its own, NumPy scalars, Python numbers.
+        steps: in the order they run.
+        outputs: the slot of each output.
+        avals: for each slot what is known of its value in one example.
+        views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `ops.inplace` has them.
+        forms: what `blocks.launch` compiled, by the kinds of operands.
+        apart: what `lookups_apart` made of it; False as long as nobody asked.
+    """
+
+    __slots__ = ("apart", "avals", "constants", "forms", "inputs", "outputs", "steps", "views")
+
+    def __init__(
+        self,
+        inputs: Sequence[Aval | Weak],
+        constants: Sequence[Any],
+        steps: Sequence[Step],
+        outputs: Sequence[int],
+        avals: Sequence[Aval | Weak],
+        views: dict[int, tuple[Any, ...]] | None = None,
+    ) -> None:
+        self.views = views or {}
+        self.inputs = tuple(inputs)
+        self.constants = tuple(constants)
+        self.steps = tuple(steps)
+        self.outputs = tuple(outputs)
+        self.avals = tuple(avals)
+        self.forms: dict[Any, Any] = {}
+        self.apart: Any = False
+
+    @property
+    def results(self) -> tuple[Any, ...]:
+        """The `Aval` of each output."""
+        return tuple(self.avals[slot] for slot in self.outputs)
+
+    def varying(self, batched: Sequence[bool]) -> list[bool]:
+        """Which outputs differ between the examples, given which inputs do."""
+        known = [*batched, *(False for _ in self.constants)]
+        for step in self.steps:
+            known.append(any(known[slot] for slot in step.args))
+        return [known[slot] for slot in self.outputs]
+
+    def part(
+        self, inputs: Sequence[int], steps: Sequence[Step], outputs: Sequence[int], avals: Sequence[Any] = ()
+    ) -> "Program":
+        """Some of the steps as a program of their own.
+
+        Args:
+            inputs: the slots that become its inputs.
+            avals: those of the program, and of slots beyond them.
+        """
+        count = len(self.inputs)
+        constants = {count + place: value for place, value in enumerate(self.constants) if count + place not in inputs}
+        return renumbered(avals or self.avals, constants, inputs, steps, outputs)
+
+    def __repr__(self) -> str:
+        lines = [f"{slot}: {kind!r}" for slot, kind in enumerate(self.inputs)]
+        lines += [f"{len(self.inputs) + i} = {value!r}" for i, value in enumerate(self.constants)]
+        lines += [repr(step) for step in self.steps]
+        return "\n".join([*lines, f"return {', '.join(map(str, self.outputs))}"])
+
+
+def renumbered(
+    avals: Sequence[Any],
+    constants: dict[int, Any],
+    inputs: Sequence[int],
+    steps: Sequence[Step],
+    outputs: Sequence[int],
+    views: dict[int, tuple[Any, ...]] | None = None,
+) -> Program:
+    """The program of steps over slots that have any numbers.
+
+    Args:
+        avals: of each slot; constants: {slot: value}, of which it keeps those that are used.
+    """
+    used = {slot for step in steps for slot in step.args}.union(outputs)
+    kept = [slot for slot in constants if slot in used]
+    order = [*inputs, *kept, *(step.out for step in steps)]
+    number = {slot: place for place, slot in enumerate(order)}
+    return Program(
+        [avals[slot] for slot in inputs],
+        [constants[slot] for slot in kept],
+        [Step(step.op, [number[slot] for slot in step.args], step.params, number[step.out]) for step in steps],
+        [number[slot] for slot in outputs],
+        [avals[slot] for slot in order],
+        views,
+    )
+
+
+_LIMIT = 1 << 12
+_interned: dict[Any, Program] = {}
+
+
+def interned(program: Program) -> Program:
+    """The program that stands for all that do the same, so that calls from several places go together."""
+    constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
+        program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
+    steps = tuple([(step.op, step.args, step.out, freeze_params(step.params)) for step in program.steps])
+    key = (program.inputs, constants, steps, program.outputs, tuple([(at, *how) for at, how in program.views.items()]))
+    if len(_interned) >= _LIMIT:
+        _interned.clear()
+    return _interned.setdefault(key, program)
+
+
+class Split:
+    """The parts of a program: what runs once, what runs for the items of many steps at once, and the rest.
+
+    Attributes:
+        once: from fixed inputs alone, or None. Its operands are the inputs `once_inputs`.
+        ahead: from items and fixed values, or None where that holds no product. Its operands are the inputs
+            `ahead_inputs`, then the results of `once`.
+        rest: what is left of each step. Its operands are the inputs `rest_inputs`, the results of `once`, then those of
+            `ahead`; its outputs are the program's.
+    """
+
+    __slots__ = ("ahead", "ahead_inputs", "once", "once_inputs", "rest", "rest_inputs")
+
+    once: Program | None
+    ahead: Program | None
+    rest: Program
+    once_inputs: tuple[int, ...]
+    ahead_inputs: tuple[int, ...]
+    rest_inputs: tuple[int, ...]
+
+
+def split(program: Program, items: Collection[int], fixed: Collection[int]) -> Split | None:
+    """What of a program can be computed before a loop, or None where that is nothing.
+
+    Args:
+        items: the inputs that are the loop's own items, known for all of its steps.
+        fixed: the inputs that are one value for all examples and stay that value.
+    """
+    count = len(program.inputs)
+    first_step = count + len(program.constants)
+    fixed_slots = {*fixed, *range(count, first_step)}
+    known = {*fixed_slots, *items}
+    early: list[Step] = []
+    once: list[Step] = []
+    late: list[Step] = []
+    for step in program.steps:
+        if fixed_slots.issuperset(step.args):
+            once.append(step)
+            fixed_slots.add(step.out)
+            known.add(step.out)
+        elif known.issuperset(step.args):
+            early.append(step)
+            known.add(step.out)
+        else:
+            late.append(step)
+    avals = list(program.avals)
+    if not any(step.op.kind == "contraction" for step in early):
+        early.clear()  # what is left of the step does it on the way
+        known = fixed_slots
+        late = [step for step in program.steps if step.out not in fixed_slots]
+    late = _with_blocks(late, once, fixed_slots, avals)
+    if not (early or once):
+        return None
+    wanted = {slot for step in late for slot in step.args} | set(program.outputs)
+    from_early = [step.out for step in early if step.out in wanted]
+    read_early = {slot for step in early for slot in step.args}
+    from_once = [step.out for step in once if step.out in wanted | read_early]
+    out = Split()
+    out.once_inputs = _read(once, range(count))
+    out.once = program.part(out.once_inputs, once, from_once, avals) if from_once else None
+    out.ahead_inputs = _read(early, range(count))
+    out.ahead = program.part((*out.ahead_inputs, *from_once), early, from_early, avals) if early else None
+    out.rest_inputs = tuple(slot for slot in range(count) if slot in wanted)
+    out.rest = program.part((*out.rest_inputs, *from_once, *from_early), late, program.outputs, avals)
+    return out
+
+
+def _read(steps: Sequence[Step], slots: Collection[int]) -> tuple[int, ...]:
+    used = {slot for step in steps for slot in step.args}
+    return tuple(slot for slot in slots if slot in used)
+
+
+def _with_blocks(late: Sequence[Step], once: list[Step], fixed: set[int], avals: list[Any]) -> list[Step]:
+    """The steps, their products with matrices that stay the same by blocks of columns, which are made once."""
+    blocks: dict[int, int] = {}
+    out = []
+    for step in late:
+        if step.op is matmul_p and not step.params and step.args[1] in fixed and avals[step.args[0]].ndim == 1:
+            x, y = step.args
+            matrix = avals[y]
+            if avals[x].dtype == matrix.dtype and has_blocks(matrix.shape, matrix.dtype):
+                if y not in blocks:
+                    aval = abstract_eval(column_blocks_p, {}, (), [matrix])
+                    assert aval is not None
+                    blocks[y] = len(avals)
+                    once.append(Step(column_blocks_p, (y,), {}, len(avals)))
+                    fixed.add(len(avals))
+                    avals.append(aval)
+                step = Step(blocked_matmul_p, (x, y, blocks[y]), {}, step.out)
+        out.append(step)
+    return out
+
+
+class Apart:
+    """A program in two parts.
+
+    Attributes:
+        lookups: the steps that come first; they read inputs of the program only.
+        rest: the other steps. Its inputs are those of the program that they read, then the rows of each look-up.
+        kept: the slots of the former.
+    """
+
+    __slots__ = ("kept", "lookups", "rest")
+
+    def __init__(self, lookups: Sequence[Step], rest: Program, kept: Sequence[int]) -> None:
+        self.lookups = tuple(lookups)
+        self.rest = rest
+        self.kept = tuple(kept)
+
+
+def lookups_apart(program: Program) -> Apart | None:
+    """The two parts of a program; None if it has no look-ups of its inputs, or nothing else."""
+    if program.apart is False:
+        program.apart = _lookups_apart(program)
+    apart: Apart | None = program.apart
+    return apart
+
+
+def _lookups_apart(program: Program) -> Apart | None:
+    count = len(program.inputs)
+    lookups = [step for step in program.steps if step.op is lookup_p and max(step.args) < count]
+    others = [step for step in program.steps if not any(step is each for each in lookups)]
+    if not lookups or not others:
+        return None
+    read = {slot for step in others for slot in step.args} | set(program.outputs)
+    kept = [slot for slot in range(count) if slot in read]
+    rest = program.part((*kept, *(step.out for step in lookups)), others, program.outputs)
+    return Apart(lookups, rest, kept)

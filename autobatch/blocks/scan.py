@@ -1,0 +1,335 @@
+"""A loop whose step is one program, as one op: the steps run in a row, without an object for any of them.
+
+What each step reads is its state (the results of the step before), rows of its own, and operands that stay the same.
+Lanes leave: of a known number of steps each has a prefix of the lanes of the one before, or a test says before each
+step which lanes go on. The result is the last state of every lane. On a tape all steps are one node; its walk back
+runs them in reverse, and a shared matrix receives the rows of all steps in one product.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.blocks.batched import step_by_step
+from autobatch.blocks.launch import Form, form_of
+from autobatch.blocks.program import Program
+from autobatch.core.abstract_eval import WEAK
+from autobatch.core.batched import Batched
+from autobatch.core.cotangent import SparseCotangent, total
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.rules.rows import rows_between
+
+__all__ = ["Scan", "Stepped", "Test"]
+
+
+class Test:
+    """What says which lanes go on: a program with one boolean result, and what it reads.
+
+    Args:
+        operands: for each the number of a state, or None for one of `data`, which stays.
+    """
+
+    __slots__ = ("data", "operands", "program", "run")
+
+    def __init__(self, program: Program, operands: Sequence[int | None], data: Sequence[Any]) -> None:
+        self.program = program
+        self.operands = list(operands)
+        self.data = list(data)
+        self.run: Callable[..., Any] | None = None
+
+    def is_ready(self) -> bool:
+        """Whether the program is compiled."""
+        form = form_of(self.program, tuple([place is not None for place in self.operands]), ())
+        self.run = None if form is None else form.forward
+        return form is not None and form.batched == [True]
+
+    def __call__(self, states: Sequence[Any]) -> np.ndarray:
+        data = [x if at is None else states[at] for at, x in zip(self.operands, self.data, strict=True)]
+        assert self.run is not None
+        out: np.ndarray = self.run(data)[0]
+        return out
+
+
+class Stepped:
+    """The number of lanes of each step, and where its rows start in what is read step by step.
+
+    Args:
+        offsets: one more than there are steps.
+    """
+
+    __slots__ = ("counts", "offsets")
+
+    def __init__(self, counts: Sequence[int], offsets: Sequence[int]) -> None:
+        self.counts = counts
+        self.offsets = offsets
+
+
+class Scan:
+    """Steps of one program.
+
+    Args:
+        program: a step.
+        states: for each state the output of the program that it becomes, and the operand that it is (None: none reads
+            it).
+        rows: which operands have a row for each lane.
+        stepped: which of those have rows of their own for each step.
+        listed: the outputs of which all steps are wanted.
+        steps: how many lanes each step has, or what says which go on; such steps have no rows of their own.
+    """
+
+    __slots__ = (
+        "_form", "_others", "_taken", "_widths", "listed", "program", "rows", "states", "stepped", "steps",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        program: Program,
+        states: Sequence[tuple[int, int | None]],
+        rows: tuple[bool, ...],
+        stepped: Sequence[int],
+        listed: Sequence[int],
+        steps: Stepped | Test,
+    ) -> None:
+        self.program = program
+        self.states = list(states)
+        self.rows = rows
+        self.stepped = list(stepped)
+        self.listed = list(listed)
+        self.steps = steps
+        carried = {operand for _, operand in states}
+        self._others = [i for i in range(len(rows)) if i not in carried]
+        self._form: Form | None = None
+
+    def is_ready(self, states: Sequence[Any], operands: Sequence[Any]) -> bool:
+        """Whether there is compiled code for such values, which are arrays, plain or on a tape, and numbers."""
+        others = [operands[i] for i in self._others]
+        if not all(map(_is_plain, [*states, *others])):
+            return False
+        wanted: set[int] = set()
+        if any(type(x) is TapeArray for x in [*states, *others]):
+            wanted = {i for i, x in zip(self._others, others, strict=True) if type(x) is TapeArray}
+            wanted |= {i for out, i in self.states if i is not None and self.program.results[out].dtype.kind in "fc"}
+        self._form = form_of(self.program, self.rows, tuple(sorted(wanted)))
+        if self._form is None or False in self._form.batched:
+            return False
+        return not isinstance(self.steps, Test) or self.steps.is_ready()
+
+    def __call__(self, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Run the steps.
+
+        Args:
+            states: the first value of each, (lanes, ...), plain or on a tape.
+            operands: of the program, in order; what stands for a state is not looked at.
+
+        Returns:
+            the last value of each state, for all lanes; the rows of all steps of each listed output.
+        """
+        found = scan_p(*states, *[operands[i] for i in self._others], call=self)
+        return list(found[: len(self.states)]), list(found[len(self.states) :])
+
+    def run(self, *data: Any) -> tuple[Any, ...]:
+        """The steps, on plain arrays."""
+        count = len(self.states)
+        now = list(data[:count])
+        args: list[Any] = [None] * len(self.rows)
+        for i, x in zip(self._others, data[count:], strict=True):
+            args[i] = x
+        outputs = [output for output, _ in self.states]
+        feeds = [(place, operand) for place, (_, operand) in enumerate(self.states) if operand is not None]
+        staying = [i for i in self._others if self.rows[i] and i not in self.stepped]
+        buffers = [(i, args[i]) for i in self.stepped]
+        moves = _prefixes(self.steps, buffers, args) if isinstance(self.steps, Stepped) else _tested(self.steps, now)
+        last = [np.empty_like(x) for x in now]
+        assert self._form is not None
+        forward, taken, results = self._form.forward, [], []
+        lanes: Any = slice(0, now[0].shape[0])
+        for keep in moves:
+            before = lanes
+            if keep is not None:
+                for whole, x in zip(last, now, strict=True):
+                    whole[lanes] = x
+                now[:] = [_part(x, keep) for x in now]
+                for i in staying:
+                    args[i] = _part(args[i], keep)
+                lanes = keep if type(lanes) is slice else lanes[keep]
+            for place, operand in feeds:
+                args[operand] = now[place]
+            out = forward(args)
+            if self._form.wanted:
+                taken.append((args.copy(), out, keep, before))
+            if self.listed:
+                results.append(out)
+            now[:] = [out[i] for i in outputs]
+        for whole, x in zip(last, now, strict=True):
+            whole[lanes] = x
+        self._taken = taken
+        return (*last, *[np.concatenate([out[i] for out in results]) for i in self.listed])
+
+    def walk_back(
+        self, wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], data: Sequence[Any]
+    ) -> list[Any]:
+        """The cotangents of states and other operands, given those of the results: plain ones."""
+        form, count = self._form, len(self.states)
+        assert form is not None
+        ends = [
+            np.zeros(out.shape, out.dtype) if ct is None else np.ascontiguousarray(ct)
+            for ct, out in zip(cts[:count], outs[:count], strict=True)
+        ]
+        rows = dict(zip(self.listed, cts[count:], strict=True))
+        at = {operand: place for place, operand in enumerate(form.wanted)}
+        fixed: dict[int, list[Any]] = {i: [] for i in self._others if i in at and not self.rows[i]}
+        buffers = {
+            i: np.zeros(x.shape, x.dtype)
+            for i, x in zip(self._others, data[count:], strict=True)
+            if i in at and self.rows[i]
+        }
+        carried = [None if operand is None else at.get(operand) for _, operand in self.states]
+        state_of = {output: place for place, (output, _) in enumerate(self.states)}
+        read = [
+            (i, state_of.get(i), rows.get(i)) for i, aval in enumerate(self.program.results) if aval.dtype.kind in "fc"
+        ]
+        now: list[Any] = []
+        stop = self.steps.offsets[-1] if isinstance(self.steps, Stepped) else 0
+        for args, out, keep, before in reversed(self._taken):
+            lanes = before if keep is None else keep if type(before) is slice else before[keep]
+            now = now or [end[lanes] for end in ends]
+            start = stop - out[0].shape[0]
+            given = []
+            for i, place, own in read:
+                ct = np.zeros(out[i].shape, out[i].dtype) if place is None else now[place]
+                given.append(ct if own is None else ct + own[start:stop])
+            parts = form.backward(args, given, out[form.outputs :])
+            for i, found in fixed.items():
+                part = parts[at[i]]
+                if part is not None:
+                    found += part if type(part) is list else [part]
+            for i, buffer in buffers.items():
+                part = _dense(parts[at[i]])
+                if part is None:
+                    continue
+                if i in self.stepped:
+                    buffer[start:stop] = part
+                else:
+                    buffer[lanes] += part
+            stop = start
+            for place, operand in enumerate(carried):
+                part = None if operand is None else _dense(parts[operand])
+                if keep is None:
+                    now[place] = np.zeros_like(now[place]) if part is None else part
+                    continue
+                wide = ends[place][before].copy() if type(before) is slice else ends[place].take(before, 0)
+                wide[keep] = 0 if part is None else part
+                now[place] = wide
+        out_of = [*(now or ends), *[buffers[i] if i in buffers else _total(fixed.get(i)) for i in self._others]]
+        return [out_of[position] for position in wanted]
+
+    def walk_back_by_steps(self, wanted: Sequence[int], cts: Sequence[Any], data: Sequence[Any]) -> list[Any]:
+        """`walk_back` where the cotangents are on an interpreter below: by the ordinary walk over the ops."""
+        tape, count = Tape(), len(self.states)
+        boxes = list(data)
+        for position in wanted:
+            boxes[position] = tape.leaf(data[position])
+        last, listed = self._by_steps(boxes[:count], dict(zip(self._others, boxes[count:], strict=True)))
+        heads = [
+            (x, ct)
+            for x, ct in zip([*last, *listed], cts, strict=True)
+            if ct is not None and type(x) is TapeArray and x.tape is tape
+        ]
+        if not heads:
+            return [None] * len(wanted)
+        return tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], [boxes[at] for at in wanted])
+
+    def _by_steps(self, states: list[Any], others: dict[int, Any]) -> tuple[list[Any], list[Any]]:
+        """The steps that `run` took, each op by its batching rule."""
+        kinds: Sequence[Any] = self.program.inputs
+        pieces: list[list[Any]] = [[] for _ in states]
+        homes: list[np.ndarray] = []
+        listed: list[list[Any]] = [[] for _ in self.listed]
+        lanes = np.arange(states[0].shape[0])
+        start = 0
+        for _, out, keep, _ in self._taken:
+            if keep is not None:
+                stay = np.arange(len(lanes))[keep]
+                gone = np.setdiff1d(np.arange(len(lanes)), stay)
+                homes.append(lanes[gone])
+                for piece, x in zip(pieces, states, strict=True):
+                    piece.append(x[gone])
+                states = [x[stay] for x in states]
+                lanes = lanes[stay]
+            stop = start + out[0].shape[0]
+            data: list[Any] = [None] * len(self.rows)
+            for i, x in others.items():
+                data[i] = rows_between(x, start, stop) if i in self.stepped else x[lanes] if self.rows[i] else x
+            for place, (_, operand) in enumerate(self.states):
+                if operand is not None:
+                    data[operand] = states[place]
+            operands = [Batched(x, k.shape) if own else x for x, k, own in zip(data, kinds, self.rows, strict=True)]
+            results = step_by_step(self.program, operands)
+            states = [results[output] for output, _ in self.states]
+            for each, i in zip(listed, self.listed, strict=True):
+                each.append(results[i])
+            start = stop
+        order = np.argsort(np.concatenate([*homes, lanes]))
+        last = [np.concatenate([*piece, x])[order] for piece, x in zip(pieces, states, strict=True)]
+        return last, [np.concatenate(each) for each in listed]
+
+
+def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any]) -> Any:
+    """For each step the lanes that stay, None where none leaves before it; sets its own rows."""
+    now = None
+    for step, count in enumerate(steps.counts):
+        for i, buffer in buffers:
+            args[i] = buffer[steps.offsets[step] : steps.offsets[step + 1]]
+        yield slice(0, count) if count != now else None
+        now = count
+
+
+def _tested(test: Test, states: Sequence[Any]) -> Any:
+    """For each step the lanes that stay, None where none leaves before it."""
+    while True:
+        stay = test(states)
+        count = np.count_nonzero(stay)
+        if not count:
+            return
+        yield None if count == len(stay) else stay.nonzero()[0]
+
+
+def _part(x: np.ndarray, lanes: Any) -> np.ndarray:
+    return x[lanes] if type(lanes) is slice else x.take(lanes, 0)
+
+
+def _is_plain(x: Any) -> bool:
+    kind = type(x)
+    if kind is TapeArray:
+        return type(x.value) is np.ndarray
+    return kind is np.ndarray or kind in WEAK or isinstance(x, np.generic)
+
+
+def _dense(part: Any) -> Any:
+    if part is None:
+        return None
+    part = total(part) if type(part) is list else part
+    return part.to_dense() if isinstance(part, SparseCotangent) else part
+
+
+def _total(parts: list[Any] | None) -> Any:
+    return total(parts[::-1]) if parts else None
+
+
+def _run(*data: Any, call: Scan) -> tuple[Any, ...]:
+    return call.run(*data)
+
+
+def _joint(
+    wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
+) -> list[Any]:
+    call: Scan = params["call"]
+    if any(map(is_boxed, args)) or any(map(is_boxed, cts)):
+        return call.walk_back_by_steps(wanted, cts, args)
+    return call.walk_back(wanted, cts, outs, args)
+
+
+# scan(*states, *other operands, call=): the last value of each state, then all rows of each listed output.
+scan_p = Op("scan", _run, joint=_joint, kind="block")

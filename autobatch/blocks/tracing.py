@@ -1,0 +1,302 @@
+"""Tracing: a straight-line body run once on arrays of which only shape and dtype are known.
+
+What a body does with a traced array is recorded, in the order it happens. A body that needs a value, calls something
+that is no op of ours, or writes into one of its inputs is no block: `trace` gives None, and it runs op by op.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from autobatch.blocks.program import Program, Step, renumbered
+from autobatch.core.abstract_eval import (
+    WEAK,
+    Aval,
+    Weak,
+    abstract_eval,
+    freeze_params,
+    known_aval,
+)
+from autobatch.core.error_state import silence
+from autobatch.core.lanes import Example, example
+from autobatch.core.op import Op, next_level
+from autobatch.core.recorded import AbstractArray
+from autobatch.ops.face import ArrayFace
+from autobatch.ops.rules.aliasing import is_unclear, record_of
+
+__all__ = ["NotABlock", "Traced", "Tracer", "trace"]
+
+_LARGE = 1 << 16  # bytes; a larger constant is rather an operand
+_MOST_STEPS = 512  # of a body that goes through the rows of an array, for each number of rows
+
+
+class NotABlock(Exception):  # noqa: N818  (a signal inside of this folder)
+    """What is traced needs something that only a value has."""
+
+
+class Tracer:
+    """What has been recorded: a slot for each input, constant and result, numbered as they come.
+
+    Attributes:
+        avals: what is known of each slot.
+        constants: {slot: value}.
+        steps: the calls, none twice.
+        failed: why the body is no block, even if it caught what said so.
+    """
+
+    __slots__ = ("_known", "avals", "constants", "failed", "inputs", "level", "steps")
+
+    def __init__(self) -> None:
+        self.level = next_level()
+        self.avals: list[Any] = []
+        self.constants: dict[int, Any] = {}
+        self.steps: list[Step] = []
+        self.failed: str | None = None
+        self.inputs = 0
+        self._known: dict[Any, int] = {}
+
+    def input(self, kind: Aval | Weak) -> "Traced":
+        """The stand-in for one operand."""
+        self.inputs += 1
+        return Traced(self, self._slot(kind), kind)
+
+    def _slot(self, kind: Any) -> int:
+        self.avals.append(kind)
+        return len(self.avals) - 1
+
+    def fail(self, why: str) -> NoReturn:
+        self.failed = self.failed or why
+        raise NotABlock(why)
+
+    def constant(self, value: Any) -> int:
+        """The slot of a value that is the same in every call."""
+        kind = type(value)
+        key: Any
+        if kind in WEAK:
+            known: Any = WEAK[kind]
+            key = (kind, repr(value))
+        elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+            if value.nbytes > _LARGE:
+                self.fail("a large array that is no operand")
+            known = known_aval(value)
+            value = np.array(value)[()] if isinstance(value, np.generic) else np.array(value, order="C")
+            key = (known, value.tobytes())
+        else:
+            self.fail(f"an operand of type {kind.__name__}")
+        slot = self._known.get(key)
+        if slot is None:
+            slot = self._known[key] = self._slot(known)
+            self.constants[slot] = value
+        return slot
+
+    def apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> "Traced":
+        """Record one call."""
+        if op.data_dependent or op.ragged or op.kind == "random":
+            self.fail(f"{op.name} depends on values")
+        slots = []
+        for arg in args:
+            if type(arg) is Traced:
+                if arg.tracer is not self:
+                    self.fail("an array of another trace")
+                slots.append(arg.slot)
+            else:
+                slots.append(self.constant(arg))
+        kinds = [self.avals[slot] for slot in slots]
+        if all(type(kind) is Weak for kind in kinds):
+            self.fail("Python numbers only")
+        try:
+            token = freeze_params(params)
+            hash(token)
+        except TypeError:
+            self.fail(f"{op.name}: an attribute that cannot be compared")
+        key = (op, token, *slots)
+        slot = self._known.get(key)
+        if slot is None:
+            out = abstract_eval(op, params, token, kinds)
+            if out is None:
+                self.fail(f"{op.name}: its result is not known without its operands")
+            if len(self.steps) >= _MOST_STEPS:
+                self.fail("too many steps")
+            slot = self._known[key] = self._slot(out)
+            self.steps.append(Step(op, slots, dict(params), slot))
+        return Traced(self, slot, self.avals[slot])
+
+    def mark(self) -> tuple[int, int]:
+        """Where the trace stands."""
+        return len(self.avals), len(self.steps)
+
+    def back_to(self, mark: tuple[int, int]) -> None:
+        """Forget what was recorded since, and that it failed."""
+        slots, steps = mark
+        del self.avals[slots:]
+        del self.steps[steps:]
+        self.constants = {slot: value for slot, value in self.constants.items() if slot < slots}
+        self._known = {key: slot for key, slot in self._known.items() if slot < slots}
+        self.failed = None
+
+    def program(self, outputs: Sequence[int], views: dict[int, Any]) -> Program:
+        """What leads to these slots, renumbered."""
+        needed = set(outputs)
+        kept = []
+        for step in reversed(self.steps):
+            if step.out in needed:
+                needed.update(step.args)
+                kept.append(step)
+        kept.reverse()
+        return renumbered(self.avals, self.constants, range(self.inputs), kept, outputs, views)
+
+
+class Traced(AbstractArray, ArrayFace):
+    """An array of which only the shape and the dtype are known."""
+
+    __slots__ = ("__weakref__", "_view", "_views", "_zero_d", "aval", "slot", "tracer")
+
+    def __init__(self, tracer: Tracer, slot: int, aval: Any) -> None:
+        self.tracer = tracer
+        self.slot = slot
+        self.aval = aval
+
+    @property
+    def _ab_rank(self) -> int:
+        return self.tracer.level
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return self.tracer.apply(op, args, params)
+
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> NoReturn:
+        self.tracer.fail(f"{getattr(function, '__name__', function)} has no rule")
+
+    def _ab_rebind(self, new: Any) -> None:
+        """Become `new`: what an in-place write leaves in its target."""
+        if self.slot < self.tracer.inputs:
+            self.tracer.fail("a write into an input")
+        non_c_order = self.aval.non_c_order
+        if type(new) is Traced:
+            self.slot, self.aval = new.slot, new.aval
+        else:
+            self.slot = self.tracer.constant(new)
+            self.aval = self.tracer.avals[self.slot]
+        self._ab_set_order(non_c_order)  # which a write leaves as it is
+
+    def __copy__(self) -> "Traced":
+        return Traced(self.tracer, self.slot, self.aval)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        self.tracer.fail("a value is needed")
+
+    _ab_read = __array__ = __contains__ = __reduce__ = _refuse
+    __hash__ = _refuse  # type: ignore[assignment]
+    flags = strides = property(_refuse)
+
+    def __repr__(self) -> str:
+        return f"Traced({self.slot}: {self.aval!r})"
+
+
+class _NoExample(Example):
+    """Random numbers differ from call to call, so what draws them is no block."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self._tracer = tracer
+
+    def next_key(self, seed: int) -> Any:
+        self._tracer.fail("random numbers")
+
+
+def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool = False) -> Program | None:
+    """The program of a straight-line body; None if it has to run op by op.
+
+    Args:
+        body: takes one example's arrays, and returns the array or arrays that live on.
+        kinds: for each argument its `Aval`, or `Weak` for a Python number.
+        views: an output may be a view of another, and the program says so.
+
+    An output that is an input, a view of one, or else shares elements with another output is refused, since a write
+    into it would have to reach the other.
+
+    >>> vector = aval_of((3,), np.dtype(np.float32))
+    >>> trace(lambda x, y: np.tanh(x * y) + x, [vector, vector])
+    0: float32[3]
+    1: float32[3]
+    2 = multiply(0, 1)
+    3 = tanh(2)
+    4 = add(3, 0)
+    return 4
+    """
+    tracer = Tracer()
+    arguments = [tracer.input(kind) for kind in kinds]
+    try:
+        with example(_NoExample(tracer)), silence():
+            results = body(*arguments)
+    except Exception:  # NumPy's own error, too: run op by op, it comes at its place and with its message
+        return None
+    if tracer.failed is not None:
+        return None
+    outputs = list(results) if type(results) in (tuple, list) else [results]
+    if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
+        return None
+    if any(out.aval.non_c_order and not tracer.avals[out.slot].non_c_order for out in outputs):
+        return None  # written anew, where it lies
+    found = _views(outputs) if views else {}
+    if not _apart([out for at, out in enumerate(outputs) if at not in found], tracer):
+        return None
+    return tracer.program([out.slot for out in outputs], found)
+
+
+def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
+    """The outputs that are views of others, and how they follow from them."""
+    out: dict[int, tuple[Any, ...]] = {}
+    places = {id(each): at for at, each in enumerate(outputs)}
+    for at, each in enumerate(outputs):
+        record = record_of(each)
+        base = None if record is None else places.get(id(record.base))
+        if (
+            record is None
+            or base is None
+            or base in out
+            or len(places) < len(outputs)
+            or not each.ndim
+            or not _is_known(record.args)
+        ):
+            continue
+        out[at] = (base, record.derive, record.restore, record.args, record.contiguous)
+    return out
+
+
+def _is_known(x: Any) -> bool:
+    """Whether the attributes of a view are numbers, not computed values."""
+    return all(map(_is_known, x)) if type(x) is tuple else x is None or isinstance(x, int | str | np.integer)
+
+
+def _apart(outputs: Sequence[Any], tracer: Tracer) -> bool:
+    """Whether no output is an input or a part of one, and no two have an element in common."""
+    taken: dict[int, np.ndarray] = {}
+    for out in outputs:
+        root = _root(out)
+        if root.slot < tracer.inputs or is_unclear(out):
+            return False
+        mine = np.zeros(root.size, bool)
+        mine[_positions(out)] = True
+        others = taken.setdefault(id(root), np.zeros(root.size, bool))
+        if (others & mine).any():
+            return False
+        others |= mine
+    return len({id(out) for out in outputs}) == len(outputs)
+
+
+def _positions(out: Any) -> np.ndarray:
+    """Which elements of its root, in C order, an array is."""
+    record = record_of(out)
+    if record is None:
+        return np.arange(out.size).reshape(out.shape)
+    return np.asarray(record.derive(_positions(record.base), *record.args))
+
+
+def _root(out: Any) -> Any:
+    """The array that this one is a view of in the end; itself if it is none."""
+    record = record_of(out)
+    while record is not None:
+        out = record.base
+        record = record_of(out)
+    return out

@@ -1,0 +1,249 @@
+"""Blocks into calls of their sites, and the lines that let the steps that are left of a loop run as one op.
+
+_ab_out_1 = _ab_block_1(h, w, x)
+if _ab_out_1:
+    (h,) = _ab_out_1
+    _ab_out_1 = None
+else:
+    h = np.tanh(x @ w + h)
+"""
+
+import ast
+from typing import Any
+
+from autobatch.blocks.expressions import LOCKSTEP, BlockForm, Names, Scope
+from autobatch.blocks.finder import FoundBlock, body_function, longest_block
+from autobatch.lockstep.blocks import Site
+from autobatch.lockstep.scans import ScanSite
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import bound_names
+
+__all__ = ["BlockSites", "scan_lines"]
+
+_LEAST_IN_A_VALUE = 3  # ops, below which a launch of an expression alone is no faster than they are
+
+
+class BlockSites:
+    """The blocks of one function, each a `Site` under a name that the rewritten code calls.
+
+    Args:
+        function: the definition, whose statements are the user's own.
+        scope: what its names mean.
+        filename: where it is written.
+        sites: {name: Site}, filled here.
+    """
+
+    def __init__(self, function: ast.FunctionDef, scope: Scope, filename: str, sites: dict[str, Any]) -> None:
+        self.scope = scope
+        self.filename = filename
+        self.sites = sites
+        self.assignable = Names(bound_names(function.body)) - function.ownership.written  # type: ignore[attr-defined]
+        self._reads = 0
+
+    def gathered(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """The statements, each block of them as a call of its site; they are the alternative to it."""
+        out: list[ast.stmt] = []
+        at = 0
+        while at < len(body):
+            block = longest_block(body[at:], self._form, self.assignable)
+            out += [body[at]] if block is None else SiteCall(self, block).lines
+            at += 1 if block is None else block.length
+        return out
+
+    def value(self, node: ast.expr) -> tuple[list[ast.stmt], ast.expr]:
+        """An expression that a statement ends with (a test, what is returned): lines that bind its value to a name, and
+        the name; no lines, and the expression itself, where it is too little for a block of its own."""
+        target = f"_ab_value_{self.number}"
+        assign = ast.copy_location(ast.Assign([name(target, node, ast.Store())], node), node)
+        assign.live_after = Names((target,))  # type: ignore[attr-defined]
+        block = FoundBlock([assign], self._form, Names((target,)))
+        if not (block.is_possible and block.is_worthwhile) or block.form.count < _LEAST_IN_A_VALUE:
+            return [], node
+        return SiteCall(self, block).lines, name(target, node)
+
+    @property
+    def number(self) -> int:
+        """That of the next site."""
+        return len(self.sites) + 1
+
+    def _form(self, _: Names) -> BlockForm:
+        return BlockForm(self.scope, LOCKSTEP, self._fresh, lambda node: node)
+
+    def _fresh(self) -> str:
+        self._reads += 1
+        return f"_ab_input_{self.number}_{self._reads}"
+
+
+class SiteCall:
+    """A block as lines that call its site.
+
+    Attributes:
+        inputs: for each the name that the site is called with, and what it is read from.
+        outputs: the names that are bound to what it gives; assigned: all that its statements bind.
+        lines: that read the inputs, call the site, and run the statements where that gives nothing.
+    """
+
+    def __init__(self, blocks: BlockSites, block: FoundBlock) -> None:
+        number, form, first = blocks.number, block.form, block.statements[0]
+        self.at = first
+        self.number = number
+        self.site, out = f"_ab_block_{number}", f"_ab_out_{number}"
+        self.outputs = block.outputs
+        self.assigned = bound_names(block.statements)
+        self.inputs = [(each.temporary or each.path[0], each.node) for each in form.inputs]
+        function = body_function(form, block.whole(), blocks.filename, first)
+        guards = list(form.guards.values())
+        blocks.sites[self.site] = Site(function, [not each.number for each in form.inputs], guards)
+        lines: list[ast.stmt] = []
+        for each in form.inputs:
+            if each.temporary:
+                target = name(each.temporary, each.node, ast.Store())
+                lines.append(ast.copy_location(ast.Assign([target], each.node), each.node))
+        call: ast.Call = expression("SITE()", first, SITE=self.site)
+        call.args = [name(key, value) for key, value in self.inputs]
+        targets: list[ast.expr] = [name(each, first, ast.Store()) for each in self.outputs]
+        bind = ast.Assign([ast.copy_location(ast.Tuple(targets, ast.Store()), first)], name(out, first))
+        lines += statements(
+            "OUT = CALL\nif OUT:\n    BIND\n    OUT = None\nelse:\n    OTHERWISE",
+            first, OUT=out, CALL=call, BIND=[ast.copy_location(bind, first)], OTHERWISE=block.otherwise(),
+        )  # fmt: skip
+        for line in lines:
+            line.block = self  # type: ignore[attr-defined]
+        self.lines = [ast.fix_missing_locations(line) for line in lines]
+
+
+class _NotAScan(Exception):  # noqa: N818  (a signal inside of this module)
+    """Something in the loop that is no part of one block."""
+
+
+def scan_lines(
+    blocks: Any, loop: str, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
+) -> list[ast.stmt]:
+    """What the end of a loop's body asks, where its steps may run as one op (`lockstep.scans`); else nothing.
+
+    ```
+    _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (), (params,), (states,))
+    if _ab_out_2:
+        (h, c) = _ab_out_2
+    ```
+
+    Args:
+        body: the statements of the body, each block a call of its site; test: those of the condition of a `while`.
+        states: the variables that the loop carries or that are read behind it.
+        targets: those that hold the items.
+    """
+    if blocks is None or not states:
+        return []
+    try:
+        return _Scan(blocks, body, test, states, targets).lines(loop)
+    except _NotAScan:
+        return []
+
+
+class _Scan:
+    """The block of a loop, and how its inputs follow from one step to the next."""
+
+    def __init__(
+        self, blocks: Any, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
+    ) -> None:
+        self.blocks = blocks
+        self.states = states
+        self.targets = targets
+        self.block = _the_block(body)
+        self.test = None if test is None else _the_block(test)
+        self.at = self.block.at
+        self.bases: list[str] = []
+        self.paths: list[Any] = []
+        outputs, assigned = self.block.outputs, self.block.assigned
+        if not set(states) <= set(outputs) or targets & assigned:
+            raise _NotAScan
+        self.appends = [_append(line) for line in body if not hasattr(line, "block")]
+        for each, value in self.appends:
+            if value not in outputs or each in assigned | targets or any(each == key for key, _ in self.block.inputs):
+                raise _NotAScan
+
+    def lines(self, loop: str) -> list[ast.stmt]:
+        """The lines, and their site among the sites of the function."""
+        block, test, outputs = self.block, self.test, self.block.outputs
+        tested = [] if test is None else [key for key, _ in test.inputs]
+        site = f"_ab_scan_{block.number}"
+        carried = self._carried(block, False)
+        self.blocks.sites[site] = ScanSite(
+            self.blocks.sites[block.site],
+            None if test is None else self.blocks.sites[test.site],
+            [outputs.index(each) for each in self.states],
+            carried,
+            [] if test is None else self._carried(test, True),
+            [place for place, (key, _) in enumerate(block.inputs) if key in self.targets],
+            [outputs.index(value) for _, value in self.appends],
+            self.paths,
+        )
+        call = expression(
+            "SITE(LOOP, STATES, VALUES, TESTED, BASES, LISTS)", self.at, SITE=site, LOOP=loop,
+            STATES=self._tuple(self.states), VALUES=self._tuple([key for key, _ in block.inputs]),
+            TESTED=self._tuple(tested),
+            BASES=self._tuple(self.bases), LISTS=self._tuple([each for each, _ in self.appends]),
+        )  # fmt: skip
+        if test is not None:
+            return [ast.copy_location(ast.Expr(call), self.at)]
+        out = f"_ab_out_{block.number}"
+        targets = ast.Tuple([name(each, self.at, ast.Store()) for each in self.states], ast.Store())
+        bind = ast.Assign([ast.copy_location(targets, self.at)], name(out, self.at))
+        return statements(
+            "OUT = CALL\nif OUT:\n    BIND", self.at, OUT=out, CALL=call, BIND=[ast.copy_location(bind, self.at)]
+        )
+
+    def _tuple(self, names: list[str]) -> ast.expr:
+        return ast.copy_location(ast.Tuple([name(each, self.at) for each in names], ast.Load()), self.at)
+
+    def _carried(self, block: Any, of_test: bool) -> list[int | None]:
+        """For each input of a block the state that it is, or None for one that stays or is an item."""
+        out: list[int | None] = []
+        for place, (key, node) in enumerate(block.inputs):
+            out.append(None)
+            if not isinstance(node, ast.Name):
+                base, keys = self._path(node)
+                self.paths.append((of_test, place, base, keys))
+            elif key in self.states:
+                out[-1] = self.states.index(key)
+            elif key in self.block.assigned or (of_test and key in self.targets):
+                raise _NotAScan
+        return out
+
+    def _path(self, node: ast.expr) -> tuple[int, tuple[tuple[str, Any], ...]]:
+        """What a path starts from, by its number, and its keys."""
+        keys: list[tuple[str, Any]] = []
+        while not isinstance(node, ast.Name):
+            if isinstance(node, ast.Attribute):
+                keys.append(("attr", node.attr))
+            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+                keys.append(("item", node.slice.value))
+            else:
+                raise _NotAScan
+            node = node.value
+        if node.id in self.block.assigned | self.targets:
+            raise _NotAScan
+        if node.id not in self.bases:
+            self.bases.append(node.id)
+        return self.bases.index(node.id), tuple(keys[::-1])
+
+
+def _the_block(body: list[ast.stmt]) -> Any:
+    """The one block at the start of these statements."""
+    found = [line.block for line in body if hasattr(line, "block")]
+    if not found or any(each is not found[0] for each in found) or not hasattr(body[len(found) - 1], "block"):
+        raise _NotAScan
+    return found[0]
+
+
+def _append(line: ast.stmt) -> tuple[str, str]:
+    """The names in `states.append(h)`."""
+    call = line.value if isinstance(line, ast.Expr) else None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "append":
+        raise _NotAScan
+    if len(call.args) != 1 or call.keywords or not isinstance(call.func.value, ast.Name):
+        raise _NotAScan
+    (value,) = call.args
+    if not isinstance(value, ast.Name):
+        raise _NotAScan
+    return call.func.value.id, value.id

@@ -1,0 +1,149 @@
+"""Names in a function: what a piece of syntax reads and binds, and what nested functions capture."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+__all__ = [
+    "binds",
+    "bound_names",
+    "captured",
+    "is_dotted",
+    "is_slicing",
+    "local_nodes",
+    "parameters",
+    "path_of",
+    "reads",
+    "target_names",
+    "with_methods",
+]
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def local_nodes(tree: ast.AST | Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes of a tree that belong to its own scope: nested functions and classes are yielded, not entered."""
+    stack = [tree] if isinstance(tree, ast.AST) else list(tree)[::-1]
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            stack += [*node.decorator_list, *_defaults(node.args)]
+        elif isinstance(node, ast.Lambda):
+            stack += _defaults(node.args)
+        elif not isinstance(node, ast.ClassDef):
+            stack += list(ast.iter_child_nodes(node))[::-1]
+
+
+def _defaults(args: ast.arguments) -> list[ast.expr]:
+    return [*args.defaults, *(default for default in args.kw_defaults if default is not None)]
+
+
+def reads(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
+    """Names that a piece of syntax may read in its own scope."""
+    out: set[str] = set()
+    inner: set[int] = set()  # names that a comprehension binds for itself; all but what its first `for` runs over
+    for node in local_nodes(tree):
+        if isinstance(node, _COMPREHENSIONS):
+            bound = {name for generator in node.generators for name in target_names(generator.target)}
+            outside = {id(part) for part in ast.walk(node.generators[0].iter)}
+            names = (part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id in bound)
+            inner.update(id(part) for part in names if id(part) not in outside)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Store) and id(node) not in inner:
+            out.add(node.id)
+    return out
+
+
+def bound_names(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
+    """Names that a piece of syntax may bind in its own scope; a comprehension binds only by `:=`."""
+    out: set[str] = set()
+    inner: set[int] = set()
+    for node in local_nodes(tree):
+        if isinstance(node, _COMPREHENSIONS):
+            inner.update(id(name) for generator in node.generators for name in ast.walk(generator.target))
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in inner:
+            out.add(node.id)
+        elif isinstance(node, _NAMED):
+            out |= {node.name} if node.name else set()
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            out.add(node.rest)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            out.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return out
+
+
+def with_methods(visitor: ast.NodeVisitor, node: ast.ClassDef) -> ast.ClassDef:
+    """A class of which a pass has visited the methods; what else its body does, it does once for all lanes."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef):
+            each.body = visitor.visit(each).body
+    return node
+
+
+def target_names(target: ast.AST) -> set[str]:
+    """The plain names that an assignment to this target binds."""
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def captured(function: ast.AST) -> set[str]:
+    """Names of this function that functions and classes nested in it use: they may be read at any time."""
+    out: set[str] = set()
+    for node in local_nodes(getattr(function, "body", [])):
+        if isinstance(node, _SCOPES):
+            out |= _free(node)
+    return out
+
+
+def _free(scope: ast.AST) -> set[str]:
+    """Names that a nested scope uses and does not bind itself."""
+    if isinstance(scope, ast.ClassDef):
+        return {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)}
+    assert isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+    nodes = list(local_nodes(scope.body))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} | captured(scope)
+    outer = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
+    return used - ((parameters(scope) | bound_names(scope.body)) - outer)
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    """The names of all its parameters."""
+    args = function.args
+    every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+    every += [arg for arg in (args.vararg, args.kwarg) if arg is not None]
+    return {arg.arg for arg in every}
+
+
+def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
+    """A name followed by attributes and constant keys; None for anything else."""
+    steps: list[tuple[str, Any]] = []
+    while not isinstance(node, ast.Name):
+        match node:
+            case ast.Attribute(value=base, attr=name):
+                steps.append(("attr", name))
+                node = base
+            case ast.Subscript(value=base, slice=ast.Constant(value=key)) if type(key) in (str, int):
+                steps.append(("key", key))
+                node = base
+            case _:
+                return None
+    return node.id, tuple(reversed(steps))
+
+
+def is_dotted(steps: Any) -> bool:
+    """Whether a path has attributes only: `np.linalg.norm`."""
+    return all(how == "attr" for how, _ in steps)
+
+
+def is_slicing(index: ast.expr) -> bool:
+    """Whether an index can only be an array's: it has a slice, an ellipsis or a new axis."""
+    parts = index.elts if isinstance(index, ast.Tuple) else [index]
+    return any(
+        isinstance(part, ast.Slice) or (isinstance(part, ast.Constant) and part.value in (None, ...)) for part in parts
+    )
+
+
+def binds(node: ast.AST) -> bool:
+    """Whether an expression cannot be moved into a call's arguments: it binds names, or leaves the function."""
+    return any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for part in ast.walk(node))
