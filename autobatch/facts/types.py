@@ -6,18 +6,28 @@ import types
 
 import numpy as np
 
-__all__ = ["CONTAINERS", "GENERATORS", "IMMUTABLE", "NUMBERS", "PLAIN_CONTAINERS", "SCALARS", "TEXT", "is_immutable"]
+__all__ = [
+    "CONTAINERS",
+    "GENERATORS",
+    "IMMUTABLE",
+    "NUMBERS",
+    "PLAIN_CONTAINERS",
+    "SCALARS",
+    "TEXT",
+    "VALUES",
+    "is_immutable",
+]
 
 NUMBERS = (int, float, bool, complex)
 """Python's numbers."""
-TEXT = (str, bytes)
-SCALARS = (*NUMBERS, *TEXT, type(None), type(Ellipsis), type(NotImplemented))
+SCALARS = (*NUMBERS, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 """Python's values without parts."""
 IMMUTABLE = (*SCALARS, np.generic, np.dtype, type, range, slice, frozenset)
 """Values that cannot be changed; what a slice or a frozenset holds cannot be either, for all that matters here."""
+VALUES = (*SCALARS, np.generic, frozenset, tuple)
+"""What `x += y` never changes: it gives another value."""
 _CODE = (types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
-PLAIN_CONTAINERS = (list, dict, set)
-CONTAINERS = (*PLAIN_CONTAINERS, collections.deque, bytearray)
+CONTAINERS = (list, dict, set, collections.deque, bytearray)
 """Built-in containers that can be changed; subclasses (defaultdict, Counter, OrderedDict) are among them."""
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
 """What draws random numbers, and so is changed by every call."""

@@ -18,6 +18,7 @@ from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
+from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.cells import Cell
 from autobatch.lockstep.functions import captures_lanes, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
@@ -27,10 +28,7 @@ from autobatch.lockstep.sequences import LaneSequence
 
 __all__ = ["evaluated", "run_alone"]
 
-_HARMLESS = (
-    str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset, Batch, np.ndarray,
-    BuiltinFunctionType,
-)  # fmt: skip
+_HARMLESS = (*IMMUTABLE, Batch, np.ndarray, BuiltinFunctionType)
 _PURE = frozenset({
     tuple, set, dict, frozenset, list, sorted, min, max, sum, any, all, len, map, filter, zip, enumerate, reversed,
     np.stack, np.concatenate, np.array, np.asarray,

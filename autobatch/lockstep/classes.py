@@ -22,6 +22,7 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.facts import operators
 from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.lists import LaneList, differs
@@ -85,18 +86,12 @@ def hook(value: Any, name: str) -> Any:
 
 
 _NESTED = frozenset({tuple, list, dict})
-_UFUNCS = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "pow": np.power, "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less, "le": np.less_equal,
-    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-}  # fmt: skip
 
 
-def _binary(name: str, native: Callable[[Any, Any], Any], reflected: str) -> Callable[[Any, Any], Any]:
-    forward = f"__{name}__"
-    op = UFUNCS.get(_UFUNCS[name])
-    compares = name in ("eq", "ne", "lt", "le", "gt", "ge")
+def _binary(operator: operators.Binary) -> Callable[[Any, Any], Any]:
+    forward, reflected, native = operator.method, operator.reflected, operator.function
+    op = UFUNCS.get(operator.ufunc)
+    compares = operator in operators.COMPARISONS
 
     def call(a: Any, b: Any) -> Any:
         kind = type(b)
@@ -108,7 +103,7 @@ def _binary(name: str, native: Callable[[Any, Any], Any], reflected: str) -> Cal
             return native(a, b)
         return _of_users(a, b, forward, reflected, native)
 
-    call.__name__ = name
+    call.__name__ = operator.name
     return call
 
 
@@ -159,28 +154,11 @@ def _is_below(kind: Any, other: Any) -> bool:
     return isinstance(kind, type) and isinstance(other, type) and issubclass(kind, other)
 
 
-_SYMBOLS = {
-    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
-    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
-}  # fmt: skip
-_COMPARISONS = {"<": ("lt", "gt"), "<=": ("le", "ge"), ">": ("gt", "lt"), ">=": ("ge", "le"), "==": ("eq", "eq"),
-                "!=": ("ne", "ne")}  # fmt: skip
-_KEYWORDS = {"and": "and_", "or": "or_"}
-
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    **{
-        symbol: _binary(name, getattr(operator, _KEYWORDS.get(name, name)), f"__r{name}__")
-        for symbol, name in _SYMBOLS.items()
-    },
-    **{
-        symbol: _binary(name, getattr(operator, name), f"__{other}__") for symbol, (name, other) in _COMPARISONS.items()
-    },
-}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {each.symbol: _binary(each) for each in operators.BINARY}
 """Each binary operator and comparison, by its symbol."""
 
 
-_BY_NAME = {f"__{name}__": symbol for symbol, name in _SYMBOLS.items()}
-_BY_NAME |= {f"__{name}__": symbol for symbol, (name, _) in _COMPARISONS.items()}
+_BY_NAME = {each.method: each.symbol for each in operators.BINARY}
 
 
 def _unary(name: str, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -193,11 +171,7 @@ def _unary(name: str, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return call
 
 
-UNARY = {
-    "-": _unary("neg", operator.neg),
-    "+": _unary("pos", operator.pos),
-    "~": _unary("invert", operator.invert),
-}
+UNARY = {each.symbol: _unary(each.name, each.function) for each in operators.UNARY}
 
 
 @functools.lru_cache(maxsize=4096)

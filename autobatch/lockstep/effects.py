@@ -13,6 +13,8 @@ import numpy as np
 from autobatch.core.lanes import set_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.facts.operators import ARITHMETIC
+from autobatch.facts.types import VALUES
 from autobatch.lockstep.outside import Outside
 from autobatch.lockstep.places import MISSING, Place
 from autobatch.lockstep.plain import plain, refill
@@ -31,12 +33,7 @@ __all__ = [
 
 Undo = Callable[[], Any]
 
-IN_PLACE = {
-    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
-    "%": operator.imod, "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior,
-    "^": operator.ixor, "<<": operator.ilshift, ">>": operator.irshift,
-}  # fmt: skip
-_IMMUTABLE = (int, float, complex, bool, str, bytes, tuple, np.generic, frozenset, type(None))
+IN_PLACE = {each.symbol: each.inplace for each in ARITHMETIC}
 
 
 def put_attribute(target: Any, name: str, value: Any) -> Undo:
@@ -72,7 +69,7 @@ def update_object(symbol: str, old: Any, value: Any) -> tuple[Any, Undo]:
     if type(old) is list and symbol == "+":
         count = len(old)
         return IN_PLACE[symbol](old, value), lambda: old.__delitem__(slice(count, None))
-    if isinstance(old, _IMMUTABLE) or is_boxed(old):
+    if isinstance(old, VALUES) or is_boxed(old):
         return IN_PLACE[symbol](old, value), lambda: None
     raise NeedsLoop(f"an update in place of a {type(old).__name__}")
 

@@ -17,6 +17,7 @@ from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.facts import operators
 from autobatch.lockstep.array_functions import ARRAY_HANDLERS
 from autobatch.lockstep.boxes import BOXED, BoxView, LaneBox
 from autobatch.lockstep.branches import truth_value
@@ -290,11 +291,7 @@ def _update(name: str) -> Callable[..., Any]:
     return lambda x, y: update(symbol, x, y)
 
 
-_OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-    "and_": "&", "or_": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "eq": "==", "ne": "!=",
-}  # fmt: skip
+_OPERATORS = {each.function.__name__: each.symbol for each in operators.BINARY}
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _of_value(function) for function in LANE_FUNCTIONS},
     **ARRAY_HANDLERS,

@@ -12,6 +12,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.facts import operators
 from autobatch.lockstep import attempts, branches, items, matching, walks
 from autobatch.lockstep.alone import evaluated
 from autobatch.lockstep.boxes import LaneBox, boxed
@@ -178,11 +179,7 @@ def result(iterable: Any) -> Any:
     return iterable.value if isinstance(iterable, LaneGenerator) else None
 
 
-_OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "pow": "**", "matmul": "@", "bitand": "&",
-    "bitor": "|", "bitxor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "eq": "==", "ne": "!=",
-}  # fmt: skip
+_OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # which also formats text
 NAMES: dict[str, Any] = {
     **{f"_ab_{name}": BINARY[symbol] for name, symbol in _OPERATORS.items()},
     "_ab_neg": UNARY["-"],

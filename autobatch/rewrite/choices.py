@@ -3,12 +3,13 @@
 import ast
 from typing import Any
 
+from autobatch.facts.operators import COMPARISONS
 from autobatch.syntax.quote import expression, is_generated
 from autobatch.syntax.scopes import with_methods
 
 __all__ = ["Choices"]
 
-_SYMBOLS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_SYMBOLS = {each.syntax: each.symbol for each in COMPARISONS}
 
 
 class Choices(ast.NodeTransformer):

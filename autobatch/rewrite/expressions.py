@@ -3,12 +3,12 @@
 import ast
 from typing import Any
 
+from autobatch.facts import operators
+from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.syntax.quote import expression, is_generated
 from autobatch.syntax.scopes import with_methods
 
 __all__ = ["Calls", "Displays", "Guards", "Operators", "Reads"]
-
-_FRAME_FUNCTIONS = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
 
 
 class Reads(ast.NodeTransformer):
@@ -131,7 +131,7 @@ class Calls(ast.NodeTransformer):
             call = expression("_ab_evaluated(F, _ab_locals(), _ab_globals())", node, F=node.func)
             call.args += node.args
             return call
-        if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS and len(node.args) < 2:
+        if isinstance(node.func, ast.Name) and node.func.id in FRAME_READERS and len(node.args) < 2:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
         call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
         call.args += [_spread(arg) for arg in node.args]
@@ -153,13 +153,8 @@ def _is_super(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
 
 
-_BINARY = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
-    ast.Pow: "pow", ast.MatMult: "matmul", ast.BitAnd: "bitand", ast.BitOr: "bitor", ast.BitXor: "bitxor",
-    ast.LShift: "lshift", ast.RShift: "rshift", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
-    ast.Eq: "eq", ast.NotEq: "ne",
-}  # fmt: skip
-_UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
+_BINARY = {each.syntax: each.word for each in operators.BINARY}
+_UNARY = {each.syntax: each.name for each in operators.UNARY}
 _MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
 
 
