@@ -2,7 +2,6 @@
 
 import collections
 import random
-import types
 
 import numpy as np
 
@@ -11,11 +10,8 @@ __all__ = [
     "GENERATORS",
     "IMMUTABLE",
     "NUMBERS",
-    "PLAIN_CONTAINERS",
     "SCALARS",
-    "TEXT",
     "VALUES",
-    "is_immutable",
 ]
 
 NUMBERS = (int, float, bool, complex)
@@ -26,21 +22,7 @@ IMMUTABLE = (*SCALARS, np.generic, np.dtype, type, range, slice, frozenset)
 """Values that cannot be changed; what a slice or a frozenset holds cannot be either, for all that matters here."""
 VALUES = (*SCALARS, np.generic, frozenset, tuple)
 """What `x += y` never changes: it gives another value."""
-_CODE = (types.ModuleType, types.BuiltinFunctionType, np.ufunc, type(np.sum))
 CONTAINERS = (list, dict, set, collections.deque, bytearray)
 """Built-in containers that can be changed; subclasses (defaultdict, Counter, OrderedDict) are among them."""
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
 """What draws random numbers, and so is changed by every call."""
-
-
-def is_immutable(value: object) -> bool:
-    """Whether nothing can change a value, nor what it holds.
-
-    >>> is_immutable((1, "a", np.float32(2)))
-    True
-    >>> is_immutable(([],))
-    False
-    """
-    if isinstance(value, tuple):
-        return all(map(is_immutable, value))
-    return isinstance(value, IMMUTABLE + _CODE)

@@ -23,7 +23,7 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.facts.calls import CREATORS, READS_ONLY, SEQUENCE_FUNCTIONS, effect_of, method_effect, method_names
+from autobatch.facts.calls import CREATORS, SEQUENCE_FUNCTIONS, effect_of, method_effect, method_names, reads_only
 from autobatch.facts.source import is_library
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.alone import run_alone
@@ -188,7 +188,7 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) > READS_ONLY.get(f, 0):
+    if kwargs or len(args) > reads_only(f):
         _check_written(f, args, kwargs)
         kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
     if f not in SEQUENCE_FUNCTIONS and any(map(_is_list_of_lanes, args)):

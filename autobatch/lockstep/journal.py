@@ -5,7 +5,7 @@ that was written for the statement puts them back. A change that nobody can take
 then `undo` says that it cannot.
 """
 
-import collections
+import copyreg
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +14,12 @@ import numpy as np
 from autobatch.batches.base import Batch
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_example
+from autobatch.core.snapshot import keep
+from autobatch.facts.types import CONTAINERS
 
 __all__ = ["Journal"]
 
-_COPIED = (list, dict, set, collections.deque, bytearray, np.ndarray)
+_COPIED = (*CONTAINERS, np.ndarray)
 
 
 class Journal:
@@ -88,27 +90,15 @@ def _restorer(value: Any) -> Callable[[], None] | None:
         family = list(_family(value))
         states = [_batch_state(each) for each in family]
         return lambda: _put_back(family, states)
-    if isinstance(value, _COPIED):
-        held = value.copy()
-        return lambda: _refill(value, held)
-    fields: dict[str, Any] = {}
-    for kind in type(value).__mro__:
-        for field in getattr(kind, "__slots__", ()):
-            if field not in ("__weakref__", "__dict__") and hasattr(value, field):
-                fields[field] = getattr(value, field)
-    if not hasattr(value, "__dict__") and not fields:
-        return None
-    fields = {key: held.copy() if isinstance(held, _COPIED) else held for key, held in fields.items()}
-    own = dict(vars(value)) if hasattr(value, "__dict__") else None
+    kept = keep(value)
+    for part in kept[-1].was if kept and copyreg._slotnames(type(value)) else ():  # type: ignore[attr-defined]
+        kept += keep(part) if isinstance(part, _COPIED) else []
 
     def restore() -> None:
-        for key, held in fields.items():
-            object.__setattr__(value, key, held)
-        if own is not None:
-            vars(value).clear()
-            vars(value).update(own)
+        for part in kept:
+            part.write(part.was)
 
-    return restore
+    return restore if kept else None
 
 
 def _family(batch: Any) -> Any:
@@ -137,14 +127,3 @@ def _put_back(family: list[Any], states: list[tuple[Any, ...]]) -> None:
             batch.data, batch.sizes, batch.scalar = state
         else:
             (batch.values,) = state
-
-
-def _refill(value: Any, held: Any) -> None:
-    if isinstance(value, np.ndarray):
-        value[...] = held
-    elif isinstance(value, dict | set):
-        value.clear()
-        value.update(held)
-    else:
-        value.clear()
-        value.extend(held)

@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 
-from autobatch.facts.calls import _METHODS, effect_of
+from autobatch.facts.calls import _METHODS, _effect, effect_of
 from autobatch.facts.operators import ARITHMETIC
 
 _BEFORE = {  # the arguments before `out`, where they are not `h` and the defaults after it
@@ -50,7 +50,7 @@ def candidates():
             before = _BEFORE.get(name, "h")
             yield f"np.{name}({before}, out=h)"
             yield f"np.{name}({', '.join([before, *between(function, before)])}, h)"
-    for name, effect in _METHODS[np.ndarray].items():
+    for name, effect in [(name, _effect(entry)) for name, entry in _METHODS[np.ndarray].items()]:
         if not name.startswith("_") and name in _METHOD_ARGUMENTS:
             yield f"h.{name}({_METHOD_ARGUMENTS[name]})"
         elif "out" in effect.writes:
