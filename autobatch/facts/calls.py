@@ -59,6 +59,8 @@ class Effect:
         calls: arguments that are called.
         switches: `(name, writes, target)`: giving `name` as anything but its safe value lets the call write `target`,
             or share it.
+        reads_only: how many positional arguments (a method's object counts) a call may have that surely writes none,
+            as long as it has no others.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Effect:
     shares: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
     switches: tuple[tuple[str, bool, str], ...] = ()
+    reads_only: int = 1 << 10
 
     @property
     def changes_nothing_outside(self) -> bool:
@@ -79,15 +82,6 @@ class Effect:
     def always_writes(self) -> bool:
         """Whether it writes its first argument whatever else it is given."""
         return bool(self.parameters) and self.parameters[0] in self.writes
-
-    @property
-    def reads_only(self) -> int:
-        """How many positional arguments a call may have that surely writes none, as long as it has no others."""
-        places = [place for place, name in enumerate(self.parameters) if name in self.writes or self._is_switch(name)]
-        return min(places, default=1 << 10)
-
-    def _is_switch(self, name: str) -> bool:
-        return any(name == switch for switch, writes, _ in self.switches if writes)
 
     def bind(self, args: Sequence[T], kwargs: Mapping[str, T]) -> Iterator[tuple[str, T]]:
         """The arguments by the names that the table has for them, in the order given; "" for one that it leaves out."""
@@ -156,7 +150,9 @@ def _effect(entry: _Entry) -> Effect:
             parameters.append(plain)
             positional = not variadic
     writes, shares, calls = (frozenset(found[mark]) for mark in "!&@")
-    return Effect(name, section, tuple(parameters), variadic, writes, shares, calls, tuple(switches))
+    writing = writes | {switch for switch, is_write, _ in switches if is_write}
+    first = min([place for place, parameter in enumerate(parameters) if parameter in writing], default=1 << 10)
+    return Effect(name, section, tuple(parameters), variadic, writes, shares, calls, tuple(switches), first)
 
 
 _FUNCTIONS: dict[Any, _Entry] = {}
@@ -207,7 +203,7 @@ def effect_of(function: Any) -> Effect | None:
 @functools.lru_cache(maxsize=512)
 def _of_ufunc(function: np.ufunc) -> Effect:
     places = tuple(f"in{place}" for place in range(function.nin)) + ("out",) * function.nout
-    return Effect(function.__name__, "computes", places, writes=frozenset(("out",)))
+    return Effect(function.__name__, "computes", places, writes=frozenset(("out",)), reads_only=function.nin)
 
 
 def _of_class(kind: Any) -> Effect | None:
@@ -216,6 +212,7 @@ def _of_class(kind: Any) -> Effect | None:
     return None
 
 
+@functools.lru_cache(maxsize=4096)
 def method_effect(kind: type, name: str) -> Effect | None:
     """What a method of this class's objects does, with the object as its first argument; None if it is not known.
 

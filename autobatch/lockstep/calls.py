@@ -145,9 +145,10 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _list_method(holder, f.__name__, args, kwargs)
     if (isinstance(holder, Batch) or is_boxed(holder)) and not convertible(f.__func__):
         effect = method_effect(np.ndarray, f.__name__)
-        for target in () if effect is None else effect.written((holder, *args), kwargs):
-            if isinstance(target, Batch):
-                require_whole(target)
+        if effect is not None and (kwargs or len(args) >= effect.reads_only):
+            for target in effect.written((holder, *args), kwargs):
+                if isinstance(target, Batch):
+                    require_whole(target)
         return f(*plain_arguments(args), **kwargs)
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
@@ -224,9 +225,9 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(holder, pairs) if holder is not dict else LaneBox(dict(pairs))
     if isinstance(holder, np.ufunc):
         return _numpy(f, args, kwargs)
-    effect = method_effect(type(holder), f.__name__)
-    written = [] if effect is None else effect.written((holder, *args), kwargs)
-    for target in written:
+    effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
+    writes = effect is not None and (kwargs or len(args) >= effect.reads_only)
+    for target in effect.written((holder, *args), kwargs) if writes else ():  # type: ignore[union-attr]
         if isinstance(target, Batch):
             require_whole(target)
         else:
@@ -383,7 +384,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(MethodType(function, f), *args, **kwargs)
     name = getattr(f, "__name__", "")
     holder = getattr(f, "__self__", None)  # slot wrappers: x.__setitem__
-    effect = method_effect(type(holder), name)
+    effect = method_effect(type(holder), name)  # type: ignore[arg-type]
     if effect is not None and "self" in effect.writes:
         require_own(holder, f".{name}()")
     return library(f, args, kwargs)
