@@ -19,18 +19,16 @@ import numpy as np
 
 from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
 from autobatch.core.op import Op
+from autobatch.facts.calls import SHAPED_METHODS
+from autobatch.facts.operators import COMPARISONS
 from autobatch.ops import nn
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
 __all__ = ["LOCKSTEP", "METHODS", "NUMBERS", "RECORDED", "BlockForm", "Names", "Policy", "Refused", "Scope", "is_pure"]
 
-_OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-METHODS = frozenset((
-    "all", "any", "argmax", "argmin", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten",
-    "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take",
-    "trace", "transpose", "var",
-))  # fmt: skip
+_OPERATORS = tuple(each.syntax for each in COMPARISONS)
+METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
 _BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 _LEAST = 2
