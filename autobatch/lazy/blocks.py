@@ -19,10 +19,10 @@ from autobatch.core.op import rank_of
 from autobatch.embedding.lookup_ops import lookup_p
 from autobatch.lazy import block_calls, shared_calls
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.block_calls import Tree, flattened
 from autobatch.lazy.constants import constant
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
-from autobatch.lazy.trees import Tree, flattened
 from autobatch.ops.inplace import view
 
 __all__ = ["Block"]

@@ -13,11 +13,11 @@ import numpy as np
 from autobatch.blocks.inputs import FAULTS, Key
 from autobatch.core.foresee import WEAK, freeze
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.block_calls import flattened
 from autobatch.lazy.constants import constant
 from autobatch.lazy.operators import link_views
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.surroundings import handling
-from autobatch.lazy.trees import flattened
 
 __all__ = ["recorder"]
 
