@@ -15,8 +15,8 @@ from typing import Any
 
 from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.inputs import Guard
-from autobatch.syntax.quote import located, placed, substituted
-from autobatch.syntax.scopes import bound_names, captured, parameters, target_names
+from autobatch.facts.positions import located, placed, substituted
+from autobatch.facts.scopes import bound_names, captured, parameters, target_names
 
 __all__ = ["COMPUTED", "LEAST", "FoundBlock", "body_function", "longest_block", "relies_on", "scope_in"]
 

@@ -12,6 +12,9 @@ from typing import Any
 from autobatch.blocks.expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.positions import located
+from autobatch.facts.scopes import bound_names, parameters
+from autobatch.facts.source import PARSING, Mangle, NoSourceError, as_function, definition, find, inner_codes
 from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.lazily import CODES as LAZY
@@ -30,11 +33,8 @@ from autobatch.rewrite.global_names import GlobalNames
 from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.sharing import Sharing
-from autobatch.rewrite.source import PARSING, Mangle, NoSourceError, as_function, definition, find, inner_codes
 from autobatch.rewrite.stores import Stores
 from autobatch.rewrite.worklists import Worklists
-from autobatch.syntax.quote import located
-from autobatch.syntax.scopes import bound_names, parameters
 
 __all__ = ["PASSES", "compiled", "convert", "source"]
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.facts.scopes import bound_names, parameters
+from autobatch.facts.source import NoSourceError, find
 from autobatch.lockstep.calls import is_library
-from autobatch.rewrite.source import NoSourceError, find
-from autobatch.syntax.scopes import bound_names, parameters
 
 __all__ = ["is_local"]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
+from autobatch.facts.source import PARSING
 from autobatch.rewrite.callees import is_users
-from autobatch.rewrite.source import PARSING
 
 __all__ = ["LOOKS_AT_NAMES", "Forms", "function_of"]
 

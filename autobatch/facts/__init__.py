@@ -1,0 +1,1 @@
+"""What NumPy and Python do, once: calls, methods, types, operators, and the syntax that uses them."""
