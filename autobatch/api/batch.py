@@ -10,10 +10,10 @@ from autobatch.batches.forms import Batch
 from autobatch.core.config import options
 from autobatch.core.lanes import as_first_example, current_region, in_example
 from autobatch.errors import UnsupportedError
+from autobatch.facts.changes import is_local
 from autobatch.lockstep.calls import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.convert import convert
-from autobatch.rewrite.effects import is_local
 from autobatch.rewrite.taped_forms import alone
 
 __all__ = ["BatchFunction", "batch"]

@@ -7,8 +7,11 @@ import numpy as np
 
 from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
+from autobatch.core.lanes import current_region
 from autobatch.core.layout import is_crooked
 from autobatch.core.pytree import leaves
+from autobatch.errors import NeedsLoop
+from autobatch.facts.calls import effect_of
 from autobatch.ops.inplace import lay, unclear_view
 
 __all__ = ["loop_over_examples"]
@@ -18,7 +21,14 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     """Call `function` on each example's values and stack the results.
 
     Warns once per source line, and raises under `strict`. An error of an example carries a note that names it.
+
+    Raises:
+        NeedsLoop: in a lock-step call, where `function` writes into an argument: if all of the call runs again later,
+            it has to find its arguments as they were.
     """
+    effect = effect_of(function)
+    if current_region() is not None and effect is not None and effect.written(args, kwargs):
+        raise NeedsLoop(reason)
     fell_back(reason)
     viewed: list[Any] = []
     bent: set[int] = set()

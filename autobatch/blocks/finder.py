@@ -5,7 +5,7 @@
     return sigmoid(o) * np.tanh(c), c
 
 A block is as long as it can be. What it reads from outside are its inputs; what may be read after it are its outputs.
-Needs the statements' liveness (`syntax.liveness`).
+Needs the statements' liveness (`facts.liveness`).
 """
 
 import ast

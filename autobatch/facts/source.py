@@ -1,4 +1,4 @@
-"""From a live function to the syntax tree it was compiled from, or the reason why there is none.
+"""From a live function to the syntax tree it was compiled from, or the reason why there is none; and whose it is.
 
 The tree is found by compiling the whole file again and looking for the function's own code object in the result: code
 objects compare by value, line numbers included. So a file that was edited since it was imported can never make other
@@ -11,6 +11,7 @@ import ast
 import functools
 import linecache
 import operator
+import sysconfig
 import threading
 from collections.abc import Iterator
 from types import CodeType, FunctionType
@@ -24,6 +25,7 @@ __all__ = [
     "definition",
     "find",
     "inner_codes",
+    "is_library",
     "own_tree",
     "remember",
 ]
@@ -39,6 +41,20 @@ _FUTURE_FLAGS = functools.reduce(
 
 # By the id of code in a rewritten function: that code, and the code of the user's that it was written for.
 _written: dict[int, tuple[CodeType, CodeType]] = {}
+
+
+_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
+_PACKAGE = __file__[: __file__.rindex("facts")]
+_library_files: dict[str, bool] = {}
+
+
+def is_library(filename: str) -> bool:
+    """Whether code of this file is not the user's: the standard library, an installed package, or this one."""
+    known = _library_files.get(filename)
+    if known is None:
+        known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
+        _library_files[filename] = known
+    return known
 
 
 class NoSourceError(Exception):

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.pytree import attributes
+from autobatch.core.snapshot import Snapshot
+from autobatch.facts.changes import may_change
+from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.shared_state import SharedState
-from autobatch.lazy.stores import may_store
+from autobatch.lazy.values import rebuild
 
 __all__ = ["ExampleState"]
 
@@ -27,32 +29,42 @@ class ExampleState:
     """The entries of containers and attributes of objects in the examples, if the function may change any.
 
     Args:
-        columns: the sequences of examples; shared: what they have in common, and what the function reaches.
+        columns: the sequences of examples; none if whatever Python changes is not to be seen.
+        shared: the function, and what the examples have in common.
         copies: what `lazy.values.rebuild` copied of what they share.
 
     Attributes:
+        shared: what they have in common, as it was before.
         copies: receives what `lazy.values.rebuild` copies of the examples; None where nothing is changed.
     """
 
-    __slots__ = ("_common", "_roots", "_shared", "_shared_copies", "_states", "copies")
+    __slots__ = ("_common", "_roots", "_shared_copies", "_states", "copies", "shared")
 
-    def __init__(self, columns: Sequence[Sequence[Any]], shared: SharedState, copies: list[_Copy]) -> None:
-        self._states: list[SharedState] = []
+    def __init__(self, columns: Sequence[Sequence[Any]], shared: Snapshot, copies: list[_Copy]) -> None:
+        self._states: list[Snapshot] = []
         self._roots: list[Any] = []
-        self._shared = shared
+        self.shared = shared
         self._common: set[int] = set()
         self.copies: list[_Copy] | None = None
         self._shared_copies: list[_Copy] | None = None
-        kinds = {type(value) for column in columns for value in column} - {np.ndarray, int, float, str}
-        if not may_store(shared.codes, [*shared.classes, *kinds]):
+        examples = [value for column in columns for value in column if not _is_wrapped(value)]
+        functions = shared.functions or shared.roots[:1]
+        if not columns or not may_change(functions, [*shared.classes, *set(map(type, examples))]):
             return
+        if not shared.complete:
+            self.shared = shared = Snapshot(shared.roots)
         self._shared_copies = copies
-        if kinds:
+        if examples:
             self.copies = []
             self._roots = list(zip(*columns, strict=True))
-            self._states = [SharedState(values, inside=True) for values in self._roots]
+            self._states = [Snapshot(values, inside=True, raw=_is_raw(values)) for values in self._roots]
             times = collections.Counter(place for state in (shared, *self._states) for place in state.places)
             self._common = {place for place, count in times.items() if count > 1}
+
+    @property
+    def may_change(self) -> bool:
+        """Whether the function may change anything that it is given or reaches, for all that its syntax says."""
+        return self._shared_copies is not None
 
     def changed(self) -> bool:
         """Whether anything is not as it was."""
@@ -102,15 +114,31 @@ class ExampleState:
         stored = [each for each in containers if _is_changed(each)]
         for each in stored:
             _store(each[0], each[1], given)
-        if stored or self._shared.changed():
-            SharedState(self._shared.roots).settle(given)
+        if stored or self.shared.changed():
+            Snapshot(self.shared.roots).settle(given)
         for roots, state in zip(self._roots, self._states, strict=True):
             if stored or state.changed():
-                SharedState(roots, inside=True).settle(given)
+                Snapshot(roots, inside=True).settle(given)
 
     @property
     def _containers(self) -> list[Any]:
         return [*(self._shared_copies or ()), *(self.copies or ())]
+
+
+def _is_wrapped(value: Any) -> bool:
+    """Whether an example as a whole is a number, text, or an array into which the trace sees all writes."""
+    if type(value) is np.ndarray:
+        return value.ndim > 0 and value.dtype.kind in "fc"
+    return type(value) in SCALARS
+
+
+def _is_raw(values: tuple[Any, ...]) -> bool:
+    """Whether there is a structure in an example whose arrays are not wrapped, since it holds itself."""
+    for value in values:
+        found: list[Any] = []
+        if rebuild(value, lambda leaf, found=found: found.append(leaf)) is value and found:  # type: ignore[misc]
+            return True
+    return False
 
 
 def _entries(copy: Any) -> tuple[Any, list[Any]]:

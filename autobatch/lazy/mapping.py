@@ -9,11 +9,11 @@ from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, current_region, example
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
+from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.example_state import ExampleState
 from autobatch.lazy.fibers import LaunchError, active_trace, run_examples
 from autobatch.lazy.replay import Memory
-from autobatch.lazy.shared_state import SharedState
 from autobatch.lazy.stats import Stats
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.values import finish, settled, wrap_example, wrap_shared
@@ -49,8 +49,8 @@ def map_with_stats(
     replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
     known = {} if replay is None else replay.play(columns)
     stores = replay is None or not replay.sees_all  # else nothing that the Python changes is there afterwards
-    before = SharedState([shared, function] if stores else [])
-    own = ExampleState(columns if stores else [], before, copies)
+    own = ExampleState(columns if stores else [], Snapshot([function, shared] if stores else [], bounded=True), copies)
+    before = own.shared
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
@@ -93,7 +93,8 @@ def map_with_stats(
         if error is None:
             cause = NeedsLoop("an example changes what the examples share, and one waits for a value")
         else:
-            if trace.failed is None and not trace.inputs.written and not trace.inputs.lent and not changed:
+            quiet = not (own.may_change or trace.inputs.written or trace.inputs.lent or changed)
+            if trace.failed is None and quiet:
                 plain(failed)  # raises, unless only the lazy run could not do it
             cause = trace.failed or error
     finally:

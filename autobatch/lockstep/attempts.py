@@ -13,8 +13,8 @@ import numpy as np
 
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.source import is_library
 from autobatch.lockstep.branches import RaisedError
-from autobatch.lockstep.foreign import is_library
 from autobatch.lockstep.joins import Piece, meet
 from autobatch.lockstep.journal import Journal
 from autobatch.lockstep.regions import Subset, lanes_within

@@ -24,11 +24,13 @@ from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.facts.calls import READS_ONLY, SEQUENCE_FUNCTIONS, effect_of, method_effect
+from autobatch.facts.source import is_library
 from autobatch.lockstep.alone import run_alone
 from autobatch.lockstep.boxes import BoxMethod, LaneBox
 from autobatch.lockstep.choosing import each_object
 from autobatch.lockstep.classes import class_of, convertible, getattribute
-from autobatch.lockstep.foreign import IMMUTABLE, is_library, library, plain_arguments
+from autobatch.lockstep.foreign import IMMUTABLE, library, plain_arguments
 from autobatch.lockstep.functions import is_batched_tree, shared, unwrapped
 from autobatch.lockstep.generators import LaneGenerator
 from autobatch.lockstep.items import getitem, own, update
@@ -42,7 +44,7 @@ from autobatch.lockstep.sequences import LaneSequence
 from autobatch.ops.inplace import zero_d
 from autobatch.ops.table import UFUNCS, top_box
 
-__all__ = ["OF_SEQUENCES", "call", "create", "is_library"]
+__all__ = ["call", "create"]
 
 _DISPATCHER = type(np.sum)
 _RANDOM = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
@@ -50,18 +52,6 @@ _FRESH = {
     np.zeros, np.ones, np.empty, np.full, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.array, np.arange,
     np.eye, np.identity, np.linspace, np.copy,
 }  # fmt: skip
-_CHANGES = {
-    list: {"append", "extend", "insert", "pop", "remove", "clear", "sort", "reverse", "__setitem__", "__delitem__"},
-    dict: {"update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__", "move_to_end"},
-    set: {"add", "discard", "remove", "pop", "clear", "update", "difference_update", "intersection_update",
-          "symmetric_difference_update"},
-    np.ndarray: {"fill", "sort", "put", "resize", "partition", "itemset", "setflags", "byteswap", "setfield"},
-}  # fmt: skip
-OF_SEQUENCES = {
-    np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack, np.block, np.meshgrid, np.einsum,
-    np.broadcast_arrays, np.select, np.choose, np.lexsort, np.linalg.multi_dot, np.array_equal, np.split,
-}  # fmt: skip
-_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _FIXED = (*IMMUTABLE, tuple, ModuleType)
 _READS = {
     "get", "keys", "values", "items", "index", "count", "copy", "union", "intersection", "difference", "issubset",
@@ -79,8 +69,8 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
                 return each_object(arg, lambda own: call(f, *args[:place], own, *args[place + 1 :], **kwargs))  # noqa: B023
     if kind is np.ufunc:
         args = _array_arguments(args)
-        if kwargs:
-            _check_out(kwargs)
+        if kwargs or len(args) > f.nin:
+            _check_written(f, args, kwargs)
             return f(*args, **kwargs)
         op = UFUNCS.get(f)
         return f(*args) if op is None or len(args) != f.nin else op(*args)
@@ -145,13 +135,15 @@ def _array_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return plain_arguments(args)
 
 
-def _check_out(kwargs: dict[str, Any]) -> None:
-    out = kwargs.get("out")
-    for target in out if isinstance(out, tuple) else (out,):
-        if isinstance(target, Batch):
-            require_whole(target)
-        elif target is not None:
-            require_own(target, "writing (out=)")
+def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise NeedsLoop if what a function of NumPy's is going to write may not be written now."""
+    effect = effect_of(f)
+    for given in () if effect is None else effect.written(args, kwargs):
+        for target in given if isinstance(given, tuple) else (given,):
+            if isinstance(target, Batch):
+                require_whole(target)
+            elif isinstance(target, np.ndarray):
+                require_own(target, f"np.{f.__name__}" if effect.always_writes else "writing (out=)")  # type: ignore[union-attr]
 
 
 def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -159,8 +151,10 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(holder) is LaneList:
         return _list_method(holder, f.__name__, args, kwargs)
     if (isinstance(holder, Batch) or is_boxed(holder)) and not convertible(f.__func__):
-        if f.__name__ in _CHANGES[np.ndarray] and isinstance(holder, Batch):
-            require_whole(holder)
+        effect = method_effect(np.ndarray, f.__name__)
+        for target in () if effect is None else effect.written((holder, *args), kwargs):
+            if isinstance(target, Batch):
+                require_whole(target)
         return f(*plain_arguments(args), **kwargs)
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
@@ -201,15 +195,10 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs:
-        _check_out(kwargs)
+    if kwargs or len(args) > READS_ONLY.get(f, 0):
+        _check_written(f, args, kwargs)
         kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
-    if f in _WRITERS:
-        if isinstance(args[0], Batch):
-            require_whole(args[0])
-        else:
-            require_own(args[0], f"np.{f.__name__}")
-    if f not in OF_SEQUENCES and any(map(_is_list_of_lanes, args)):
+    if f not in SEQUENCE_FUNCTIONS and any(map(_is_list_of_lanes, args)):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
             for place, arg in enumerate(args)
@@ -240,12 +229,19 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         keys, *value = args
         pairs = [(key, value[0] if value else None) for key in shared(keys)]
         return call(holder, pairs) if holder is not dict else LaneBox(dict(pairs))
-    for base, names in _CHANGES.items():
-        if isinstance(holder, base) and f.__name__ in names:
-            require_own(holder, f".{f.__name__}()")
-            if base is np.ndarray and is_batched_tree(args):
-                raise NeedsLoop("an array of the call takes a value per example")
-            return f(*args, **kwargs)
+    if isinstance(holder, np.ufunc):
+        return _numpy(f, args, kwargs)
+    effect = method_effect(type(holder), f.__name__)
+    written = [] if effect is None else effect.written((holder, *args), kwargs)
+    for target in written:
+        if isinstance(target, Batch):
+            require_whole(target)
+        else:
+            require_own(target, f".{f.__name__}()")
+    if effect is not None and "self" in effect.writes:
+        if isinstance(holder, np.ndarray) and is_batched_tree(args):
+            raise NeedsLoop("an array of the call takes a value per example")
+        return f(*args, **kwargs)
     if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
         require_own(holder, f".{f.__name__}()")
         return f(*plain_arguments(args), **kwargs)
@@ -393,7 +389,8 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         return call(MethodType(function, f), *args, **kwargs)
     name = getattr(f, "__name__", "")
-    for base, changing in _CHANGES.items():  # slot wrappers: x.__setitem__
-        if isinstance(getattr(f, "__self__", None), base) and name in changing:
-            require_own(f.__self__, f".{name}()")
+    holder = getattr(f, "__self__", None)  # slot wrappers: x.__setitem__
+    effect = method_effect(type(holder), name)
+    if effect is not None and "self" in effect.writes:
+        require_own(holder, f".{name}()")
     return library(f, args, kwargs)

@@ -7,8 +7,9 @@ from typing import Any
 
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
+from autobatch.facts.source import is_library
 from autobatch.lockstep.branches import truth
-from autobatch.lockstep.calls import call, is_library
+from autobatch.lockstep.calls import call
 from autobatch.lockstep.functions import is_batched_tree
 
 __all__ = ["Manager"]

@@ -1,7 +1,6 @@
 """Calls of code that is not converted: once for all lanes, or once for each, or in a loop over the examples."""
 
 import operator
-import sysconfig
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -20,7 +19,7 @@ from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.sequences import LaneSequence
 
-__all__ = ["IMMUTABLE", "is_library", "library", "plain_arguments"]
+__all__ = ["IMMUTABLE", "library", "plain_arguments"]
 
 IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
@@ -39,18 +38,6 @@ _OUTSIDE = (
     "shutil",
     "tempfile",
 )
-_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
-_PACKAGE = __file__[: __file__.rindex("lockstep")]
-_library_files: dict[str, bool] = {}
-
-
-def is_library(filename: str) -> bool:
-    """Whether code of this file is not the user's: the standard library, an installed package, or this one."""
-    known = _library_files.get(filename)
-    if known is None:
-        known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
-        _library_files[filename] = known
-    return known
 
 
 def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:

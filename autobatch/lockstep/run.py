@@ -24,8 +24,9 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, map_tree, unflatten
 from autobatch.embedding.pending import PendingRows
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.facts.source import is_library
 from autobatch.lockstep.boxes import LaneBox
-from autobatch.lockstep.calls import call, is_library
+from autobatch.lockstep.calls import call
 from autobatch.lockstep.classes import class_of, getattribute
 from autobatch.lockstep.effects import commit
 from autobatch.lockstep.generators import LaneGenerator

@@ -17,9 +17,10 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.facts.source import is_library
 from autobatch.lockstep.boxes import BoxMethod
 from autobatch.lockstep.branches import negation
-from autobatch.lockstep.calls import call, create, is_library
+from autobatch.lockstep.calls import call, create
 from autobatch.lockstep.classes import convertible, found, getattribute, hook
 from autobatch.lockstep.effects import put_attribute, update_attribute, update_object
 from autobatch.lockstep.items import element, setattribute, update

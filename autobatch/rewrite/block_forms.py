@@ -30,11 +30,10 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.liveness import annotate
 from autobatch.facts.positions import placed, substituted
 from autobatch.facts.scopes import parameters, target_names
-from autobatch.facts.source import NoSourceError, as_function, find, inner_codes, own_tree, remember
+from autobatch.facts.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 from autobatch.lazy.blocks import Block
 from autobatch.lazy.stored import forget_classes
 from autobatch.lazy.values import plain_parts
-from autobatch.lockstep.calls import is_library
 from autobatch.rewrite.callees import FORM, ID, KNOWN, helper, through_form
 from autobatch.rewrite.convert import compiled
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of

@@ -13,8 +13,7 @@ from autobatch.blocks.finder import relies_on
 from autobatch.blocks.inputs import Guard
 from autobatch.facts.liveness import annotate
 from autobatch.facts.scopes import path_of
-from autobatch.facts.source import NoSourceError, as_function, find
-from autobatch.lockstep.calls import is_library
+from autobatch.facts.source import NoSourceError, as_function, find, is_library
 from autobatch.ops.creation import CREATION
 from autobatch.rewrite.quote import expression
 

@@ -14,9 +14,17 @@ from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.positions import located
 from autobatch.facts.scopes import bound_names, parameters
-from autobatch.facts.source import PARSING, Mangle, NoSourceError, as_function, definition, find, inner_codes
+from autobatch.facts.source import (
+    PARSING,
+    Mangle,
+    NoSourceError,
+    as_function,
+    definition,
+    find,
+    inner_codes,
+    is_library,
+)
 from autobatch.lockstep.blocks import Site
-from autobatch.lockstep.calls import is_library
 from autobatch.lockstep.lazily import CODES as LAZY
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.scans import ScanSite, scanned

@@ -19,9 +19,9 @@ import numpy as np
 
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.aval import type_of
+from autobatch.facts.calls import SEQUENCE_FUNCTIONS
 from autobatch.facts.scopes import local_nodes, parameters
 from autobatch.lazy.fibers import active_trace
-from autobatch.lockstep.calls import OF_SEQUENCES
 from autobatch.ops.creation import CREATION, array
 from autobatch.ops.table import top_box
 from autobatch.rewrite.names import stored_names
@@ -146,7 +146,7 @@ def listed(function: Any) -> Callable[..., Any]:
     def compute(*args: Any, **kwargs: Any) -> Any:
         return function(*[_as_array(arg, place) for place, arg in enumerate(args)], **kwargs)
 
-    if function in OF_SEQUENCES and function not in _JOINING:
+    if function in SEQUENCE_FUNCTIONS and function not in _JOINING:
         return function
     under_gradient = join if function in _JOINING else compute if ours is None else create
 

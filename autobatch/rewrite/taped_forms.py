@@ -12,8 +12,7 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.blocks.expressions import Scope
 from autobatch.errors import NeedsLoop
 from autobatch.facts.scopes import bound_names, parameters
-from autobatch.facts.source import NoSourceError, inner_codes, own_tree, remember
-from autobatch.lockstep.calls import is_library
+from autobatch.facts.source import NoSourceError, inner_codes, is_library, own_tree, remember
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form
 from autobatch.rewrite.convert import compiled

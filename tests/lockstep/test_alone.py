@@ -11,7 +11,7 @@ from autobatch.api.batch import batch
 from autobatch.batches.results import examples
 from autobatch.core.fallback import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.rewrite.effects import is_local
+from autobatch.facts.changes import is_local
 from tests.lockstep.law import assert_same, batch_of, gradients_equal_loops, ragged
 
 XS = ragged(3, 1, 0, 4)

@@ -1,0 +1,348 @@
+"""The state of objects as it was: whether it has changed since, and putting it back.
+
+One snapshot serves every way of running that may be given up, or that has done things in another order than the loop:
+a map (`lazy.example_state`), and an attempt inside of a lock-step run (`lockstep.journal`).
+"""
+
+import collections
+import copyreg
+import functools
+from collections.abc import Callable, Iterable
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Kept", "Snapshot", "keep"]
+
+_MOST = 20_000  # entries
+_LARGE = 1 << 20  # bytes of an array
+_ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
+_MISSING = object()
+_CODE = (FunctionType, MethodType)
+
+
+class Kept(NamedTuple):
+    """Part of the state of one object: how to read it, how to write it, and what it was."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], None]
+    was: Any
+
+    @property
+    def changed(self) -> bool:
+        """Whether it is another object now, or an array has other contents."""
+        return not _same(self.read(), self.was)
+
+
+def keep(value: Any) -> list[Kept]:
+    """The state of one object, not of what is in it; nothing for an object that has none that could be put back.
+
+    >>> items = [1, 2]
+    >>> (kept,) = keep(items)
+    >>> items.append(3)
+    >>> kept.changed
+    True
+    >>> kept.write(kept.was)
+    >>> items
+    [1, 2]
+    """
+    return [Kept(read, write, read()) for read, write in _accesses(value)]
+
+
+def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], None]]]:
+    kind = type(value)
+    if isinstance(value, type):
+        yield lambda: _attributes(value), functools.partial(_set_attributes, value)
+    elif isinstance(value, dict):
+        yield lambda: list(value.items()), functools.partial(_refill, value)
+    elif isinstance(value, set):
+        yield lambda: sorted(value, key=id), functools.partial(_refill, value)
+    elif isinstance(value, list | collections.deque | bytearray):
+        yield lambda: list(value), functools.partial(_refill, value)
+    elif kind is np.ndarray:
+        yield value.copy, functools.partial(np.copyto, value)
+    elif kind is np.random.Generator:
+        bits = value.bit_generator
+        yield lambda: _State(bits.state), lambda was: setattr(bits, "state", was.state)
+    elif kind is CellType:
+        yield functools.partial(_contents, value), functools.partial(_set_contents, value)
+    if isinstance(value, type):
+        return
+    attributes = getattr(value, "__dict__", None)
+    if type(attributes) is dict:
+        yield lambda: list(attributes.items()), functools.partial(_refill, attributes)
+    slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
+    if slots:
+        yield functools.partial(_in_slots, value, slots), functools.partial(_set_slots, value, slots)
+
+
+class _State:
+    """The state of a generator of random numbers, compared as text."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _State) and repr(other.state) == repr(self.state)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Snapshot:
+    """Entries of containers, attributes of objects and classes, arrays, generators, cells and globals.
+
+    Reached are the values of the roots, and of functions among them what they close over or name. Arrays of numbers
+    that a map sees wrapped are left out: its trace sees writes into those.
+
+    Args:
+        inside: the roots are parts of an example: arrays that a trace does not wrap are kept, and what is code or a
+            class counts as shared.
+        bounded: give up keeping what is large: nothing is known to change, so it is not to cost much.
+        raw: the arrays of the roots are not wrapped.
+
+    Attributes:
+        roots: where it began.
+        complete: everything reached was kept, which `bounded` may have prevented.
+        places: the ids of what was reached; of an array that of the one that owns the memory.
+        functions, classes: the users' functions and classes among it.
+
+    >>> log = []
+    >>> before = Snapshot([{"log": log}])
+    >>> log.append(1)
+    >>> before.changed()
+    True
+    >>> before.restore()
+    >>> log
+    []
+    """
+
+    def __init__(self, roots: Iterable[Any], inside: bool = False, bounded: bool = False, raw: bool = False) -> None:
+        self.roots = list(roots)
+        self.places: dict[int, Any] = {}
+        self.functions: list[FunctionType] = []
+        self.classes: list[type] = []
+        self._inside = inside
+        self._bounded = bounded
+        self._room = _MOST
+        self._seen: dict[int, Any] = {}
+        self._kept: list[tuple[int, Kept]] = []
+        self._waiting: list[tuple[Any, bool]] = [(root, raw) for root in self.roots[::-1]]
+        self.complete = True
+        while self._waiting and (self._room > 0 or not bounded):
+            self._visit(*self._waiting.pop())
+        self.complete = self.complete and not self._waiting
+
+    def changed(self, places: Any = None) -> bool:
+        """Whether anything is another object now, or an array or a generator has other contents.
+
+        Args:
+            places: the ids of what to look at; all of it by default.
+        """
+        return any(kept.changed for place, kept in self._kept if places is None or place in places)
+
+    def restore(self) -> None:
+        """Put everything back."""
+        for _, kept in self._kept:
+            if kept.changed:
+                kept.write(kept.was)
+
+    def settle(self, finished: Callable[[Any], Any]) -> None:
+        """Store `finished(value)` in the place of each value."""
+        for _, kept in self._kept:
+            if type(kept.was) is list:
+                now = [_settled(each, finished) for each in kept.was]
+                if not all(map(_is, now, kept.was)):
+                    kept.write(now)
+
+    def _visit(self, value: Any, held: bool) -> None:
+        """Keep one value, and have what is in it visited; held by an object, its arrays are not wrapped."""
+        kind = type(value)
+        if kind in _ATOMS or id(value) in self._seen:
+            return
+        self._seen[id(value)] = value
+        if kind is not np.ndarray:
+            self.places[id(value)] = value
+        if self._inside and (isinstance(value, type) or kind in _CODE or hasattr(kind, "_ab_batch")):
+            return
+        if isinstance(value, type):
+            if _is_users(value):
+                self.classes.append(value)
+                self._keep(value)
+        elif kind is np.ndarray:
+            self._visit_array(value, held)
+        elif kind is np.random.Generator:
+            self._keep(value)
+        elif kind is FunctionType:
+            self._visit_function(value)
+        elif kind is MethodType:
+            self._wait((value.__self__, value.__func__), held=True)
+        elif hasattr(kind, "_ab_batch"):
+            self._wait((value.__wrapped__,), held)
+        elif isinstance(value, dict):
+            self._keep(value)
+            self._wait(value.values(), held)
+        elif isinstance(value, list | tuple | collections.deque):
+            if not isinstance(value, tuple):
+                self._keep(value)
+            self._wait(value, held)
+        elif isinstance(value, set | bytearray):
+            self._keep(value)
+        elif kind is functools.partial:
+            self._wait((value.func, value.args, value.keywords), held)
+        elif _is_users(kind):
+            self._wait((kind, getattr(kind, "__call__", None)), held)  # noqa: B004  (not whether: which)
+            for kept in self._keep(value):
+                self._wait(_values(kept.was), held=True)
+
+    def _wait(self, values: Iterable[Any], held: bool) -> None:
+        self._waiting += [(value, held) for value in values if type(value) not in _ATOMS]
+
+    def _visit_array(self, value: np.ndarray, held: bool) -> None:
+        owner = value
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        self.places[id(owner)] = owner
+        unseen = held or (self._inside and (value.dtype.kind not in "fc" or not value.ndim))  # by the trace
+        if unseen and value.flags.writeable:
+            if self._bounded and value.nbytes > _LARGE:
+                self.complete = False
+            else:
+                self._keep(value, owner)
+        if value.dtype.hasobject:
+            self._wait(value.ravel().tolist(), held=True)
+
+    def _visit_function(self, function: FunctionType) -> None:
+        if not _is_users(function):
+            return
+        self.functions.append(function)
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            if not variable.startswith("_ab_"):  # of a rewritten function: what it calls of ours
+                (kept,) = self._keep(cell)
+                self._wait((each for each in kept.was if each is not _MISSING), held=True)
+        names = function.__globals__
+        for name in _names(function.__code__):
+            value = names.get(name, _MISSING)
+            if not isinstance(value, ModuleType):
+                read = functools.partial(_global, names, name)
+                self._add(names, [Kept(read, functools.partial(_set_global, names, name), [value])])
+                self._wait(() if value is _MISSING else (value,), held=True)
+
+    def _keep(self, value: Any, place: Any = None) -> list[Kept]:
+        return self._add(value if place is None else place, keep(value))
+
+    def _add(self, place: Any, found: list[Kept]) -> list[Kept]:
+        self._room -= sum(1 + (len(kept.was) if isinstance(kept.was, list) else 0) for kept in found)
+        if self._room > 0 or not self._bounded:
+            self._kept += [(id(place), kept) for kept in found]
+        return found
+
+
+def _values(entries: Any) -> list[Any]:
+    """What an object's attributes hold, of (name, value) pairs or of values."""
+    return [each[1] if type(each) is tuple and len(each) == 2 else each for each in entries]
+
+
+def _settled(value: Any, finished: Callable[[Any], Any]) -> Any:
+    if type(value) is not tuple:
+        return finished(value)
+    now = tuple([_settled(each, finished) for each in value])
+    return value if _all_are(now, value) else now
+
+
+def _same(now: Any, was: Any) -> bool:
+    if isinstance(was, np.ndarray):
+        return bool(now.tobytes() == was.tobytes())
+    if isinstance(was, _State):
+        return bool(now == was)
+    if len(now) != len(was):
+        return False
+    return all(map(_is, now, was))
+
+
+def _is(now: Any, was: Any) -> bool:
+    """The same object; or a tuple of the same ones, since the items of a dict are made anew each time."""
+    return now is was or (type(now) is tuple and type(was) is tuple and _all_are(now, was))
+
+
+def _all_are(now: Any, was: Any) -> bool:
+    return len(now) == len(was) and all(a is b for a, b in zip(now, was, strict=True))
+
+
+def _is_users(made: Any) -> bool:
+    """Whether a class or a function is not one of the libraries that examples compute with."""
+    return (made.__module__ or "").partition(".")[0] not in ("autobatch", "numpy", "numba", "builtins")
+
+
+def _attributes(kind: type) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(kind).items() if not name.startswith("__")]
+
+
+def _set_attributes(kind: type, was: list[tuple[str, Any]]) -> None:
+    for name in dict(_attributes(kind)).keys() - dict(was).keys():
+        delattr(kind, name)
+    for name, value in was:
+        if vars(kind).get(name, _MISSING) is not value:
+            setattr(kind, name, value)
+
+
+def _in_slots(value: Any, slots: list[str]) -> list[Any]:
+    return [getattr(value, name, _MISSING) for name in slots]
+
+
+def _set_slots(value: Any, slots: list[str], was: list[Any]) -> None:
+    for name, each in zip(slots, was, strict=True):
+        if each is not _MISSING:
+            object.__setattr__(value, name, each)
+        elif hasattr(value, name):
+            object.__delattr__(value, name)
+
+
+_CONTAINERS = (collections.OrderedDict, dict, set, list, collections.deque, bytearray)
+
+
+def _refill(container: Any, was: list[Any]) -> None:
+    """Give a container its entries again, by the methods of its built-in class: a Counter's `update` would count."""
+    kind: Any = next(kind for kind in _CONTAINERS if isinstance(container, kind))
+    kind.clear(container)
+    if issubclass(kind, dict):
+        for key, value in was:
+            kind.__setitem__(container, key, value)
+    else:
+        (kind.update if kind is set else kind.extend)(container, was)
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that a function and the functions in it may look up or bind among the globals."""
+    found = set(code.co_names)
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            found |= _names(const)
+    return found
+
+
+def _contents(cell: CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return [_MISSING]
+
+
+def _set_contents(cell: CellType, was: list[Any]) -> None:
+    (value,) = was
+    if value is _MISSING:
+        del cell.cell_contents
+    else:
+        cell.cell_contents = value
+
+
+def _global(names: dict[str, Any], name: str) -> list[Any]:
+    return [names.get(name, _MISSING)]
+
+
+def _set_global(names: dict[str, Any], name: str, was: list[Any]) -> None:
+    (value,) = was
+    if value is _MISSING:
+        names.pop(name, None)
+    else:
+        names[name] = value

@@ -1,0 +1,226 @@
+"""What running a function changes beside what it makes: nothing, or one cannot know.
+
+A function that changes nothing may run on its own for each lane, as a plain call, where its lock-step form cannot: in
+whichever order that is, nobody can tell. And a map of one needs no copy of what its examples were before.
+
+What operators and attributes of users' classes do is not looked into, nor what an iterator does when it is read.
+"""
+
+import ast
+import builtins
+import dataclasses
+import inspect
+import operator
+import weakref
+from collections.abc import Callable, Iterable
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from autobatch.facts.calls import Effect, effect_of
+from autobatch.facts.scopes import parameters
+from autobatch.facts.source import NoSourceError, find, is_library
+from autobatch.facts.syntax import UNKNOWN, Reader, unpacks
+
+__all__ = ["is_local", "may_change"]
+
+_REFUSED = (
+    ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.Import, ast.ImportFrom, ast.AsyncFor, ast.AsyncWith, ast.Yield,
+    ast.YieldFrom, ast.With,
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Summary:
+    """What one function changes and calls.
+
+    Attributes:
+        changes: it may change what it has not made, whatever it calls. acts: it does more than compute: it draws,
+            prints, imports, has statements that are not looked into.
+        calls: users' functions that it calls; methods: names of methods that it calls, of users' classes.
+        means: what each of its global names stood for.
+    """
+
+    changes: bool
+    acts: bool
+    calls: tuple[Any, ...] = ()
+    methods: frozenset[str] = frozenset()
+    means: tuple[tuple[str, Any], ...] = ()
+
+
+_UNREADABLE = _Summary(True, True)
+_summaries: weakref.WeakKeyDictionary[FunctionType, dict[bool, _Summary]] = weakref.WeakKeyDictionary()
+
+
+def is_local(code: Any, names: dict[str, Any] | None = None) -> bool:
+    """Whether running this does nothing but compute, for all that its syntax says.
+
+    Args:
+        code: a function, or source text.
+        names: for text, what its global names mean.
+    """
+    if isinstance(code, str):
+        try:
+            tree = ast.parse(code)
+        except (SyntaxError, ValueError):
+            return True  # it raises, and that is all
+        summary = _read(tree.body, frozenset(), _in(names or {}))
+        return not (summary.changes or summary.acts or summary.methods) and all(map(is_local, summary.calls))
+    return isinstance(code, FunctionType) and not _any_changes([code], [], True)
+
+
+def may_change(functions: Iterable[Any], classes: Iterable[type]) -> bool:
+    """Whether functions may change what they have not made; methods are looked for in these classes.
+
+    Random numbers that they draw and what they print do not count.
+    """
+    return _any_changes(functions, list(classes), False)
+
+
+def _any_changes(functions: Iterable[Any], classes: list[type], acting: bool) -> bool:
+    waiting, seen = [(each, False) for each in functions], set()
+    while waiting:
+        function, of_new = waiting.pop()
+        if (id(function), of_new) in seen:
+            continue
+        seen.add((id(function), of_new))
+        if isinstance(function, type):
+            if acting or not _is_simple(function):
+                return True
+            waiting += [(each, True) for each in map(vars(function).get, ("__init__", "__post_init__")) if each]
+            continue
+        summary = _summary(function, of_new)
+        if summary.changes or (acting and summary.acts):
+            return True
+        waiting += [(each, False) for each in summary.calls]
+        for name in summary.methods:
+            found = [method for kind in classes if (method := _method(kind, name)) is not None]
+            if not found:
+                return True
+            waiting += [(each, False) for each in found]
+    return False
+
+
+def _method(kind: type, name: str) -> FunctionType | None:
+    found = inspect.getattr_static(kind, name, None)
+    found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
+    found = getattr(found, "__wrapped__", found) if hasattr(type(found), "_ab_batch") else found
+    return found if isinstance(found, FunctionType) else None
+
+
+def _is_simple(kind: type) -> bool:
+    """Whether making an object of a class runs its `__init__` and `__post_init__` only."""
+    return type(kind) is type and (kind.__new__ is object.__new__ or issubclass(kind, tuple | BaseException))
+
+
+def _summary(function: Any, of_new: bool) -> _Summary:
+    """What a function changes. Args: of_new: its first parameter is an object that its caller has just made."""
+    if not isinstance(function, FunctionType):
+        effect = effect_of(function)
+        reads = effect is not None and not effect.writes and not effect.calls and effect.changes_nothing_outside
+        return _Summary(False, False) if reads else _UNREADABLE
+    if function.__code__.co_filename == "<string>" and function.__name__ == "__init__":  # of a dataclass
+        return _Summary(False, False)
+    known = _summaries.setdefault(function, {})
+    summary = known.get(of_new)
+    if summary is None or any(_meaning(function, name) is not value for name, value in summary.means):
+        summary = known[of_new] = _read_function(function, of_new)
+    return summary
+
+
+def _read_function(function: FunctionType, of_new: bool) -> _Summary:
+    if is_library(function.__code__.co_filename):
+        return _UNREADABLE
+    try:
+        node, _ = find(function)
+    except NoSourceError:
+        return _UNREADABLE
+    given = parameters(node)
+    if of_new:
+        given -= {each.arg for each in (*node.args.posonlyargs, *node.args.args)[:1]}
+    body: list[Any] = node.body if isinstance(node.body, list) else [node.body]
+    if of_new and node.args.args:
+        new = ast.Assign([ast.Name(node.args.args[0].arg, ast.Store())], ast.List([], ast.Load()))
+        body = [new, *body]
+    return _read(body, given, lambda name: _meaning(function, name))
+
+
+def _meaning(function: FunctionType, name: str) -> Any:
+    """What a name that a function does not bind stands for."""
+    if name in function.__code__.co_freevars:
+        try:
+            return (function.__closure__ or ())[function.__code__.co_freevars.index(name)].cell_contents
+        except ValueError:
+            return UNKNOWN
+    return _in(function.__globals__)(name)
+
+
+def _in(names: dict[str, Any]) -> Callable[[str], Any]:
+    return lambda name: names.get(name, vars(builtins).get(name, UNKNOWN))
+
+
+def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
+    reader = Reader(body, given, meaning)
+    acts = any(isinstance(node, _REFUSED) for node in reader.nodes)
+    calls: list[Any] = []
+    methods: set[str] = set()
+    for node in reader.nodes:
+        if any(each is None or not reader.depth(each) for each in reader.changed(node)):
+            return _Summary(True, True, means=tuple(reader.meanings.items()))
+        if not isinstance(node, ast.Call):
+            continue
+        effects = [effect for effect, _ in reader.effects(node)]
+        function = reader.value_of(node.func)
+        acts = acts or _is_ours(function)
+        if not effects and not _is_known(node, function, reader, calls, methods):
+            return _Summary(True, True, means=tuple(reader.meanings.items()))
+        acts = acts or not all(effect.changes_nothing_outside for effect in effects)
+        for effect in effects:
+            if not all(_is_known_function(each, reader, calls) for each in _called(effect, node)):
+                return _Summary(True, True, means=tuple(reader.meanings.items()))
+    return _Summary(False, acts, tuple(calls), frozenset(methods), tuple(reader.meanings.items()))
+
+
+def _is_known(node: ast.Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
+    """Whether what is called can be looked into, which then is noted."""
+    if function is UNKNOWN and isinstance(node.func, ast.Attribute):
+        methods.add(node.func.attr)
+        return True
+    if _is_ours(function):
+        return not unpacks(node) and not any(keyword.arg == "out" for keyword in node.keywords)
+    return _is_known_function(node.func, reader, calls)
+
+
+def _is_ours(function: Any) -> bool:
+    """Whether it is a function of this library: one that may draw, and that writes `out` only."""
+    return (getattr(function, "__module__", None) or "").partition(".")[0] == "autobatch" and not _is_decorated(
+        function
+    )
+
+
+def _is_decorated(function: Any) -> bool:
+    return hasattr(type(function), "_ab_batch")
+
+
+def _called(effect: Effect, node: ast.Call) -> list[ast.expr]:
+    """The arguments of a call that are called."""
+    if not effect.calls:
+        return []
+    bound = effect.bind(node.args, {keyword.arg or "": keyword.value for keyword in node.keywords})
+    return [arg for name, arg in bound if name in effect.calls]
+
+
+def _is_known_function(node: ast.expr, reader: Reader, calls: list[Any]) -> bool:
+    if isinstance(node, ast.Lambda) or (isinstance(node, ast.Constant) and node.value is None):
+        return True
+    if isinstance(node, ast.Name) and node.id in reader.functions:
+        return True
+    if isinstance(node, ast.Call):
+        return any(reader.value_of(node.func) is each for each in (operator.itemgetter, operator.attrgetter))
+    function = reader.value_of(node)
+    if _is_decorated(function):
+        function = function.__wrapped__
+    if isinstance(function, FunctionType) or (isinstance(function, type) and not effect_of(function)):
+        calls.append(function)
+        return True
+    effect = effect_of(function) if not isinstance(function, ModuleType | MethodType) else None
+    return effect is not None and not effect.writes and effect.changes_nothing_outside

@@ -1,0 +1,105 @@
+"""The table of methods of NumPy's and Python's types: `facts.calls` says how an entry is read."""
+
+import collections
+import random
+import types
+
+import numpy as np
+
+from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
+
+__all__ = ["OF_UFUNCS", "TABLES"]
+
+_READS = """
+    __contains__ __len__ __hash__ __repr__ __str__ __format__ __bool__ __int__ __float__ __index__ __complex__
+    __sizeof__ __abs__ __round__ __divmod__ __rdivmod__
+"""
+_OPERATORS = " ".join([
+    *dict.fromkeys(name for each in BINARY for name in (each.method, each.reflected)),
+    *(f"__{each.name}__" for each in UNARY),
+])  # fmt: skip
+_ITEMS = "&__getitem__ &__iter__ &__reversed__"
+_STORES = "!__setitem__ !__delitem__ " + " ".join(f"!&{each.inplace_method}" for each in ARITHMETIC)
+_TEXT = """
+    capitalize casefold center count decode encode endswith expandtabs find format format_map fromhex hex index isalnum
+    isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust
+    lower lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split
+    splitlines startswith strip swapcase title translate upper zfill
+"""
+_NUMBER = """
+    as_integer_ratio bit_count bit_length from_bytes fromhex hex is_integer to_bytes from_number __floor__
+    __ceil__ __trunc__
+"""
+_SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
+_READS_OF_ARRAYS = """
+    all(axis,!out) any(axis,!out) max(axis,!out) min(axis,!out) argmax(axis,!out) argmin(axis,!out)
+    sum(axis,dtype,!out) prod(axis,dtype,!out) mean(axis,dtype,!out) std(axis,dtype,!out) var(axis,dtype,!out)
+    cumsum(axis,dtype,!out) cumprod(axis,dtype,!out) trace(offset,axis1,axis2,dtype,!out) clip(min,max,!out)
+    round(decimals,!out) take(indices,axis,!out) compress(condition,axis,!out) choose(choices,!out) dot(other,!out)
+    argpartition argsort copy flatten item nonzero repeat searchsorted tobytes tolist dumps
+    astype(dtype,order,casting,subok,copy=&self) byteswap(inplace=!self)
+    &conj(!out) &conjugate(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose &view &getfield &to_device
+    &__array__ __copy__ __deepcopy__
+"""
+_WRITES_OF_ARRAYS = "!fill !partition !put !resize !setfield !setflags !sort !itemset !__setstate__"
+_DRAWS = """
+    beta binomial bytes chisquare choice dirichlet exponential f gamma geometric gumbel hypergeometric integers laplace
+    logistic lognormal logseries multinomial multivariate_hypergeometric multivariate_normal negative_binomial
+    noncentral_chisquare noncentral_f normal pareto permutation permuted(x,*,!out) poisson power rand randint randn
+    random(size,dtype,!out) random_integers random_sample rayleigh shuffle(!x) spawn standard_cauchy
+    standard_exponential(size,dtype,method,!out) standard_gamma(shape,size,dtype,!out)
+    standard_normal(size,dtype,!out) standard_t tomaxint triangular uniform vonmises wald weibull zipf seed get_state
+    set_state
+"""
+
+TABLES: dict[type, dict[str, str]] = {
+    np.ndarray: {
+        "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} {_READS_OF_ARRAYS} {_WRITES_OF_ARRAYS}",
+        "outside": "dump tofile",
+    },
+    np.generic: {
+        "computes": f"{_READS} {_OPERATORS} {_READS_OF_ARRAYS} {_NUMBER} fill partition put resize setfield setflags"
+        " sort itemset __setitem__",  # which raise
+        "outside": "dump tofile",
+    },
+    list: {
+        "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} !append !clear copy count !extend &index !insert !&pop"
+        " !remove !reverse !sort(@key)"
+    },
+    dict: {
+        "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} !clear copy fromkeys &get &items &keys !&pop !&popitem"
+        " !&setdefault !update &values"
+    },
+    collections.OrderedDict: {"computes": "!move_to_end"},
+    collections.defaultdict: {"computes": "!&__getitem__ !&__missing__"},
+    collections.Counter: {"computes": "total most_common &elements !subtract"},
+    set: {
+        "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} {_SET} !add !clear !difference_update !discard"
+        " !intersection_update !&pop !remove !symmetric_difference_update !update"
+    },
+    frozenset: {"computes": f"{_READS} {_OPERATORS} {_ITEMS} {_SET}"},
+    collections.deque: {
+        "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} !append !appendleft !clear copy count !extend"
+        " !extendleft &index !insert !&pop !&popleft !remove !reverse !rotate"
+    },
+    tuple: {"computes": f"{_READS} {_OPERATORS} {_ITEMS} count &index"},
+    str: {"computes": f"{_READS} {_OPERATORS} {_ITEMS} {_TEXT}"},
+    bytes: {"computes": f"{_READS} {_OPERATORS} {_ITEMS} {_TEXT}"},
+    bytearray: {
+        "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} {_TEXT} !append !clear copy !extend !insert !pop"
+        " !remove !reverse"
+    },
+    int: {"computes": f"{_READS} {_OPERATORS} {_NUMBER} conjugate"},
+    float: {"computes": f"{_READS} {_OPERATORS} {_NUMBER} conjugate"},
+    complex: {"computes": f"{_READS} {_OPERATORS} {_NUMBER} conjugate"},
+    range: {"computes": f"{_READS} {_ITEMS} count index"},
+    slice: {"computes": "indices"},
+    types.GeneratorType: {"computes": "!&__next__ !&send !&throw !close"},
+    np.random.Generator: {"draws": _DRAWS},
+    np.random.RandomState: {"draws": _DRAWS},
+    random.Random: {"draws": _DRAWS + " betavariate expovariate gauss getrandbits choices randrange sample"},
+}
+OF_UFUNCS = """
+    reduce(array,axis,dtype,!out) accumulate(array,axis,dtype,!out) reduceat(array,indices,axis,dtype,!out)
+    outer(A,B,*,!out) at(!a) resolve_dtypes
+"""

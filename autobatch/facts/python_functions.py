@@ -1,0 +1,87 @@
+"""The table of Python's functions and of its standard library's: `facts.calls` says how an entry is read.
+
+An iterator that is read to its end is not counted as written.
+"""
+
+import bisect
+import builtins
+import cmath
+import collections
+import copy
+import dataclasses
+import functools
+import heapq
+import itertools
+import math
+import operator
+import random
+import statistics
+from types import ModuleType
+from typing import Any
+
+from autobatch.facts.operators import ARITHMETIC
+
+__all__ = ["NEW_CONTAINERS", "TABLES"]
+
+_BUILTINS = """
+    abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
+    filter(@function,&iterable) float format frozenset getattr(&object,name,&default) hasattr hash hex id int
+    isinstance issubclass iter(&iterable) len list locals map(@function,*&iterables) max(*&args,*,@key)
+    memoryview(&object)
+    min(*&args,*,@key) next(!&iterator,&default) object oct ord pow range repr reversed(&sequence) round set slice
+    sorted(iterable,*,@key) str sum(iterable,&start) super tuple(&iterable) type zip(*&iterables)
+    setattr(!object) delattr(!object) vars(&object) property staticmethod classmethod
+"""
+_BUILTINS_OUTSIDE = "aiter anext breakpoint compile eval exec globals help input open print __import__"
+_NUMBERS = """
+    acos acosh asin asinh atan atan2 atanh cbrt ceil comb copysign cos cosh degrees dist erf erfc exp exp2 expm1 fabs
+    factorial floor fma fmod frexp fsum gamma gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10
+    log1p log2 modf nextafter perm phase polar pow prod radians rect remainder sin sinh sqrt sumprod tan tanh trunc ulp
+"""
+_OPERATOR = """
+    abs add and_ attrgetter concat contains countOf eq floordiv ge getitem(&a) gt index indexOf inv invert is_ is_not
+    itemgetter le length_hint lshift lt matmul methodcaller mod mul ne neg not_ or_ pos pow rshift sub truediv truth xor
+    call(@obj) delitem(!a) setitem(!a) iconcat(!&a,b)
+""" + " ".join(f"i{each.name}(!&a,b)" for each in ARITHMETIC)
+_ITERTOOLS = """
+    accumulate(iterable,@func) chain(*&iterables) chain.from_iterable(&iterable) combinations(&iterable)
+    combinations_with_replacement(&iterable) compress(&data) count cycle(&iterable) dropwhile(@predicate,&iterable)
+    filterfalse(@predicate,&iterable) groupby(&iterable,@key) islice(&iterable) pairwise(&iterable)
+    permutations(&iterable) product(*&iterables) repeat(&object) starmap(@function,&iterable)
+    takewhile(@predicate,&iterable) tee(&iterable) zip_longest(*&iterables) batched(&iterable)
+"""
+_HEAPQ = """
+    heapify(!heap) heappop(!&heap) heappush(!heap) heappushpop(!&heap,&item) heapreplace(!&heap) merge(*&iterables)
+    nlargest(n,iterable,@key) nsmallest(n,iterable,@key)
+"""
+_BISECT = "bisect bisect_left bisect_right insort(!a) insort_left(!a) insort_right(!a)"
+_RANDOM = """
+    betavariate choice choices expovariate gammavariate gauss getrandbits getstate lognormvariate normalvariate
+    paretovariate randbytes randint random randrange sample seed setstate shuffle(!x) triangular uniform
+    vonmisesvariate weibullvariate
+"""
+_STATISTICS = """
+    fmean geometric_mean harmonic_mean mean median median_grouped median_high median_low mode multimode pstdev pvariance
+    quantiles stdev variance correlation covariance linear_regression
+"""
+
+TABLES: dict[ModuleType, dict[str, str]] = {
+    builtins: {"computes": _BUILTINS, "outside": _BUILTINS_OUTSIDE},
+    math: {"computes": _NUMBERS},
+    cmath: {"computes": _NUMBERS},
+    operator: {"computes": _OPERATOR},
+    itertools: {"computes": _ITERTOOLS},
+    functools: {"computes": "reduce(@function,&iterable,&initial) partial(@func,*&args) cmp_to_key(@func)"},
+    heapq: {"computes": _HEAPQ},
+    bisect: {"computes": _BISECT},
+    copy: {"computes": "copy deepcopy"},
+    collections: {"computes": "deque defaultdict(@default_factory) OrderedDict Counter ChainMap(*&maps)"},
+    dataclasses: {"computes": "replace asdict astuple fields is_dataclass"},
+    statistics: {"computes": _STATISTICS},
+    random: {"draws": _RANDOM},
+}
+NEW_CONTAINERS: tuple[Any, ...] = (
+    list, dict, set, frozenset, bytearray, sorted, collections.deque, collections.defaultdict, collections.OrderedDict,
+    collections.Counter, copy.copy, copy.deepcopy,
+)  # fmt: skip
+"""What gives a container that nobody else knows, though others may know what is in it."""
