@@ -148,7 +148,7 @@ class Site:
             return out
 
         program = trace(body, [kinds[i] for i in places])
-        if program is not None and not _is_batched(program, [i for i, at in enumerate(places) if key[at][0] == "b"]):
+        if program is not None and not all(program.varying([key[at][0] == "b" for at in places])):
             program = None
         self.programs[key] = program
         return program
@@ -156,15 +156,6 @@ class Site:
 
 def _promotes(own: Any, known: Any) -> bool:
     return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False, own[3]))
-
-
-def _is_batched(program: Program, batched: Sequence[int]) -> bool:
-    """Whether every output depends on one of these inputs."""
-    reached = set(batched)
-    for step in program.steps:
-        if not reached.isdisjoint(step.args):
-            reached.add(step.out)
-    return reached.issuperset(program.outputs)
 
 
 class BlockRun:
