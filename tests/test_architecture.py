@@ -28,6 +28,7 @@ SOURCES = sorted([*SOURCES, ROOT / "_autobatch_pytest.py"])
 LAYERS = [
     ("errors",),
     ("core",),
+    ("syntax",),
     ("facts",),
     ("kernels",),
     ("ops",),

@@ -5,7 +5,7 @@
     return sigmoid(o) * np.tanh(c), c
 
 A block is as long as it can be. What it reads from outside are its inputs; what may be read after it are its outputs.
-Needs the statements' liveness (`facts.liveness`).
+Needs the statements' liveness (`syntax.liveness`).
 """
 
 import ast
@@ -15,8 +15,8 @@ from typing import Any
 
 from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.inputs import Guard
-from autobatch.facts.positions import located, placed, substituted
-from autobatch.facts.scopes import bound_names, captured, parameters, target_names
+from autobatch.syntax.quote import located, placed, substituted
+from autobatch.syntax.scopes import bound_names, captured, parameters, target_names
 
 __all__ = ["COMPUTED", "LEAST", "FoundBlock", "body_function", "longest_block", "relies_on", "scope_in"]
 

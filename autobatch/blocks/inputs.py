@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.facts.scopes import path_of
+from autobatch.syntax.scopes import path_of
 
 __all__ = ["CONTAINERS", "FAULTS", "KEYS", "BlockInput", "Guard", "Key", "Slot", "key_of", "roots", "scalar"]
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.blocks.expressions import Scope, is_pure
-from autobatch.facts.scopes import binds, bound_names, parameters, path_of, reads
+from autobatch.syntax.scopes import binds, bound_names, parameters, path_of, reads
 
 __all__ = ["set_tests_apart", "sink"]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from autobatch.facts.calls import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.python_functions import NEW_CONTAINERS
-from autobatch.facts.scopes import parameters
+from autobatch.syntax.scopes import parameters
 
 __all__ = ["ARRAY_MODULES", "UNKNOWN", "Reader", "literal", "written_by"]
 

@@ -27,9 +27,6 @@ from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Sc
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in
 from autobatch.blocks.preparing import set_tests_apart
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.liveness import annotate
-from autobatch.facts.positions import placed, substituted
-from autobatch.facts.scopes import parameters, target_names
 from autobatch.facts.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 from autobatch.lazy.blocks import Block
 from autobatch.lazy.stored import forget_classes
@@ -38,7 +35,9 @@ from autobatch.rewrite.callees import FORM, ID, KNOWN, helper, through_form
 from autobatch.rewrite.convert import compiled
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
 from autobatch.rewrite.made import CELLS, mark
-from autobatch.rewrite.quote import statements
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import placed, statements, substituted
+from autobatch.syntax.scopes import parameters, target_names
 
 __all__ = ["Blocks", "block_form", "block_source", "forget_forms"]
 

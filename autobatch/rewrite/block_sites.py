@@ -13,10 +13,10 @@ from typing import Any
 
 from autobatch.blocks.expressions import LOCKSTEP, BlockForm, Names, Scope
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
-from autobatch.facts.scopes import bound_names
 from autobatch.lockstep.blocks import Site
 from autobatch.lockstep.scans import ScanSite
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import bound_names
 
 __all__ = ["BlockSites", "scan_lines"]
 

@@ -3,9 +3,9 @@
 import ast
 from typing import Any
 
-from autobatch.facts.scopes import with_methods
 from autobatch.rewrite.generators import EAGER
-from autobatch.rewrite.quote import expression, is_generated, name
+from autobatch.syntax.quote import expression, is_generated, name
+from autobatch.syntax.scopes import with_methods
 
 __all__ = ["Comprehensions"]
 

@@ -4,12 +4,12 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
-from autobatch.facts.liveness import annotate
-from autobatch.facts.scopes import bound_names, local_nodes, target_names, with_methods
 from autobatch.rewrite.block_sites import scan_lines
 from autobatch.rewrite.loops import item_loop, takes_item
 from autobatch.rewrite.names import places, rebind, stored_names, values
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import bound_names, local_nodes, target_names, with_methods
 
 __all__ = ["Control"]
 

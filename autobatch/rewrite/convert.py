@@ -12,8 +12,6 @@ from typing import Any
 from autobatch.blocks.expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.positions import located
-from autobatch.facts.scopes import bound_names, parameters
 from autobatch.facts.source import (
     PARSING,
     Mangle,
@@ -43,6 +41,8 @@ from autobatch.rewrite.patterns import Patterns
 from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.stores import Stores
 from autobatch.rewrite.worklists import Worklists
+from autobatch.syntax.quote import located
+from autobatch.syntax.scopes import bound_names, parameters
 
 __all__ = ["PASSES", "compiled", "convert", "source"]
 

@@ -4,8 +4,8 @@ import ast
 from typing import Any
 
 from autobatch.errors import NeedsLoop
-from autobatch.facts.scopes import local_nodes, with_methods
-from autobatch.rewrite.quote import name, statements
+from autobatch.syntax.quote import name, statements
+from autobatch.syntax.scopes import local_nodes, with_methods
 
 __all__ = ["Exits"]
 

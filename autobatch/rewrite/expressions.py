@@ -3,8 +3,8 @@
 import ast
 from typing import Any
 
-from autobatch.facts.scopes import with_methods
-from autobatch.rewrite.quote import expression, is_generated
+from autobatch.syntax.quote import expression, is_generated
+from autobatch.syntax.scopes import with_methods
 
 __all__ = ["Calls", "Displays", "Guards", "Operators", "Reads"]
 

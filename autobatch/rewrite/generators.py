@@ -4,9 +4,9 @@ import ast
 from typing import Any
 
 from autobatch.errors import NeedsLoop
-from autobatch.facts.scopes import target_names, with_methods
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import target_names, with_methods
 
 __all__ = ["EAGER", "Generators"]
 

@@ -4,8 +4,8 @@ import ast
 from typing import Any
 
 from autobatch.errors import NeedsLoop
-from autobatch.facts.scopes import bound_names, local_nodes, parameters
-from autobatch.rewrite.quote import expression
+from autobatch.syntax.quote import expression
+from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 
 __all__ = ["GlobalNames"]
 

@@ -3,10 +3,10 @@
 import ast
 from typing import Any
 
-from autobatch.facts.scopes import bound_names, target_names
 from autobatch.rewrite.block_sites import scan_lines
 from autobatch.rewrite.names import places, rebind, stored_names, values
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import bound_names, target_names
 
 __all__ = ["item_loop", "takes_item"]
 

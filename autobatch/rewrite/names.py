@@ -3,8 +3,8 @@
 import ast
 from typing import Any
 
-from autobatch.facts.scopes import local_nodes
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import local_nodes
 
 __all__ = ["places", "rebind", "stored_names", "values"]
 

@@ -3,8 +3,8 @@
 import ast
 from collections.abc import Iterator
 
-from autobatch.facts.scopes import bound_names, captured, local_nodes, parameters
 from autobatch.rewrite.names import stored_names
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
 __all__ = ["MAKERS", "Ownership", "is_fresh"]
 

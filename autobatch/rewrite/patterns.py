@@ -3,8 +3,8 @@
 import ast
 from typing import Any
 
-from autobatch.facts.scopes import with_methods
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import with_methods
 
 __all__ = ["Patterns"]
 

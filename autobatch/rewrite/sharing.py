@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from autobatch.errors import NeedsLoop
-from autobatch.facts.scopes import bound_names, captured, local_nodes, parameters
-from autobatch.rewrite.quote import expression, name, statements
+from autobatch.syntax.quote import expression, name, statements
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
 __all__ = ["Sharing"]
 

@@ -4,7 +4,7 @@ import ast
 from typing import Any
 
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.quote import expression, is_generated, name, statements
+from autobatch.syntax.quote import expression, is_generated, name, statements
 
 __all__ = ["Stores"]
 

@@ -22,10 +22,10 @@ from autobatch.blocks.expressions import METHODS, is_pure
 from autobatch.blocks.inputs import Guard
 from autobatch.core.foresee import freeze
 from autobatch.errors import NeedsLoop
-from autobatch.facts.scopes import is_dotted, path_of
 from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
 from autobatch.lazy.content import is_constant
 from autobatch.lazy.replay import Memory
+from autobatch.syntax.scopes import is_dotted, path_of
 
 __all__ = ["forget_recordings", "memory_of"]
 

@@ -11,11 +11,11 @@ import pytest
 
 from autobatch.api.batch import batch
 from autobatch.errors import UnsupportedError
-from autobatch.facts.liveness import annotate
 from autobatch.rewrite.convert import PASSES, convert, source
 from autobatch.rewrite.expressions import Operators
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.quote import statements
+from autobatch.syntax.liveness import annotate
+from autobatch.syntax.quote import statements
 from tests.lockstep.law import equals_loop, ragged
 
 

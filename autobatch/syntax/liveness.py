@@ -10,7 +10,7 @@ sure before it).
 import ast
 from collections.abc import Sequence
 
-from autobatch.facts.scopes import bound_names, captured, parameters, reads, target_names
+from autobatch.syntax.scopes import bound_names, captured, parameters, reads, target_names
 
 __all__ = ["annotate"]
 
