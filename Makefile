@@ -6,17 +6,26 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: test lint demo bench clean
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+.PHONY: test test-slow lint demo bench clean
 .DELETE_ON_ERROR:
 
 test: lint $(VENV)/.test
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/kernels
-	$(BIN)/python -m pytest -q
+	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels
+	$(PYTEST)
+
+# what `make test` leaves out: exhaustive repetitions, and more of each fuzzer
+test-slow: $(VENV)/.test
+	$(PYTEST) -m slow
+	$(BIN)/python -m tests.fuzz --seed 10000 --count 300
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --strict examples
 
 demo: $(VENV)/.demo
 	$(BIN)/python -m examples.demo

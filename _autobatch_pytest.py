@@ -19,7 +19,7 @@ def equivalent(request: pytest.FixtureRequest) -> Callable[..., Any]:
         def test_model(equivalent):
             equivalent(model, sentences, params=params)
     """
-    from autobatch.testing.proof import assert_equivalent  # noqa: PLC0415 - heavy, and only here needed
+    from autobatch.testing.equivalence import assert_equivalent  # noqa: PLC0415 - heavy, and only here needed
 
     def check(f: Callable[..., Any], *example_sequences: Any, **options: Any) -> Any:
         __tracebackhide__ = True

@@ -1,19 +1,25 @@
 """What the examples in docstrings may use without importing it."""
 
+import gc
+
 import numpy as np
 import pytest
 
 import autobatch
-from autobatch.blocks import kernel_cache
+from autobatch.testing import inspect
+
+
+def pytest_collection_finish():
+    """What was imported and collected lives until the end: no collection of garbage looks through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _no_kernels_compiled_on_the_side():
     """The process that compiles kernels would take the time of the tests; those of kernels have one of their own."""
-    ask = kernel_cache._compiler.ask
-    kernel_cache._compiler.ask = lambda path: False
-    yield
-    kernel_cache._compiler.ask = ask
+    with inspect.no_compiler():
+        yield
 
 
 @pytest.fixture(autouse=True)

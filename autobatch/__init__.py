@@ -2,21 +2,20 @@
 
 from autobatch import optim, testing
 from autobatch.api import extend
-from autobatch.api.batch import batch
-from autobatch.api.gradients import grad, value_and_grad
-from autobatch.api.mapping import map
-from autobatch.api.sources import source
-from autobatch.batches.maps import maps_to_packed, packed_to_maps
+from autobatch.api.batch import batch, source
+from autobatch.api.transforms import grad, map, value_and_grad
+from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import examples
+from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.core.config import config, options
-from autobatch.embedding import strategies
-from autobatch.embedding.embedding_bag import embedding_bag
-from autobatch.embedding.lookup import lookup
-from autobatch.embedding.maplookup import maplookup
-from autobatch.embedding.protocol import Context, Table
-from autobatch.embedding.representations import (
+from autobatch.lazy.context import lazy
+from autobatch.ops import nn
+from autobatch.report.explain import explain
+from autobatch.tables import strategies
+from autobatch.tables.embedding_bag import embedding_bag
+from autobatch.tables.lookup import lookup, maplookup
+from autobatch.tables.protocol import Context, Table
+from autobatch.tables.representations import (
     lengths_to_offsets,
     lengths_to_padded,
     lengths_to_segment_ids,
@@ -29,44 +28,33 @@ from autobatch.embedding.representations import (
     sort_segments,
     sparse_to_lengths,
 )
-from autobatch.embedding.scatter import (
-    gather,
-    scatter_add,
-    scatter_assign,
-    scatter_weighted_sum,
-)
-from autobatch.embedding.segment_rows import (
+from autobatch.tables.scatter import gather, scatter_add, scatter_assign, scatter_weighted_sum
+from autobatch.tables.segments import (
+    segment_all,
+    segment_any,
     segment_argmax,
     segment_argmin,
+    segment_count,
     segment_cumsum,
     segment_first,
     segment_last,
     segment_log_softmax,
-    segment_softmax,
-    segment_sort,
-    segment_topk,
-)
-from autobatch.embedding.segments import (
-    segment_all,
-    segment_any,
-    segment_count,
     segment_logmeanexp,
     segment_logsumexp,
     segment_max,
     segment_mean,
     segment_min,
     segment_prod,
+    segment_softmax,
+    segment_sort,
     segment_sqrtn,
     segment_std,
     segment_sum,
+    segment_topk,
     segment_var,
 )
-from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import EmbeddingTable
-from autobatch.embedding.tables import QuantizedTable, SplitTable
-from autobatch.lazy.context import lazy
-from autobatch.ops import nn
-from autobatch.report.explain import explain
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 __version__ = "0.1.0"
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from autobatch.cli.main import main
+from autobatch.cli import main
 
 sys.exit(main(sys.argv[1:]))

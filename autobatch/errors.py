@@ -10,6 +10,7 @@ __all__ = [
     "FallbackWarning",
     "ForcedValueError",
     "NeedsLoop",
+    "OffsetsError",
     "ShapeError",
     "StructureError",
     "UnsupportedError",
@@ -30,7 +31,11 @@ class StructureError(ValueError):
 
 
 class BadIdError(IndexError):
-    """An id outside its table, or offsets that do not describe bags."""
+    """An id outside its table, or a segment id outside the segments."""
+
+
+class OffsetsError(BadIdError, ShapeError):
+    """Offsets that do not describe bags or examples: they start elsewhere than at 0, fall, or end at a wrong number."""
 
 
 class UnsupportedError(TypeError):

@@ -17,7 +17,7 @@ from typing import Any
 
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op
-from autobatch.lazy.stats import Stats
+from autobatch.lazy.launching import Stats
 from benchmarks.machine import peak_memory
 
 __all__ = ["PHASES", "account", "count", "phase", "shares"]
@@ -27,7 +27,7 @@ PHASES = ("tracing", "scheduling", "gathering", "products", "elementwise", "back
 _EVERY = 1e-3  # seconds between two looks
 
 _OF_OPS = ("gathering", "products", "elementwise")
-_LAUNCHING = ("autobatch.lazy.execute", "autobatch.lazy.launching")
+_LAUNCHING = ("autobatch.lazy.launching",)
 _BLOCK = "blocks/code.py: block "
 _PHASE_OF_CALL = {"matmul": "products", "concatenate": "gathering", "lookup": "gathering", "take": "gathering"}
 _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records through `Trace.record`
@@ -35,7 +35,6 @@ _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records 
 # The innermost of our modules that a stack is in says what is being done. The first match counts.
 _PHASE_OF = (
     ("lazy.schedul", "scheduling"),
-    ("lazy.gather", "gathering"),
     ("kernels.rows", "gathering"),
     ("ops.indexing", "gathering"),
     ("ops.joining", "gathering"),
@@ -44,7 +43,6 @@ _PHASE_OF = (
     ("kernels", "elementwise"),
     ("ops", "elementwise"),
     ("embedding", "gathering"),
-    ("lazy.execute", "gathering"),
     ("lazy.launching", "gathering"),
     ("blocks", "elementwise"),
     ("lazy", "tracing"),

@@ -1,15 +1,23 @@
 """A bag of words: one function's tokens and pairs, each looked up, added up over √n, and one linear layer."""
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
 import autobatch as ab
 
-__all__ = ["init", "logits", "loss"]
+__all__ = ["Params", "init", "logits", "loss"]
 
 
-def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64) -> dict[str, Any]:
+class Params(TypedDict):
+    """A table of a row for each id, and a linear layer from a row to the scores of the labels."""
+
+    emb: ab.EmbeddingTable
+    w: np.ndarray
+    b: np.ndarray
+
+
+def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64) -> Params:
     emb = rng.normal(0, 0.05, (num_ids, size)).astype(np.float32)
     return {
         "emb": ab.EmbeddingTable(emb),
@@ -18,11 +26,13 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64
     }
 
 
-def logits(words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+def logits(words: np.ndarray, params: Params) -> np.ndarray:
     """(n,) ids of one function's tokens and pairs, in any order -> one score per label."""
-    return params["emb"][words].sum(0) / np.sqrt(len(words), dtype=np.float32) @ params["w"] + params["b"]
+    pooled = params["emb"][words].sum(0) / np.sqrt(len(words), dtype=np.float32)
+    scores: np.ndarray = pooled @ params["w"] + params["b"]
+    return scores
 
 
 @ab.batch
-def loss(words: np.ndarray, label: int, params: dict[str, Any]) -> np.ndarray:
+def loss(words: np.ndarray, label: int, params: Params) -> np.ndarray:
     return ab.nn.cross_entropy(logits(words, params), label)

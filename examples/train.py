@@ -88,7 +88,7 @@ TREE = Model(
     target=5,
     dropout=0.5,
 )
-MODELS = (BAG, SEQUENCE, TREE)
+MODELS: tuple[Model, ...] = (BAG, SEQUENCE, TREE)
 
 
 def batched_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: Any) -> tuple[Any, Any]:

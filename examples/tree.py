@@ -4,7 +4,7 @@ The states are those of Tai et al. 2015, equations 2-8. Wide and deep (Cheng et 
 words, and those of the root's state, added up.
 """
 
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -12,10 +12,22 @@ import autobatch as ab
 from examples import bag
 from examples.task import Node
 
-__all__ = ["init", "logits", "loss"]
+__all__ = ["Params", "init", "logits", "loss"]
 
 
-def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64) -> dict[str, Any]:
+class Params(TypedDict):
+    """The table, the weights of the cell, the linear layer from the root's state to the scores, those of the bag."""
+
+    emb: ab.EmbeddingTable
+    w: np.ndarray
+    u: np.ndarray
+    u_forget: np.ndarray
+    b: np.ndarray
+    w_out: np.ndarray
+    bag: bag.Params
+
+
+def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64) -> Params:
     def weights(*shape: int) -> np.ndarray:
         return rng.normal(0, shape[0] ** -0.5, shape).astype(np.float32)
 
@@ -30,7 +42,7 @@ def init(rng: np.random.Generator, num_ids: int, num_labels: int, size: int = 64
     }
 
 
-def tree_lstm(node: Node, p: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def tree_lstm(node: Node, p: Params) -> tuple[np.ndarray, np.ndarray]:
     """The state (h, c) of a node, from its own words and the states of its children."""
     size = p["u"].shape[0]
     x = p["emb"][node.ids].sum(0) @ p["w"] + p["b"]
@@ -49,11 +61,12 @@ def total(parts: list[np.ndarray]) -> np.ndarray:
     return sum(parts[1:], parts[0])
 
 
-def logits(tree: Node, words: np.ndarray, params: dict[str, Any]) -> np.ndarray:
+def logits(tree: Node, words: np.ndarray, params: Params) -> np.ndarray:
     """One function's syntax tree, and the ids of its bag -> one score per label."""
     h, _ = tree_lstm(tree, params)
-    return h @ params["w_out"] + bag.logits(words, params["bag"])
+    scores: np.ndarray = h @ params["w_out"] + bag.logits(words, params["bag"])
+    return scores
 
 
-def loss(tree: Node, words: np.ndarray, label: int, params: dict[str, Any]) -> np.ndarray:
+def loss(tree: Node, words: np.ndarray, label: int, params: Params) -> np.ndarray:
     return ab.nn.cross_entropy(logits(tree, words, params), label)

@@ -2,7 +2,7 @@
 
 Every array that a chain makes is returned, so a write that reaches what it should not, or does not reach what it
 should, is seen. A soak run:
-    python -m tests.memory_chains 500 [first seed] [gradient]
+    python -m tests.memory_chains --seed 5000 --count 500 [memory] [memory-gradients]
 """
 
 import importlib.util
@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 
 import autobatch as ab
+from tests.fuzz import by_seed, main
 
 I = "np.array([1, 0])"
 MAKERS = [
@@ -89,31 +90,30 @@ def examples(seed):
     return [random_state.normal(size=(3 + (i if seed % 3 == 0 else 0), 4)) for i in range(3)]
 
 
-def check(seed, module_of, grad=False):
-    """Compare one chain with NumPy in every way; `module_of(source, name)` imports it."""
-    chain = module_of("def chain(x, w):\n" + write(seed), f"chain_{seed}").chain
-    with warnings.catch_warnings():
+def imported(source, name, folder):
+    """The module of this source: a file, because what is rewritten has one."""
+    path = pathlib.Path(folder, f"{name}.py")
+    path.write_text(source)
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def check(seed, grad=False):
+    """Compare one chain with NumPy in every way."""
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ab.testing.assert_equivalent(chain, examples(seed), grad=grad, w=np.float64(0.7))
+        source = write(seed)
+        chain = imported("def chain(x, w):\n" + source, f"chain_{seed}", folder).chain
+        try:
+            ab.testing.assert_equivalent(chain, examples(seed), grad=grad, w=np.float64(0.7))
+        except AssertionError as error:
+            error.add_note(source)
+            raise
 
 
-def main(count, first, grad):
-    with tempfile.TemporaryDirectory() as folder:
-
-        def module_of(source, name):
-            path = pathlib.Path(folder, f"{name}.py")
-            path.write_text(source)
-            spec = importlib.util.spec_from_file_location(name, path)
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
-
-        for seed in range(first, first + count):
-            try:
-                check(seed, module_of, grad)
-            except Exception as error:
-                print(seed, write(seed), str(error)[:400], sep="\n")
-
+FUZZERS = {"memory": by_seed(check), "memory-gradients": by_seed(lambda seed: check(seed, grad=True))}
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0, "gradient" in sys.argv)
+    sys.exit(main(FUZZERS))

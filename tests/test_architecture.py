@@ -1,10 +1,10 @@
-"""The architecture, as a test: layers import one way, files stay small, and what is public is documented."""
+"""The architecture, as a test: layers import one way, a file is a concept, and what is public is documented."""
 
 import ast
+import collections
 import doctest
 import inspect
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -32,7 +32,7 @@ LAYERS = [
     ("facts",),
     ("kernels",),
     ("ops",),
-    ("embedding", "batches", "autodiff"),
+    ("tables", "batches", "autodiff"),
     ("blocks",),
     ("lockstep", "lazy"),
     ("rewrite",),
@@ -43,15 +43,36 @@ LAYERS = [
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
+# Layers that are one module, not a folder.
+MODULES_OF_THEIR_OWN = {"errors", "cli"}
+
 # Folders whose __init__ is a public namespace, not only a docstring.
 NAMESPACES = {"testing", "optim"}
 
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
-    ("autobatch.lazy.drawing", "networkx"): "only for what a person looks at",
+    ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     ("autobatch.testing.strategies", "hypothesis"): "only tests have it",
 }
+
+# Sizes. The limits of the package as a whole only ever go down.
+MOST_LINES_A_FILE = 800
+MOST_FILES_A_FOLDER = 49
+MOST_FILES = 300
+MOST_LINES = 49_500
+MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 16
+MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 10
+
+# Folders whose files of one name are two sides of one concept.
+COUNTERPARTS = {
+    ("lockstep", "rewrite"): "the pass that rewrites a statement, and what the rewritten code calls",
+    ("kernels", "ops"): "an op, and its loops on plain arrays",
+    ("embedding", "kernels"): "an op on tables, and its loops on plain arrays",
+}
+
+# Names of files and classes that may mean several things.
+SEVERAL_MEANINGS: dict[str, str] = {}
 
 FORBIDDEN = re.compile(
     r"\b(TODO|FIXME|XXX|HACK|NotImplementedError|this issue|later issue|CONTRACT|DESIGN)\b"
@@ -87,7 +108,7 @@ def imports(tree: ast.AST) -> list[tuple[ast.stmt, str]]:
 
 def test_every_folder_has_a_layer():
     folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
-    assert folders == set(LEVEL) - {"errors"}, "a folder without a place in LAYERS, or a place without a folder"
+    assert folders == set(LEVEL) - MODULES_OF_THEIR_OWN, "a folder without a layer, or a layer without a folder"
 
 
 def test_the_page_about_the_code_is_true():
@@ -142,11 +163,62 @@ def test_imports_inside_functions_have_a_reason():
     assert set(LATE_IMPORTS) == used, "a reason that nothing needs"
 
 
-def test_files_are_short():
+def test_files_are_of_a_size_to_read():
     long = [
-        f"{path.relative_to(ROOT)}: {lines}" for path in SOURCES if (lines := len(path.read_text().splitlines())) > 800
+        f"{path.relative_to(ROOT)}: {lines}"
+        for path in SOURCES
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MOST_LINES_A_FILE
     ]
     assert not long, "\n".join(long)
+
+
+def test_folders_are_of_a_size_to_read():
+    sizes = collections.Counter(path.parent.relative_to(ROOT) for path in MODULES if path.name != "__init__.py")
+    assert [f"{folder}: {size} files" for folder, size in sizes.items() if size > MOST_FILES_A_FOLDER] == []
+
+
+def test_the_package_is_of_a_size_to_know():
+    assert len(MODULES) <= MOST_FILES
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES) <= MOST_LINES
+
+
+def test_the_first_line_of_a_module_says_its_concept():
+    """A sentence that is whole on its line, not a title that only repeats the file's name."""
+    wrong = []
+    for path in MODULES:
+        first = (ast.get_docstring(parse(path)) or "").partition("\n")[0]
+        if not re.search(r"[.:?](\s|$)", first) or len(first.split()) < 3:
+            wrong.append(f"{path.relative_to(ROOT)}: {first!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def meanings(found: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Of names with the folders they are found in: those with two meanings, unless the folders are `COUNTERPARTS`."""
+    several = {}
+    for name, folders in found.items():
+        known = {folder for pair in COUNTERPARTS for folder in pair if set(pair) <= set(folders)}
+        if len(folders) > (2 if known and known == set(folders) else 1) and name not in SEVERAL_MEANINGS:
+            several[name] = folders
+    return several
+
+
+def test_a_name_of_a_file_has_one_meaning():
+    found = collections.defaultdict(list)
+    for path in MODULES:
+        if not path.stem.startswith("__"):
+            found[path.stem].append(layer(module_name(path)))
+    several = meanings(found)
+    assert len(several) <= MOST_FILE_NAMES_OF_SEVERAL_MEANINGS, several
+
+
+def test_a_name_of_a_class_has_one_meaning():
+    found = collections.defaultdict(list)
+    for path in MODULES:
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(layer(module_name(path)))
+    several = meanings(found)
+    assert len(several) <= MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS, several
 
 
 def test_inits_are_docstrings():
@@ -235,35 +307,29 @@ def test_all_is_the_public_namespace():
     assert all(hasattr(autobatch, name) for name in autobatch.__all__)
 
 
-@pytest.fixture(scope="module")
-def bytecode(tmp_path_factory):
-    """A folder for compiled modules, so that an import is timed as users meet it: from the second one on."""
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode"))}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return environment
-
-
-def _in_subprocess(code: str, environment: dict[str, str] | None = None) -> str:
+def _in_subprocess(code: str) -> str:
     command = [sys.executable, "-c", code]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
 
-def test_import_costs_little_more_than_numpy_and_numba(bytecode):
-    """As a part of what those two cost in the same process, so that a slow or busy machine does not count."""
+def test_import_costs_little_more_than_numpy_and_numba():
+    """In Python calls, of which a machine makes equally many however busy it is."""
     code = """
-import time
-start = time.process_time()
+import sys
+calls = 0
+def count(frame, event, argument):
+    global calls
+    calls += event == "call"
+sys.setprofile(count)
 import numpy, numba
-theirs = time.process_time() - start
+theirs = calls
 import autobatch
-print((time.process_time() - start - theirs) / theirs)
+sys.setprofile(None)
+print((calls - theirs) / theirs)
 """
-    own: list[float] = []
-    while len(own) < 20 and min(own, default=1.0) >= 0.5:  # the least of a few: what else runs only ever adds
-        own.append(float(_in_subprocess(code, bytecode)))
-    assert min(own) < 0.5, f"import autobatch adds {sorted(own)} times what NumPy and Numba cost"
+    assert 0 < float(_in_subprocess(code)) < 0.3
 
 
 def test_import_compiles_nothing():

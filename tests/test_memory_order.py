@@ -105,14 +105,16 @@ def module_of(tmp_path, monkeypatch):
     return imported
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("seed", range(40))
-def test_random_chains(seed, module_of):
-    memory_chains.check(seed, module_of)
+def test_random_chains(seed):
+    memory_chains.check(seed)
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("seed", [*range(40, 55), 3005])
-def test_gradients_of_random_chains(seed, module_of):
-    memory_chains.check(seed, module_of, grad=True)
+def test_gradients_of_random_chains(seed):
+    memory_chains.check(seed, grad=True)
 
 
 def whole_examples(x):

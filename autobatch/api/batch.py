@@ -1,25 +1,47 @@
-"""`batch`: the decorator."""
+"""`ab.batch`, the decorator, and `ab.source`, which shows what it makes of a function.
+
+For a type checker a decorated function has the parameters and the result of the function that a person wrote. A batch
+shows an example's array, so `MaskedBatch` and `PackedBatch` are arrays to it (`np.ndarray`): what takes an array takes
+a batch, and a function that returns an array returns a `MaskedBatch`, which is one. What takes a Python number takes no
+batch, unless it is annotated as `ArrayLike`.
+"""
 
 import functools
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
-from typing import Any, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
-from autobatch.batches.forms import Batch
+from numpy.typing import NDArray
+
+from autobatch.batches.base import Batch
+from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.lanes import as_first_example, current_region, in_example
 from autobatch.errors import UnsupportedError
 from autobatch.facts.changes import is_local
 from autobatch.lockstep.calls import call
 from autobatch.lockstep.run import has_batch, run
+from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import convert
+from autobatch.rewrite.convert import source as lock_step_source
 from autobatch.rewrite.taped_forms import alone
 
-__all__ = ["BatchFunction", "batch"]
+__all__ = ["BatchFunction", "batch", "source"]
 
 
-class BatchFunction:
+P = ParamSpec("P")
+Bound = ParamSpec("Bound")
+Owner = TypeVar("Owner")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class _Nothing:
+    """What no function returns, so that to a type checker only a result of `Any` is one."""
+
+
+class BatchFunction(Generic[P, R_co]):
     """A function of one example that also takes batches. Made by `batch`.
 
     Attributes:
@@ -32,11 +54,17 @@ class BatchFunction:
 
     _ab_batch = True
 
-    def __init__(self, function: Callable[..., Any], strict: bool = False) -> None:
+    def __init__(self, function: Callable[P, R_co], strict: bool = False) -> None:
         functools.update_wrapper(self, function)
         self.strict = strict
         self.__wrapped__: Any = function
 
+    @overload
+    def __call__(self: "BatchFunction[P, _Nothing]", *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    def __call__(self: "BatchFunction[P, NDArray[Any]]", *args: P.args, **kwargs: P.kwargs) -> MaskedBatch: ...
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.__wrapped__
         if not has_batch(args, kwargs):
@@ -49,7 +77,13 @@ class BatchFunction:
                 return run(function, args, kwargs, _convert, is_local, alone)
         return run(function, args, kwargs, _convert, is_local, alone)
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> "BatchFunction[P, R_co]": ...
+    @overload
+    def __get__(
+        self: "BatchFunction[Concatenate[Any, Bound], R_co]", instance: object, owner: Any = None
+    ) -> "BatchFunction[Bound, R_co]": ...
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind as a function does; over a staticmethod or classmethod, bind what that gives."""
         bind = getattr(self.__wrapped__, "__get__", None)
         if isinstance(self.__wrapped__, staticmethod | classmethod):
@@ -93,16 +127,34 @@ def _by_name(module: str, name: str) -> Any:
     return out
 
 
+class _Decorator(Protocol):
+    """`ab.batch(strict=...)`, to a type checker."""
+
+    @overload
+    def __call__(self, f: "staticmethod[P, R]") -> "staticmethod[P, R]": ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, f: "classmethod[Owner, P, R]") -> "classmethod[Owner, P, R]": ...
+    @overload
+    def __call__(self, f: Callable[P, R]) -> BatchFunction[P, R]: ...
+
+
 @overload
-def batch(f: Callable[..., Any], *, strict: bool = False) -> BatchFunction: ...
+def batch(f: "staticmethod[P, R]", *, strict: bool = False) -> "staticmethod[P, R]": ...  # type: ignore[overload-overlap]
 @overload
-def batch(f: None = None, *, strict: bool = False) -> Callable[[Callable[..., Any]], BatchFunction]: ...
-def batch(f: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
+def batch(f: "classmethod[Owner, P, R]", *, strict: bool = False) -> "classmethod[Owner, P, R]": ...
+@overload
+def batch(f: Callable[P, R], *, strict: bool = False) -> BatchFunction[P, R]: ...
+@overload
+def batch(f: None = None, *, strict: bool = False) -> _Decorator: ...
+def batch(f: Any = None, *, strict: bool = False) -> Any:
     """Let a function of one example take batches.
 
     Args:
         f: the function, in plain NumPy, of one example.
         strict: raise `UnsupportedError` where the examples cannot run together, instead of looping over them.
+
+    Returns:
+        The function, as a `BatchFunction`; without `f` a decorator that has these options.
 
     Called with a `MaskedBatch` or `PackedBatch` among its arguments, or anywhere inside them, the function runs once
     for all examples, each batch standing for one example's value and everything else shared. `ab.examples(result)`
@@ -110,9 +162,10 @@ def batch(f: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
     batched call.
 
     Raises:
-        ShapeError: batches of different sizes. An example's own error carries a note with its index.
+        UnsupportedError: `f` is no function. A batched call raises what the first failing example raises, with a note
+            that names its index, and `ShapeError` for batches of different sizes.
 
-    >>> import numpy as np
+    >>> from numpy.typing import NDArray
     >>> from autobatch.batches.masked import MaskedBatch
     >>> @batch
     ... def total(xs):
@@ -130,3 +183,38 @@ def batch(f: Callable[..., Any] | None = None, *, strict: bool = False) -> Any:
             f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
         )
     return BatchFunction(f, strict)
+
+
+def source(function: Callable[..., Any], *, blocks: bool = False) -> str:
+    """The rewritten source of a function, to read: what it calls is named as in `autobatch.rewrite` and its runtime.
+
+    Args:
+        function: it, or what `ab.batch` made of it.
+        blocks: the form in which `ab.map` calls it, in which each straight-line run of array expressions is one call
+            of a recorder, instead of the lock-step form.
+
+    Returns:
+        Python source text. In the lock-step form a condition is an object that gives each of its two ways the lanes
+        that take it, and what a way binds is joined at its end.
+
+    Raises:
+        UnsupportedError: it has none; the message says why.
+
+    >>> import autobatch as ab
+    >>> def clipped(x):
+    ...     if x > 1:
+    ...         x = 1.0
+    ...     return x
+    >>> print(ab.source(clipped))
+    def clipped(x):
+        _ab_if_1 = _ab_if(_ab_gt(x, 1), (x,), False, False)
+        for _ab_arm_1 in _ab_if_1:
+            if _ab_arm_1:
+                x = 1.0
+            if _ab_if_1.split:
+                _ab_if_1.end((x,))
+        if _ab_if_1.split:
+            x, = _ab_if_1.join()
+        return x
+    """
+    return block_source(function) if blocks else lock_step_source(function)

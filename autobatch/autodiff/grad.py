@@ -12,15 +12,14 @@ import numpy as np
 
 from autobatch.autodiff.tape import Tape, TapeArray, active_tape, set_active
 from autobatch.core import pytree
-from autobatch.core.aval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
-from autobatch.core.collector import collector_paused
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.lanes import current_region
-from autobatch.core.memory import keep_freed_memory
+from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.indexing_get import zero_d_p
+from autobatch.ops.numpy.indexing import zero_d_p
 
 __all__ = ["grad", "value_and_grad"]
 

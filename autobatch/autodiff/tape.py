@@ -5,23 +5,22 @@ itself be an array of an interpreter opened before (a lazy array, an outer tape)
 """
 
 import contextvars
-import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
-from autobatch.core.keeping import Kept, ours
-from autobatch.core.layout import is_crooked
+from autobatch.core.memory import KeptArrays, library_code, walking
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
-from autobatch.core.transposed import walking
+from autobatch.core.recorded import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import stand_in
-from autobatch.ops.table import CONSTANT, name_of
+from autobatch.ops.rules.aliasing import stand_in
+from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
 __all__ = ["Tape", "TapeArray", "active_tape", "set_active"]
 
@@ -42,6 +41,26 @@ _PYTHON_OPERATORS: dict[Any, Callable[..., Any]] = {
 _active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobatch_tape", default=None)
 active_tape, set_active = _active.get, _active.set  # the innermost one that a function is being run on
 
+_WITHOUT_GRADIENT = frozenset(
+    ("__bool__", "__round__", "__floor__", "__ceil__", "__trunc__", "__str__", "__format__")
+)  # piecewise constant, or for people to read
+_NEEDS = {  # for a method: what it needs, and what to write instead
+    "__float__": (
+        "a Python float",
+        "leave out float() or math.*: NumPy functions take the value as it is; instead of writing it into a plain "
+        "array, collect values in a list for np.stack, or write into np.zeros_like of such a value",
+    ),
+    "__complex__": ("a Python complex", "leave out complex(): NumPy functions take the value as it is"),
+    "__int__": ("a Python int", "write np.floor(x) or np.trunc(x), or math.floor(x) for a Python int"),
+    "__index__": ("an index", "index with integers, which carry no gradient"),
+    "item": ("a Python number", "leave out .item(): a 0-d array computes as a number does"),
+    "tolist": ("a list of Python numbers", "iterate over the array, or return it as auxiliary output"),
+    "__array__": (
+        "a plain array",
+        "write np.stack for np.array([...]) and np.stack([...]).mean(0) for np.mean([...], axis=0), assign into "
+        "np.zeros_like of such a value instead of a plain array, or return it as auxiliary output (has_aux=True)",
+    ),
+}
 _FLOAT = np.dtype(np.float64)
 _ndarray = np.ndarray
 _WEAK = frozenset((float, int, bool))
@@ -65,7 +84,7 @@ class Tape:
     __slots__ = ("closed", "kept", "level", "nodes")
 
     def __init__(self) -> None:
-        self.kept = Kept()
+        self.kept = KeptArrays()
         self.level = next_level()
         self.nodes: list[_Node | None] = []
         self.closed = False
@@ -94,7 +113,7 @@ class Tape:
         return self.backward_from([output], [ct], leaves, free=free)
 
     @walking()
-    @ours()
+    @library_code()
     @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward_from(
         self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
@@ -162,7 +181,7 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
                 _contribute(pending, parent, part)
 
 
-class TapeArray(ArrayFace):
+class TapeArray(RecordedArray, ArrayFace):
     """An array on a tape. Behaves as the array it holds; every op on it is recorded."""
 
     __slots__ = ("__weakref__", "_ab_rank", "_view", "_views", "_zero_d", "index", "tape", "value")
@@ -178,9 +197,6 @@ class TapeArray(ArrayFace):
         return TapeArray(self.tape, self.index, self.value)
 
     __copy__ = alias
-
-    def __deepcopy__(self, memo: Any) -> "TapeArray":
-        return self.alias()
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         tape = self.tape
@@ -248,8 +264,8 @@ class TapeArray(ArrayFace):
         self.tape, self.index, self.value, self._ab_rank = new.tape, new.index, new.value, new._ab_rank
 
     @property
-    def _ab_crooked(self) -> bool:
-        return is_crooked(self.value)
+    def _ab_non_c_order(self) -> bool:
+        return is_non_c_order(self.value)
 
     @property
     def _ab_plain(self) -> Any:
@@ -275,27 +291,8 @@ class TapeArray(ArrayFace):
         return getattr(self.value, "shape", ())
 
     @property
-    def ndim(self) -> int:
-        return getattr(self.value, "ndim", 0)
-
-    @property
-    def size(self) -> Any:
-        return getattr(self.value, "size", 1)
-
-    @property
     def dtype(self) -> np.dtype:
         return _FLOAT if type(self.value) is float else self.value.dtype
-
-    def __len__(self) -> int:
-        shape = self.shape
-        if not shape:
-            raise TypeError("len() of unsized object")
-        return shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.shape:
-            raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(self.shape[0]))
 
     def __getitem__(self, index: Any) -> Any:
         lookup = self._ab_lookup
@@ -309,68 +306,17 @@ class TapeArray(ArrayFace):
     def _ab_gradient(self) -> Any:
         return self.value._ab_gradient  # a table's; no attribute of anything else
 
-    # Piecewise constant, or for people to read: no gradient is lost.
-
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def __round__(self, ndigits: int | None = None) -> Any:
-        return round(self.value) if ndigits is None else round(self.value, ndigits)
-
-    def __floor__(self) -> int:
-        return math.floor(self.value)
-
-    def __ceil__(self) -> int:
-        return math.ceil(self.value)
-
-    def __trunc__(self) -> int:
-        return math.trunc(self.value)
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-    def __format__(self, spec: str) -> str:
-        return format(self.value, spec)
-
-    def _known(self, wanted: str, instead: str) -> Any:
-        """The value of a constant."""
-        if self.index < 0:
+    def _ab_read(self, name: str) -> Any:
+        """The value, where no gradient is lost: of a constant, of what is piecewise constant, for people to read."""
+        if self.index < 0 or name in _WITHOUT_GRADIENT:
             return self.value
+        wanted, instead = _NEEDS.get(name, (f".{name}()", "return the array as auxiliary output"))
         raise ForcedValueError(
             f"{wanted} was needed from a value that carries a gradient (shape {self.shape}, {self.dtype}); {instead}"
         )
 
-    def __float__(self) -> float:
-        why = (
-            "leave out float() or math.*: NumPy functions take the value as it is; instead of writing it into a plain "
-            "array, collect values in a list for np.stack, or write into np.zeros_like of such a value"
-        )
-        return float(self._known("a Python float", why))
-
-    def __complex__(self) -> complex:
-        why = "leave out complex(): NumPy functions take the value as it is"
-        return complex(self._known("a Python complex", why))
-
-    def __int__(self) -> int:
-        return int(self._known("a Python int", "write np.floor(x) or np.trunc(x), or math.floor(x) for a Python int"))
-
-    def __index__(self) -> int:
-        return operator.index(self._known("an index", "index with integers, which carry no gradient"))
-
-    def item(self, *args: Any) -> Any:
-        why = "leave out .item(): a 0-d array computes as a number does"
-        return self._known("a Python number", why).item(*args)
-
-    def tolist(self) -> Any:
-        why = "iterate over the array, or return it as auxiliary output"
-        return self._known("a list of Python numbers", why).tolist()
-
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        why = (
-            "write np.stack for np.array([...]) and np.stack([...]).mean(0) for np.mean([...], axis=0), assign into "
-            "np.zeros_like of such a value instead of a plain array, or return it as auxiliary output (has_aux=True)"
-        )
-        value = self._known("a plain array", why)
+        value = self._ab_read("__array__")
         if copy:
             return np.array(value, dtype)
         out = np.asarray(value, dtype).view()

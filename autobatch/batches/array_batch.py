@@ -1,24 +1,43 @@
 """`ArrayBatch`: what padded and packed batches of arrays share; where one Python value cannot speak for all lanes."""
 
 import math
-import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from autobatch.batches.forms import FORMS, Batch, narrowed, refuse
-from autobatch.batches.loop import loop_over_examples
-from autobatch.batches.results import name_lane, per_lane, stack_results
-from autobatch.core.lanes import current_region
-from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import CROOKED
-from autobatch.ops.table import no_rule
+from autobatch.batches.base import DIFFER, FORMS, Batch, agreed_size, narrowed, refuse
+from autobatch.batches.examples import SCALAR_DTYPES, loop_over_examples, map_lanes
+from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of
+from autobatch.core.batched import Packed
+from autobatch.core.op import Op
+from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
+from autobatch.ops.rules.dispatch import no_rule
 
-__all__ = ["ArrayBatch"]
+if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array, whose operators give batches
+
+    class ArrayFace(np.ndarray[Any, np.dtype[Any]]):
+        def _of_one(self) -> Self: ...
+        def _of_two(self, other: Any) -> Self: ...
+
+        __neg__ = __pos__ = __abs__ = __invert__ = _of_one
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _of_two  # type: ignore[assignment]
+        __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = _of_two  # type: ignore[assignment]
+        __mod__ = __rmod__ = __pow__ = __rpow__ = __matmul__ = __rmatmul__ = _of_two  # type: ignore[assignment]
+        __lt__ = __le__ = __gt__ = __ge__ = _of_two
+
+else:
+    from autobatch.ops.face import ArrayFace
+
+__all__ = ["ArrayBatch", "as_masked"]
 
 
-class ArrayBatch(ArrayFace, Batch):
+def as_masked(value: Any) -> Any:
+    """A packed batch padded; anything else as it is."""
+    return value.to_masked() if isinstance(value, Packed) else value  # type: ignore[attr-defined]
+
+
+class ArrayBatch(Batch, ArrayFace):
     """A batch whose examples are arrays or Python numbers: an array's face, with the loop behind what has no rule.
 
     A batch is always outermost: its data may be on a tape, but no tape or trace holds a batch, so where the two meet
@@ -26,23 +45,46 @@ class ArrayBatch(ArrayFace, Batch):
     """
 
     __slots__ = ()
+    __hash__ = Batch.__hash__  # type: ignore[assignment]  # an array has none
 
     @property
-    def _ab_crooked(self) -> bool:
-        return getattr(getattr(self, "_view", None), "crooked", False)
+    def _ab_non_c_order(self) -> bool:
+        return getattr(getattr(self, "_view", None), "non_c_order", False)
 
-    def _ab_lay(self, crooked: bool) -> None:
-        self._view = CROOKED if crooked else None  # type: ignore[misc]  # a slot of each form
+    def _ab_set_order(self, non_c_order: bool) -> None:
+        self._view = NON_C_ORDER if non_c_order else None  # a slot of each form
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """Run an op on batches of any form, of this region or an enclosing one, together with shared operands."""
+        args = [narrowed(arg) for arg in args]
+        agreed_size(arg for arg in args if isinstance(arg, Batch))
+        if FORMS["objects"] in map(type, args):
+            return loop_over_examples(op, args, params, DIFFER)
+        first = next((arg for arg in args if isinstance(arg, Packed)), None)
+        out: Any = None if first is None else first._on_values(op, args, params)  # type: ignore[attr-defined]
+        if out is None:
+            if op.rule is None:
+                return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
+            padded = [arg if i in op.ragged else as_masked(arg) for i, arg in enumerate(args)]
+            if first is not None and not any(isinstance(arg, Packed) for arg in padded):
+                out = op(*padded, **params)
+            else:
+                out = op.rule(op, padded, params)
+                packed = isinstance(out, Packed)
+                out = FORMS["packed"].of(out.values, out.offsets) if packed else FORMS["masked"].of(out)
+        return (
+            set_order(out, True) if may_leave_c_order(op, params, any(map(is_non_c_order, args)), ndim_of(out)) else out
+        )
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return loop_over_examples(function, args, kwargs, no_rule(function, reason))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if FORMS["objects"] in types:
-            return loop_over_examples(func, args, kwargs, "the examples differ in structure, rank or dtype")
+            return loop_over_examples(func, args, kwargs, DIFFER)
         return super().__array_function__(func, types, args, kwargs)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:  # type: ignore[override]
         raise refuse(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
             "array that holds them all, and NumPy functions take the batch as it is",
@@ -53,60 +95,12 @@ class ArrayBatch(ArrayFace, Batch):
     @property
     def size(self) -> Any:
         """The example's number of elements: an int where all examples agree, else an int per example."""
-        return math.prod(self.shape)  # type: ignore[attr-defined]  # each form has one
+        return math.prod(self.shape)
 
     def item(self, *index: Any) -> Any:
         """The one element of each example, or the one at `index`, as a Python scalar per lane."""
-        return stack_results(per_lane(_item, (self, *index), {}))
+        return map_lanes(lambda x, *at: x if type(x) in SCALAR_DTYPES else x.item(*at), self, *index)
 
     def tolist(self) -> Any:
         """Each example as nested lists of Python scalars."""
-        return stack_results(per_lane(_tolist, (self,), {}))
-
-    def __bool__(self) -> bool:
-        return self._unanimous(bool)
-
-    def __int__(self) -> int:
-        return self._unanimous(int)
-
-    def __float__(self) -> float:
-        return self._unanimous(float)
-
-    def __complex__(self) -> complex:
-        return self._unanimous(complex)
-
-    def __index__(self) -> int:
-        return self._unanimous(operator.index)
-
-    def _unanimous(self, function: Callable[[Any], Any]) -> Any:
-        """One Python value for all lanes, where they agree."""
-        values = []
-        for i, value in enumerate(narrowed(self).examples()):
-            try:
-                values.append(function(value))
-            except Exception as error:
-                name_lane(error, i)
-                raise
-        if not values or any(value != values[0] for value in values[1:]):
-            raise refuse(
-                f"{function.__name__}() of a batch whose examples differ; "
-                "in converted code (@ab.batch) it is one value per example",
-                f"{function.__name__}() of a value that differs by example",
-            )
-        return values[0]
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        raise refuse("a batch is not hashable: its examples may differ")
-
-    def __format__(self, spec: str) -> str:
-        if current_region() is not None:
-            raise refuse("formatting a value that differs by example")
-        return format(repr(self), spec)
-
-
-def _item(x: Any, *index: Any) -> Any:
-    return x if type(x) in (bool, int, float, complex) else x.item(*index)
-
-
-def _tolist(x: Any) -> Any:
-    return x.tolist()
+        return map_lanes(lambda x: x.tolist(), self)

@@ -1,4 +1,4 @@
-"""`MaskedBatch`: padded examples under one leading batch axis."""
+"""`MaskedBatch`: examples padded to a common shape under one leading batch axis; how it is checked, stacked and run."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -6,25 +6,31 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches import scalars
-from autobatch.batches.array_batch import ArrayBatch
-from autobatch.batches.building import sizes_from_lengths, sizes_from_mask, sizes_static
-from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
-from autobatch.batches.loop import loop_over_examples
+from autobatch.batches.array_batch import ArrayBatch, as_masked
+from autobatch.batches.base import KINDS, Batch, form, narrowed, refuse
+from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast, per_lane, stack_results
-from autobatch.batches.stacking import as_arrays, as_data, pad_stack, read_dims
 from autobatch.batches.unpadded import unpadded
-from autobatch.core.aval import ndim_of
-from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
+from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
-from autobatch.ops.contractions import matmul_p
-from autobatch.ops.inplace import is_scalar, lay, zero_d
-from autobatch.ops.spans import rows_between
+from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.rows import rows_between
 
-__all__ = ["MaskedBatch"]
+__all__ = [
+    "MaskedBatch",
+    "as_arrays",
+    "as_data",
+    "pad_rows",
+    "pad_stack",
+    "read_dims",
+    "sizes_from_lengths",
+    "sizes_from_mask",
+    "sizes_static",
+]
 
 
 @form("masked")
@@ -112,7 +118,12 @@ class MaskedBatch(Batched, ArrayBatch):
         """
         arrays = as_arrays(list(examples))
         varies = None if dims is None else read_dims(dims, arrays[0].ndim)
-        return cls.of(Batched(*pad_stack(arrays, varies)))
+        return cls.stacked(arrays, varies)
+
+    @classmethod
+    def stacked(cls, arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> "MaskedBatch":
+        """A batch of arrays of one rank and dtype: what `from_examples` gives once they are checked."""
+        return cls.of(Batched(*pad_stack(arrays, dims)))
 
     @property
     def mask(self) -> np.ndarray:
@@ -171,8 +182,8 @@ class MaskedBatch(Batched, ArrayBatch):
             out = object.__new__(MaskedBatch)
             out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
             out._view = out._views = None
-            if self._ab_crooked:
-                lay(out, True)
+            if self._ab_non_c_order:
+                set_order(out, True)
             return out if self.sizes or is_scalar(self) else zero_d(out)
         sizes: list[Size] = []
         corner = []
@@ -187,7 +198,7 @@ class MaskedBatch(Batched, ArrayBatch):
             sizes.append(size)
             corner.append(width)
         out = MaskedBatch.of(Batched(take(self.data[(slice(None), *corner)]), sizes, self.scalar))
-        out._ab_lay(self._ab_crooked)
+        out._ab_set_order(self._ab_non_c_order)
         return out
 
     @property
@@ -200,31 +211,31 @@ class MaskedBatch(Batched, ArrayBatch):
         """The dtype of every example."""
         return self.data.dtype
 
-    @property
+    @property  # type: ignore[misc]  # an array's can be written
     def shape(self) -> tuple[Any, ...]:
         """The example's shape: an int where all examples agree, else an int per example."""
         return tuple(
-            MaskedBatch.in_region(Batched(n.values, (), int), self.region) if isinstance(n, Lengths) else n
-            for n in self.sizes
+            MaskedBatch.of_data(n.values, (), self.region, int) if isinstance(n, Lengths) else n for n in self.sizes
         )
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """As every batch of arrays does; at once where all batches are padded, of this region and of one size."""
         region = current_region()
         size = -1
-        crooked = False
+        non_c_order = False
         for arg in args:
             if type(arg) is MaskedBatch:
-                if arg._view is not None and arg._view.crooked:
-                    crooked = True
+                if arg._view is not None and arg._view.non_c_order:
+                    non_c_order = True
                 if size < 0 and (region is None or arg.region is region):
                     size = arg.data.shape[0]
                     continue
                 if arg.data.shape[0] == size and (region is None or arg.region is region):
                     continue
-                return self._ab_apply_any(op, args, params)
+                return super()._ab_apply(op, args, params)
             if isinstance(arg, Batch):
-                return self._ab_apply_any(op, args, params)
-            crooked = crooked or is_crooked(arg)
+                return super()._ab_apply(op, args, params)
+            non_c_order = non_c_order or is_non_c_order(arg)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
@@ -233,25 +244,9 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
         self._view = self._views = None
-        if crooked or op.layout is not None:
-            self._ab_lay(bends(op, params, crooked, len(out.sizes)))
+        if non_c_order or op.layout is not None:
+            self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
         return self
-
-    @staticmethod
-    def _ab_apply_any(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """`_ab_apply` where an operand is of another region, another size, or another form of batch."""
-        args = [narrowed(arg) for arg in args]
-        agreed_size(arg for arg in args if isinstance(arg, Batch))
-        if any(isinstance(arg, ObjectBatch) for arg in args):
-            return loop_over_examples(op, args, params, "the examples differ in structure, rank or dtype")
-        if op.rule is None:
-            return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
-        for arg in args:
-            if isinstance(arg, Packed):  # packed: it knows what runs on its values as they are
-                return arg._ab_apply(op, args, params)  # type: ignore[attr-defined]
-        out = MaskedBatch.of(op.rule(op, args, params))
-        out._ab_lay(bends(op, params, any(map(is_crooked, args)), out.ndim))
-        return out
 
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new` (a batch, or an array that all lanes share): what a write into this batch gives.
@@ -261,7 +256,7 @@ class MaskedBatch(Batched, ArrayBatch):
                 not say how they merge.
         """
         new = broadcast(new, self.batch_size) if not isinstance(new, Batch) else new
-        new = new.to_masked() if isinstance(new, Packed) else new  # type: ignore[attr-defined]
+        new = as_masked(new)
         if new.region is not self.region:
             merge = getattr(new.region, "merged", None)
             if merge is None:
@@ -279,17 +274,17 @@ class MaskedBatch(Batched, ArrayBatch):
             raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
         attribute = getattr(self.scalar, name)  # raises as Python does
         if callable(attribute):
-            return lambda *args, **kwargs: stack_results(per_lane(attribute, (self, *args), kwargs))
-        return stack_results(per_lane(getattr, (self, name), {}))
+            return lambda *args, **kwargs: map_lanes(attribute, self, *args, **kwargs)
+        return map_lanes(getattr, self, name)
 
     def __len__(self) -> int:
         if current_region() is None:
-            raise UnsupportedError("len() of a batch: write .batch_size for the number of examples")
+            raise self._no_len()
         if not self.sizes:
             kind = self.scalar
             raise TypeError(f"object of type {kind.__name__!r} has no len()" if kind else "len() of unsized object")
         if isinstance(self.sizes[0], Lengths):
-            raise refuse("len() of a value whose length differs by example")
+            raise self._no_len()
         return self.sizes[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -303,11 +298,7 @@ class MaskedBatch(Batched, ArrayBatch):
             if (counts == counts[0]).all():
                 return (here[i] for i in range(int(counts[0])))
         if isinstance(first, Lengths):
-            raise refuse(
-                "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
-                ".examples() lists the examples",
-                "iteration over a dimension whose length differs by example",
-            )
+            raise self._no_iteration()
         return (here[i] for i in range(first))
 
     def __reduce__(self) -> Any:
@@ -391,3 +382,260 @@ for _name, _weak in scalars.BINARY.items():
 for _name, _weak_unary in scalars.UNARY.items():
     if hasattr(ArrayBatch, f"__{_name}__"):
         setattr(MaskedBatch, f"__{_name}__", _unary(f"__{_name}__", _weak_unary))
+
+
+def as_data(data: Any) -> Any:
+    """Padded data as an array of numbers.
+
+    Raises:
+        ShapeError: nested lists of different lengths. DTypeError: a dtype that is no number.
+    """
+    if is_boxed(data):
+        return data
+    try:
+        out = np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"the data is not one padded array ({error}); use MaskedBatch.from_examples") from None
+    if out.dtype.kind not in KINDS:
+        raise DTypeError(f"the data is {out.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+    return out
+
+
+def as_arrays(examples: Sequence[Any]) -> list[Any]:
+    """Each example as an array, all of one rank and dtype.
+
+    An empty list or tuple has no dtype of its own and takes that of the other examples.
+
+    Raises:
+        ShapeError: no examples, an example that is no array, or ranks that differ.
+        DTypeError: a dtype that is no number, or dtypes that differ. Each names the first offending example.
+    """
+    if not len(examples):
+        raise ShapeError(
+            "an empty sequence of examples has no rank and no dtype; "
+            "give MaskedBatch(data of shape (0, ...)) for a batch without examples"
+        )
+    arrays = [x if type(x) is np.ndarray or is_boxed(x) else _as_array(x, i) for i, x in enumerate(examples)]
+    bare = [i for i, x in enumerate(examples) if isinstance(x, list | tuple) and arrays[i].size == 0]
+    if bare:
+        typed = next((x for i, x in enumerate(arrays) if i not in set(bare)), None)
+        if typed is not None:
+            for i in bare:
+                arrays[i] = arrays[i].astype(typed.dtype)
+    first = arrays[0]
+    if first.dtype.kind not in KINDS:
+        raise _no_numbers(0, first)
+    for i, x in enumerate(arrays):
+        if x.ndim != first.ndim:
+            raise ShapeError(
+                f"example {i} has {x.ndim} dimensions (shape {x.shape}), example 0 has {first.ndim} "
+                f"(shape {first.shape}); all examples of a batch need the same number of dimensions"
+            )
+        if x.dtype != first.dtype:
+            if x.dtype.kind not in KINDS:
+                raise _no_numbers(i, x)
+            raise DTypeError(
+                f"example {i} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
+                f"for instance [x.astype({str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
+            )
+    return arrays
+
+
+def _no_numbers(index: int, x: Any) -> DTypeError:
+    return DTypeError(f"example {index} is {x.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+
+
+def _as_array(x: Any, index: int) -> np.ndarray:
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ShapeError(
+            f"example {index} is not one array ({error}); a batch holds one array per example: ab.map takes any "
+            "objects, and PackedBatch.from_examples(examples, depth=2) packs lists of arrays"
+        ) from None
+
+
+def read_dims(dims: Any, rank: int) -> tuple[bool, ...]:
+    """Check the `dims` that a caller gave: one bool per example dimension."""
+    out = tuple(dims)
+    if len(out) != rank or not all(isinstance(dim, bool | np.bool_) for dim in out):
+        raise ShapeError(f"dims={dims!r}; expected {rank} bools, one per example dimension (True where it varies)")
+    return tuple(map(bool, out))
+
+
+def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tuple[Any, tuple[Size, ...]]:
+    """Stack arrays of one rank and dtype, padded to the longest along each axis: the data and the sizes.
+
+    Arrays of an interpreter below (a tape, a trace) are stacked by ops, so gradients flow to each example.
+
+    Raises:
+        ShapeError: `dims` says that a dimension is static, and the examples differ in it.
+    """
+    shapes = [x.shape for x in arrays]
+    first = shapes[0]
+    sizes: list[Size] = list(first)
+    varying: list[int] = []
+    if dims is not None or any(shape != first for shape in shapes):
+        for axis in range(len(first)):
+            lengths = [shape[axis] for shape in shapes]
+            differs = any(length != first[axis] for length in lengths)
+            if dims is None:
+                varies = differs
+            else:
+                varies = dims[axis]
+                if differs and not varies:
+                    wrong = next(i for i, length in enumerate(lengths) if length != first[axis])
+                    raise ShapeError(
+                        f"dims says that dimension {axis} is static, but it is {lengths[wrong]} in example {wrong} "
+                        f"and {first[axis]} in example 0; give dims with True there"
+                    )
+            if varies:
+                sizes[axis] = Lengths(lengths)
+                if differs:
+                    varying.append(axis)
+    if not varying:
+        return np.stack(arrays), tuple(sizes)
+    if varying == [0]:
+        return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]
+    padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
+    if any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
+        return np.stack([_pad_corner(x, padded) for x in arrays]), tuple(sizes)
+    data = np.zeros((len(arrays), *padded), arrays[0].dtype)
+    for i, x in enumerate(arrays):
+        corner: tuple[Any, ...] = (i, *map(slice, x.shape))
+        data[corner] = x
+    return data, tuple(sizes)
+
+
+def _pad_corner(x: Any, padded: tuple[int, ...]) -> Any:
+    """An array that may carry a gradient, with zeros behind it up to this shape."""
+    for axis, size in enumerate(padded):
+        if size > x.shape[axis]:
+            missing = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
+            x = np.concatenate([x, np.zeros(missing, x.dtype)], axis=axis)
+    return x
+
+
+def pad_rows(values: Any, lengths: Lengths, filler: Any = 0) -> Any:
+    """(B, longest, ...) from (N, ...) rows, one example's after the other; padding is `filler`.
+
+    By one gather where the rows carry gradients: each padded position reads one row of `filler`, which takes its
+    cotangent.
+    """
+    mask = lengths.mask(lengths.max())
+    count, *shape = shape_of(values)
+    if not is_boxed(values):
+        out = np.full((*mask.shape, *shape), filler, values.dtype)
+        out[mask] = values
+        return out
+    rows = np.concatenate([values, np.full((1, *shape), filler, values.dtype)])
+    index = np.full(mask.shape, count)
+    index[mask] = np.arange(count)
+    return rows[index]
+
+
+def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:
+    """Every example fills its padded shape; the dimensions that `dims` names still count as varying."""
+    batch_size, padded = shape[0], shape[1:]
+    varies = read_dims(dims, len(padded)) if dims is not None else (False,) * len(padded)
+    return tuple(Lengths(np.full(batch_size, n)) if v else n for n, v in zip(padded, varies, strict=True))
+
+
+def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple[Size, ...]:
+    """(B,) lengths of the varying dimensions (the first, if `dims` is None), or (B, k) of k varying dimensions.
+
+    Raises:
+        DTypeError: lengths that are no integers.
+        ShapeError: a wrong shape, a negative length, or one beyond the padded data.
+    """
+    batch_size, padded = shape[0], shape[1:]
+    lengths = np.asarray(lengths)
+    if lengths.size == 0 and lengths.dtype == np.float64:
+        lengths = lengths.astype(np.int64)
+    if lengths.dtype.kind not in "iu":
+        raise DTypeError(f"lengths are {lengths.dtype}; expected integers, one per example")
+    if lengths.ndim not in (1, 2) or lengths.shape[0] != batch_size:
+        raise ShapeError(
+            f"lengths of shape {lengths.shape} for data of shape {shape}; "
+            f"expected ({batch_size},), or ({batch_size}, k) for k varying dimensions"
+        )
+    if dims is None:
+        count = 1 if lengths.ndim == 1 else lengths.shape[1]
+        if count > len(padded):
+            raise ShapeError(f"lengths name {count} varying dimensions, but the examples have {len(padded)}")
+        dims = [axis < count for axis in range(len(padded))]
+    axes = [axis for axis, varies in enumerate(read_dims(dims, len(padded))) if varies]
+    if lengths.ndim == 2 and lengths.shape[1] != len(axes):
+        raise ShapeError(
+            f"lengths have {lengths.shape[1]} columns, but dims={tuple(dims)} names {len(axes)} dimensions"
+        )
+    if lengths.ndim == 1 and not axes:
+        raise ShapeError(f"lengths are given, but dims={tuple(dims)} says that no dimension varies")
+    sizes: list[Size] = list(padded)
+    for column, axis in enumerate(axes):
+        of_axis = lengths if lengths.ndim == 1 else lengths[:, column]
+        wrong = (of_axis < 0) | (of_axis > padded[axis])
+        if wrong.any():
+            lane = int(np.argmax(wrong))
+            raise ShapeError(
+                f"length {of_axis[lane]} of example {lane} is not in 0..{padded[axis]}, "
+                f"the padded size of dimension {axis}"
+            )
+        sizes[axis] = Lengths(of_axis)
+    return tuple(sizes)
+
+
+def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size, ...]:
+    """A bool mask, True inside the examples: (B, ...) with an axis of one where a dimension is static.
+
+    A mask of fewer dimensions than the data covers its leading ones. In each example it must be True on a leading
+    corner and False elsewhere.
+
+    Raises:
+        DTypeError: a mask that is not bool.
+        ShapeError: a shape that does not fit the data, a mask that is no leading corner, or one that varies along a
+            dimension that `dims` says is static.
+    """
+    padded = shape[1:]
+    mask = np.asarray(mask)
+    if mask.dtype != np.bool_:
+        raise DTypeError(f"the mask is {mask.dtype}; expected bool (True inside the examples): write mask != 0")
+    given = mask.shape
+    fits = 0 < mask.ndim <= len(shape)
+    mask = mask.reshape(given + (1,) * (len(shape) - mask.ndim)) if fits else mask
+    if not fits or any(n not in (1, size) for n, size in zip(mask.shape, shape, strict=True)):
+        raise ShapeError(
+            f"a mask of shape {given} for data of shape {shape}; expected the data's shape, "
+            "with 1 along dimensions that do not vary"
+        )
+    mask = np.broadcast_to(mask, (shape[0], *mask.shape[1:]))
+    varies = read_dims(dims, len(padded)) if dims is not None else _varying(mask, padded)
+    sizes: list[Size] = list(padded)
+    rebuilt = np.ones((shape[0],) + (1,) * len(padded), np.bool_)
+    for axis, (length, of_mask) in enumerate(zip(padded, mask.shape[1:], strict=True)):
+        if varies[axis]:
+            others = tuple(other for other in range(1, mask.ndim) if other != axis + 1)
+            inside = np.broadcast_to(mask.any(axis=others), (shape[0], length))
+            sizes[axis] = Lengths(inside.sum(axis=1))
+            along = sizes[axis].mask(length)  # type: ignore[union-attr]
+            rebuilt = rebuilt & along.reshape(shape[0], *(1,) * axis, length, *(1,) * (len(padded) - axis - 1))
+        elif of_mask > 1 and not (mask == mask.take([0], axis=axis + 1)).all():
+            raise ShapeError(f"the mask varies along dimension {axis}, which dims={tuple(varies)} says is static")
+    wrong = (rebuilt != mask).any(axis=tuple(range(1, len(shape))))
+    if wrong.any():
+        raise ShapeError(
+            f"the mask of example {int(np.argmax(wrong))} is not True on one leading corner and False elsewhere "
+            f"(varying dimensions: {tuple(varies)}); move the padding to the end of each dimension, "
+            "or select what is valid (x[mask]) and use MaskedBatch.from_examples"
+        )
+    return tuple(sizes)
+
+
+def _varying(mask: np.ndarray, padded: tuple[int, ...]) -> tuple[bool, ...]:
+    """The dimensions along which a mask can vary: its axes longer than one, or of one where that is all there is."""
+    varies = [n > 1 for n in mask.shape[1:]]
+    if not any(varies) and not mask.all():
+        varies = [n == 1 for n in padded]
+        if sum(varies) > 1:
+            varies = [axis == varies.index(True) for axis in range(len(padded))]
+    return tuple(varies)

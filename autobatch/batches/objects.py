@@ -6,16 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, form, narrowed, refuse
-from autobatch.batches.loop import loop_over_examples
-from autobatch.batches.results import leaves, narrow_tree, per_lane, stack_results
+from autobatch.batches.base import (
+    BINARY_OPERATORS,
+    COMPARISONS,
+    DIFFER,
+    UNARY_OPERATORS,
+    Batch,
+    form,
+    narrow_tree,
+    narrowed,
+    refuse,
+)
+from autobatch.batches.examples import loop_over_examples, map_lanes, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.core.op import Op, is_boxed
+from autobatch.core.pytree import leaves
 
 __all__ = ["ObjectBatch"]
 
 _SEQUENCES = (tuple, list, str, range, np.ndarray)
-_WHY = "the examples differ in structure, rank or dtype, so no op takes them together"
 
 
 @form("objects")
@@ -32,6 +41,7 @@ class ObjectBatch(Batch):
     """
 
     __slots__ = ("__weakref__", "region", "values")
+    _varies = "objects that differ by example"
 
     def __init__(self, values: Iterable[Any]) -> None:
         self.values = list(values)
@@ -68,17 +78,17 @@ class ObjectBatch(Batch):
             return function(*args, **kwargs)
         first = self.values[0] if self.values else None
         if isinstance(first, np.ndarray) or is_boxed(first):
-            return loop_over_examples(function, args, kwargs, _WHY)
-        return stack_results(per_lane(function, args, kwargs))
+            return loop_over_examples(function, args, kwargs, DIFFER)
+        return map_lanes(function, *args, **kwargs)
 
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
         args = [narrowed(arg) for arg in args]
         if not any(isinstance(arg, ObjectBatch) for arg in args):
             return op(*args, **params)
-        return loop_over_examples(op, args, params, _WHY)
+        return loop_over_examples(op, args, params, DIFFER)
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return loop_over_examples(function, args, kwargs, reason or _WHY)
+        return loop_over_examples(function, args, kwargs, reason or DIFFER)
 
     def _ab_rebind(self, new: Any) -> None:
         if new.region is not self.region:
@@ -89,13 +99,13 @@ class ObjectBatch(Batch):
         inputs = tuple(map(narrowed, inputs))
         if not any(isinstance(each, ObjectBatch) for each in (*inputs, *kwargs.values())):
             return getattr(ufunc, method)(*inputs, **kwargs)
-        return loop_over_examples(getattr(ufunc, method), inputs, kwargs, _WHY)
+        return loop_over_examples(getattr(ufunc, method), inputs, kwargs, DIFFER)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         args, kwargs = narrow_tree(args), narrow_tree(kwargs)
         if not any(isinstance(leaf, ObjectBatch) for leaf in leaves((args, kwargs))):
             return func(*args, **kwargs)
-        return loop_over_examples(func, args, kwargs, _WHY)
+        return loop_over_examples(func, args, kwargs, DIFFER)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise refuse(
@@ -115,16 +125,13 @@ class ObjectBatch(Batch):
         return self._each(operator.getitem, self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        per_lane(operator.setitem, (self, key, value), {})
+        map_lanes(operator.setitem, self, key, value)
 
     def __contains__(self, item: Any) -> bool:
-        return bool(stack_results(per_lane(operator.contains, (self, item), {})))
+        return bool(map_lanes(operator.contains, self, item))
 
     def __len__(self) -> int:
-        raise refuse(
-            "len() of a batch: write .batch_size for the number of examples",
-            "len() of objects that differ by example",
-        )
+        raise self._no_len()
 
     def __iter__(self) -> Iterator[Any]:
         here = narrowed(self) if current_region() is not None else None
@@ -134,41 +141,7 @@ class ObjectBatch(Batch):
                 return iter([stack_results([each[i] for each in values]) for i in range(len(values[0]))])
         elif here is not None and here is not self and not isinstance(here, ObjectBatch):
             return iter(here)
-        raise refuse(
-            "iteration over a batch of objects outside converted code; .examples() lists the objects",
-            "iteration over objects that differ by example",
-        )
-
-    def __bool__(self) -> bool:
-        return _unanimous(bool, narrowed(self))
-
-    def __int__(self) -> int:
-        return _unanimous(int, narrowed(self))
-
-    def __float__(self) -> float:
-        return _unanimous(float, narrowed(self))
-
-    def __index__(self) -> int:
-        return _unanimous(operator.index, narrowed(self))
-
-    def __hash__(self) -> int:
-        raise refuse("a batch is not hashable: its examples may differ")
-
-    def __format__(self, spec: str) -> str:
-        if current_region() is not None:
-            raise refuse("formatting a value that differs by example")
-        return format(repr(self), spec)
-
-
-def _unanimous(function: Callable[[Any], Any], batch: Any) -> Any:
-    """One Python value for all lanes, where they agree."""
-    results = per_lane(function, (batch,), {})
-    if not results or any(x != results[0] for x in results[1:]):
-        raise refuse(
-            f"{function.__name__}() of a batch whose examples differ; in converted code (@ab.batch) it is per example",
-            f"{function.__name__}() of a value that differs by example",
-        )
-    return results[0]
+        raise self._no_iteration()
 
 
 def _binary(function: Callable[..., Any], *, reflected: bool = False) -> Callable[..., Any]:
@@ -181,17 +154,12 @@ def _unary(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, *args: self._each(function, self, *args)
 
 
-_COMPARISONS = {name: getattr(operator, name) for name in ("lt", "le", "gt", "ge", "eq", "ne")}
-_ARITHMETIC = {name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow")}
-_ARITHMETIC |= {name: getattr(operator, name) for name in ("matmul", "lshift", "rshift", "xor")}
-_ARITHMETIC |= {"and": operator.and_, "or": operator.or_}
-for _name, _function in {**_COMPARISONS, **_ARITHMETIC, "divmod": divmod}.items():
+for _name, _function in BINARY_OPERATORS.items():
     setattr(ObjectBatch, f"__{_name}__", _binary(_function))
-for _name, _function in {**_ARITHMETIC, "divmod": divmod}.items():
-    setattr(ObjectBatch, f"__r{_name}__", _binary(_function, reflected=True))
-for _name in _ARITHMETIC:
-    setattr(ObjectBatch, f"__i{_name}__", _binary(getattr(operator, f"i{_name}")))
-_UNARY: dict[str, Callable[..., Any]] = {"neg": operator.neg, "pos": operator.pos, "invert": operator.invert}
-_UNARY |= {"abs": abs, "round": round}
-for _name, _function in _UNARY.items():
+    if _name not in COMPARISONS:
+        setattr(ObjectBatch, f"__r{_name}__", _binary(_function, reflected=True))
+    if hasattr(operator, f"i{_name}"):
+        setattr(ObjectBatch, f"__i{_name}__", _binary(getattr(operator, f"i{_name}")))
+ObjectBatch.__round__ = _unary(round)  # type: ignore[attr-defined]
+for _name, _function in UNARY_OPERATORS.items():
     setattr(ObjectBatch, f"__{_name}__", _unary(_function))

@@ -1,39 +1,57 @@
-"""`PackedBatch`: the values of all examples one after the other, and where each example's begin; no padding."""
+"""`PackedBatch`: the examples' values one after the other, and the offsets where each begins; no padding."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from autobatch.batches.array_batch import ArrayBatch
-from autobatch.batches.forms import Batch, agreed_size, form, narrowed, refuse
-from autobatch.batches.loop import loop_over_examples
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packing import (
-    CSR,
-    as_columns,
-    as_integers,
-    check_offsets,
-    counted,
-    offsets_of,
-    pack_rows,
-    pad_rows,
-    read_csr,
-    rows_of,
-    segment_order,
-    valid_lengths,
-)
-from autobatch.batches.stacking import as_arrays
-from autobatch.core.aval import ndim_of
+from autobatch.batches.base import Batch, form, narrowed, refuse
+from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
+from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import bends, is_crooked
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.inplace import lay
+from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 
-__all__ = ["PackedBatch"]
+__all__ = [
+    "CSR",
+    "PackedBatch",
+    "as_columns",
+    "as_integers",
+    "check_offsets",
+    "counted",
+    "maps_to_packed",
+    "offsets_of",
+    "pack_rows",
+    "packed_to_maps",
+    "read_csr",
+    "rows_of",
+    "segment_order",
+    "valid_lengths",
+]
+
+
+class CSR(NamedTuple):
+    """A sparse matrix by rows, in SciPy's terms: `scipy.sparse.csr_matrix((data, indices, indptr), shape)`.
+
+    Attributes:
+        data: (n,) entries; repeated positions add up.
+        indices: (n,) int64 column of each entry.
+        indptr: (rows + 1,) int64; row i is `indptr[i]:indptr[i + 1]`.
+        shape: (rows, columns).
+    """
+
+    data: np.ndarray
+    indices: np.ndarray
+    indptr: np.ndarray
+    shape: tuple[int, int]
+
+    def to_dense(self) -> np.ndarray:
+        """The matrix as an array."""
+        out = np.zeros(self.shape, self.data.dtype)
+        np.add.at(out, (np.repeat(np.arange(self.shape[0]), np.diff(self.indptr)), self.indices), self.data)
+        return out
 
 
 @form("packed")
@@ -279,7 +297,7 @@ class PackedBatch(Packed, ArrayBatch):
         """The dtype of every example."""
         return self._kind.dtype
 
-    @property
+    @property  # type: ignore[misc]  # an array's can be written
     def shape(self) -> tuple[Any, ...]:
         """The example's shape; its first entry is an int per example."""
         if isinstance(self._kind, PackedBatch):
@@ -287,36 +305,20 @@ class PackedBatch(Packed, ArrayBatch):
         first = MaskedBatch.in_region(Batched(self.lengths, (), int), self.region)
         return (first, *self._kind.shape[1:])
 
-    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        out = self._applied(op, args, params)
-        return lay(out, True) if bends(op, params, any(map(is_crooked, args)), ndim_of(out)) else out
-
-    def _applied(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        args = [narrowed(arg) for arg in args]
-        agreed_size(arg for arg in args if isinstance(arg, Batch))
-        if any(isinstance(arg, ObjectBatch) for arg in args):
-            return loop_over_examples(op, args, params, "the examples differ in structure, rank or dtype")
-        first = next(arg for arg in args if isinstance(arg, PackedBatch))
-        rows = first._pending if len(args) == 1 else None
-        if rows is not None and (out := rows.reduced(op, params, first.offsets)) is not None:
+    def _on_values(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        """An op on the values of all examples as if they were one example; None where it needs the examples apart."""
+        rows = self._pending if len(args) == 1 else None
+        if rows is not None and (out := rows.reduced(op, params, self.offsets)) is not None:
             return MaskedBatch.of(Batched(out, out.shape[1:]))
-        operands = _on_values(op, args, first)
-        if operands is not None:
-            try:
-                return PackedBatch.of(op(*operands, **params), first.offsets, first._size)
-            except IndexError:
-                if op.kind != "lookup":
-                    raise
-                # An id that is not in the table: the padded form names its example and its place there.
-        if op.rule is None:
-            return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
-        for i, arg in enumerate(args):
-            if isinstance(arg, PackedBatch) and i not in op.ragged:
-                args[i] = arg.to_masked()
-        if not any(isinstance(arg, PackedBatch) for arg in args):
-            return op(*args, **params)
-        out = op.rule(op, args, params)
-        return PackedBatch.of(out.values, out.offsets) if isinstance(out, Packed) else MaskedBatch.of(out)
+        operands = _operands_on_values(op, args, self)
+        if operands is None:
+            return None
+        try:
+            return PackedBatch.of(op(*operands, **params), self.offsets, self._size)
+        except IndexError:
+            if op.kind != "lookup":
+                raise
+            return None  # an id that is not in the table: the padded form names its example and its place there
 
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new`, packed or padded: what a write into this batch gives."""
@@ -328,19 +330,12 @@ class PackedBatch(Packed, ArrayBatch):
         self.values, self.offsets, self._size = packed.values, packed.offsets, packed._size
 
     def __len__(self) -> int:
-        raise refuse(
-            "len() of a batch: write .batch_size for the number of examples",
-            "len() of a value whose length differs by example",
-        )
+        raise self._no_len()
 
     def __iter__(self) -> Iterator[Any]:
         if current_region() is not None and not isinstance(self.values, PackedBatch):
             return iter(narrowed(self).to_masked())
-        raise refuse(
-            "iteration over a dimension whose length differs by example, outside converted code (@ab.batch); "
-            ".examples() lists the examples",
-            "iteration over a dimension whose length differs by example",
-        )
+        raise self._no_iteration()
 
     def __reduce__(self) -> Any:
         return PackedBatch, (self.values, np.array(self.offsets))
@@ -370,8 +365,8 @@ def _rows(values: Any, index: np.ndarray) -> Any:
     return values._take(index, {}) if isinstance(values, PackedBatch) else values[index]
 
 
-def _on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list[Any] | None:
-    """Operands with which the op acts on the values of all examples as if they were one example; None if it cannot."""
+def _operands_on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list[Any] | None:
+    """The operands of `_on_values`; None if it cannot act so."""
     if op.kind == "elementwise":
         rank = max(arg.ndim for arg in args if isinstance(arg, PackedBatch))
         operands = [_against_values(arg, rank, first) for arg in args]
@@ -397,3 +392,213 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
         return None
     shape = arg.data.shape
     return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
+
+
+def as_integers(values: Any, what: str) -> np.ndarray:
+    """A one-dimensional array of integers, as int64.
+
+    Raises:
+        DTypeError: no integers. ShapeError: not one dimension.
+    """
+    out = np.asarray(values)
+    if out.size == 0 and out.dtype == np.float64:
+        out = out.astype(np.int64)
+    if out.dtype.kind not in "iu":
+        raise DTypeError(f"{what} are {out.dtype}; expected integers")
+    if out.ndim != 1:
+        raise ShapeError(f"{what} of shape {out.shape}; expected one dimension")
+    if out.dtype == np.uint64 and out.size and out.max() > np.iinfo(np.int64).max:
+        raise ShapeError(f"{what} reach {out.max()}; expected at most {np.iinfo(np.int64).max}")
+    return out.astype(np.int64)
+
+
+def check_offsets(offsets: Any, count: int) -> np.ndarray:
+    """(B + 1,) int64 offsets into `count` values: first 0, non-decreasing, last `count`."""
+    out = as_integers(offsets, "offsets")
+    if not len(out):
+        raise ShapeError("offsets are empty; expected one more than there are examples, starting with 0")
+    if out[0] != 0:
+        raise ShapeError(f"offsets start with {out[0]}; expected 0")
+    steps = np.diff(out)
+    if (steps < 0).any():
+        lane = int(np.argmax(steps < 0))
+        raise ShapeError(f"offsets decrease, from {out[lane]} to {out[lane + 1]}, at example {lane}")
+    if out[-1] != count:
+        raise ShapeError(
+            f"the last offset is {out[-1]}, but there are {count} values; expected equal "
+            "(with offsets of starts only, append the number of values)"
+        )
+    out.flags.writeable = False
+    return out
+
+
+def offsets_of(lengths: Any, count: int) -> np.ndarray:
+    """Offsets from the number of values of each example, which must add up to `count`."""
+    out = as_integers(lengths, "lengths")
+    if (out < 0).any():
+        lane = int(np.argmax(out < 0))
+        raise ShapeError(f"length {out[lane]} of example {lane} is negative")
+    total = int(out.sum())
+    if total != count:
+        raise ShapeError(f"the lengths add up to {total}, but there are {count} values")
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(out)])
+
+
+def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.ndarray | None, np.ndarray]:
+    """How values sort by segment id (None: they are sorted), stably, and the length of each segment.
+
+    Raises:
+        ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
+    """
+    out = as_integers(ids, "segment ids")
+    if len(out) != count:
+        raise ShapeError(f"{len(out)} segment ids for {count} values; expected one id for each value")
+    bound = int(out.max(initial=-1)) + 1 if num_segments is None else num_segments
+    wrong = (out < 0) | (out >= bound)
+    if wrong.any():
+        position = int(np.argmax(wrong))
+        raise BadIdError(f"segment id {out[position]} at position {position} is not in 0..{bound - 1}")
+    lengths = np.bincount(out, minlength=bound)
+    if (out[1:] >= out[:-1]).all():
+        return None, lengths
+    return np.argsort(out, kind="stable"), lengths
+
+
+def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the examples named by `index`, in that order, and their offsets."""
+    lengths = np.diff(offsets)[index]
+    ends = np.cumsum(lengths)
+    rows = np.arange(int(lengths.sum())) + np.repeat(offsets[:-1][index] - (ends - lengths), lengths)
+    return rows, np.concatenate([np.zeros(1, np.int64), ends])
+
+
+def pack_rows(data: Any, lengths: Lengths) -> Any:
+    """The rows inside the examples of (B, T, ...) data, one example after the other."""
+    mask = lengths.mask(data.shape[1])
+    if not is_boxed(data):
+        return data[mask]
+    flat = data.reshape((data.shape[0] * data.shape[1], *data.shape[2:]))
+    return flat[np.flatnonzero(mask)]
+
+
+def valid_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
+    """The length of each example of (B, T, ...) data in which rows full of `filler` are padding.
+
+    Raises:
+        ShapeError: a filler before a value: padding must come last.
+    """
+    is_filler = padded != padded if filler != filler else padded == filler
+    valid = ~is_filler.all(axis=tuple(range(2, padded.ndim)))
+    lengths = valid.sum(axis=1)
+    wrong = (valid != (np.arange(padded.shape[1]) < lengths[:, None])).any(axis=1)
+    if wrong.any():
+        raise ShapeError(
+            f"example {int(np.argmax(wrong))} has the filler {filler!r} before a value; "
+            "padding must come last, or give lengths= instead of filler="
+        )
+    return lengths
+
+
+def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(data, indices, indptr) of a sparse matrix, a triple of them, or a dense two-dimensional array."""
+    if hasattr(matrix, "indptr"):
+        parts = (matrix.data, matrix.indices, matrix.indptr)
+    elif isinstance(matrix, tuple) and len(matrix) == 3:
+        parts = matrix
+    elif hasattr(matrix, "tocsr"):
+        return read_csr(matrix.tocsr())
+    else:
+        dense = np.asarray(matrix)
+        if dense.ndim != 2:
+            raise ShapeError(
+                f"a matrix of shape {dense.shape}; expected a CSR matrix, (data, indices, indptr), "
+                "or a dense two-dimensional array"
+            )
+        rows, columns = np.nonzero(dense)
+        counts = np.bincount(rows, minlength=dense.shape[0])
+        return dense[rows, columns], columns, offsets_of(counts, len(rows))
+    indices = as_integers(parts[1], "column indices")
+    data = np.ones(len(indices), np.int64) if parts[0] is None else np.asarray(parts[0])
+    if data.shape != indices.shape:
+        raise ShapeError(f"{data.shape} entries for {indices.shape} column indices; expected one each")
+    return data, indices, check_offsets(parts[2], len(indices))
+
+
+def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each column as often as its entry says, and the row that it stands in."""
+    counts = data.astype(np.int64)
+    if (counts != data).any() or (counts < 0).any():
+        raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
+    rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
+    return np.repeat(indices, counts), rows
+
+
+def as_columns(values: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
+    """Ids that name columns, and how many columns there are: by default the largest id plus one."""
+    ids = as_integers(values, "the values")
+    bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
+    wrong = (ids < 0) | (ids >= bound)
+    if wrong.any():
+        position = int(np.argmax(wrong))
+        raise BadIdError(f"id {ids[position]} at position {position} is not a column in 0..{bound - 1}")
+    return ids, bound
+
+
+def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, PackedBatch]:
+    """The keys and the values of examples that are maps, in the maps' order.
+
+    Args:
+        examples: {id: score}, every value a number; or {feature: ids}, every value a list or array of one dimension.
+
+    Returns:
+        (keys, values): of scores two batches with the same offsets; of lists `values` is nested, an example of it a
+        list of arrays, with the same offsets at its outer level.
+
+    Raises:
+        DTypeError: an example that is no map, keys that are no integers. ShapeError: lists beside numbers.
+
+    Source: Caffe2's nested segments, `LIST<MAP<INT, LIST<INT>>>`.
+
+    >>> keys, values = maps_to_packed([{1: [10, 11], 3: [101]}, {2: [50]}])
+    >>> keys.examples(), values.values.values
+    ([array([1, 3]), array([2])], array([ 10,  11, 101,  50]))
+    """
+    for i, example in enumerate(examples):
+        if not isinstance(example, Mapping):
+            raise DTypeError(f"example {i} is a {type(example).__name__}; expected a dict of integer keys")
+    lengths = [len(example) for example in examples]
+    entries = [np.asarray(value) for example in examples for value in example.values()]
+    keys = PackedBatch.from_lengths(as_integers([key for example in examples for key in example], "keys"), lengths)
+    nested = bool(entries) and entries[0].ndim > 0
+    at = 0
+    for i, example in enumerate(examples):
+        for key in example:
+            if entries[at].ndim != int(nested):
+                kind = "a list" if entries[at].ndim else "a number"
+                raise ShapeError(f"example {i} has {kind} under key {key}; expected all numbers, or all lists")
+            at += 1
+    if nested:
+        whole = np.concatenate(entries)
+        if not whole.size:
+            whole = whole.astype(np.int64)
+        inner = PackedBatch.from_lengths(whole, [len(entry) for entry in entries])
+        return keys, PackedBatch(inner, np.array(keys.offsets))
+    return keys, PackedBatch(np.array(entries), np.array(keys.offsets))
+
+
+def packed_to_maps(keys: PackedBatch, values: PackedBatch) -> list[dict[int, Any]]:
+    """The examples as maps again: of numbers, or of the arrays of a nested batch.
+
+    Raises:
+        ShapeError: values that do not belong to the keys.
+
+    >>> packed_to_maps(*maps_to_packed([{1: 0.4, 3: 0.7}, {2: 0.5}]))
+    [{1: 0.4, 3: 0.7}, {2: 0.5}]
+    """
+    if not np.array_equal(keys.offsets, values.offsets):
+        raise ShapeError("the keys and the values have different lengths; expected a value for each key")
+    maps = []
+    for own, entries in zip(keys.examples(), values.examples(), strict=True):
+        items = entries if isinstance(entries, list) else entries.tolist()
+        maps.append(dict(zip(own.tolist(), items, strict=True)))
+    return maps

@@ -1,22 +1,43 @@
-"""Lanes that each are a Python scalar, with Python's own semantics.
+"""Python scalars per lane, with Python's own semantics: operators, builtins and `math`.
 
 `len(x)` or `x.shape[0]` of a ragged batch is an int per example. Such lanes behave as Python's ints, floats and bools,
 not as NumPy's: `/` of ints is a float, a zero divisor raises, and an int never wraps. What int64 arithmetic answers
 exactly is computed at once; everything else is Python's operator lane by lane, which is right by construction.
+
+`LANE_FUNCTIONS` maps each builtin to what converted code calls in its place: it answers as the builtin does for every
+example, and is the builtin itself where no argument is a batch.
 """
 
+import functools
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import FORMS, Batch, agreed_size, narrowed
-from autobatch.batches.results import per_lane, stack_results
-from autobatch.core.batched import Batched
+from autobatch.batches.base import BINARY_OPERATORS, COMPARISONS, Batch, agreed_size, narrowed
+from autobatch.batches.examples import map_lanes, weak_lanes
+from autobatch.batches.objects import ObjectBatch
+from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 
-__all__ = ["BINARY", "UNARY", "is_weak", "reflected"]
+__all__ = [
+    "BINARY",
+    "LANE_FUNCTIONS",
+    "UNARY",
+    "is_weak",
+    "lane_bool",
+    "lane_float",
+    "lane_int",
+    "lane_len",
+    "lane_max",
+    "lane_min",
+    "lane_pow",
+    "lane_round",
+    "lane_sum",
+    "reflected",
+]
 
 _INT64 = np.iinfo(np.int64)
 _EXACT = 1 << 53  # below, an int is exact as a float64
@@ -121,12 +142,11 @@ _FAST: dict[str, tuple[Any, Any, bool]] = {
     "eq": (np.equal, np.equal, False),
     "ne": (np.not_equal, np.not_equal, False),
 }
-_COMPARISONS = {"lt", "le", "gt", "ge", "eq", "ne"}
 
 
 def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     on_ints, on_floats, keeps_bool = _FAST.get(name, (None, None, False))
-    result_of_bools = bool if keeps_bool or name in _COMPARISONS else int
+    result_of_bools = bool if keeps_bool or name in COMPARISONS else int
 
     def call(a: Any, b: Any) -> Any:
         a, b = narrowed(a), narrowed(b)
@@ -138,13 +158,13 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
         if kind_a in (int, bool) and kind_b in (int, bool):
             if on_ints is not None and (type(a) is not int or _fits(a)) and (type(b) is not int or _fits(b)):
                 out = on_ints(_ints(a), _ints(b))
-                if name in _COMPARISONS or (keeps_bool and kind_a is kind_b is bool):
+                if name in COMPARISONS or (keeps_bool and kind_a is kind_b is bool):
                     kind = result_of_bools
         elif on_floats is not None and _exact(a, kind_a) and _exact(b, kind_b):
             with np.errstate(all="ignore"):
                 out, kind = on_floats(_data(a), _data(b)), float
         if out is None:
-            return stack_results(per_lane(function, (a, b), {}))
+            return map_lanes(function, a, b)
         dtype = out.dtype.kind
         if dtype == "b":
             kind = bool
@@ -152,7 +172,7 @@ def _binary(name: str, function: Callable[..., Any]) -> Callable[[Any, Any], Any
             kind = float
         elif kind is bool:
             out = out.astype(np.bool_)
-        return FORMS["masked"].of(Batched(out, (), kind))
+        return weak_lanes(out, kind)
 
     return call
 
@@ -185,30 +205,7 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: function(b, a)
 
 
-_OPERATORS: dict[str, Callable[..., Any]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "truediv": operator.truediv,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "pow": operator.pow,
-    "divmod": divmod,
-    "lshift": operator.lshift,
-    "rshift": operator.rshift,
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
-    "matmul": operator.matmul,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-}
-
-BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in _OPERATORS.items()}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
 def _neg(x: Any) -> Any:
@@ -230,8 +227,8 @@ def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable
         a = narrowed(a)
         out = None if a.scalar is complex else fast(a)
         if out is None:
-            return stack_results(per_lane(function, (a,), {}))
-        return FORMS["masked"].of(Batched(out, (), float if out.dtype.kind == "f" else int))
+            return map_lanes(function, a)
+        return weak_lanes(out, float if out.dtype.kind == "f" else int)
 
     return call
 
@@ -249,4 +246,159 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "pos": _unary(operator.pos, _pos),
     "abs": _unary(abs, _abs),
     "invert": _unary(operator.invert, _invert),
+}
+
+
+def lane_len(value: Any) -> Any:
+    """`len(x)` of each example: an int where all agree, else an int per lane.
+
+    >>> from autobatch.batches.masked import MaskedBatch
+    >>> lane_len(MaskedBatch.from_examples([[1, 2], [3]]))
+    MaskedBatch(batch_size=2, example=int, data=[2 1])
+    """
+    if not isinstance(value, Batch):
+        return len(value)
+    x = narrowed(value)
+    if isinstance(x, ObjectBatch):
+        return map_lanes(len, x)
+    shape = x.shape
+    if not shape:
+        if x.scalar is None:
+            raise TypeError("len() of unsized object")
+        raise TypeError(f"object of type {x.scalar.__name__!r} has no len()")
+    return shape[0]
+
+
+def _is_plain_scalar(x: Any) -> bool:
+    """Whether the lanes are scalars with data that NumPy may read."""
+    if not isinstance(x, Batch) or getattr(x, "sizes", None) != ():
+        return False
+    data: Any = getattr(x, "data", None)
+    return not is_boxed(data) and data.dtype.kind in "biuf"
+
+
+def lane_int(x: Any = 0, *base: Any) -> Any:
+    """`int(x)` per lane; NaN, infinities and values beyond int64 as Python has them."""
+    x = narrowed(x)
+    if not base and _is_plain_scalar(x):
+        kind = x.data.dtype.kind
+        if kind in "bi" or (kind == "f" and (np.abs(x.data) < _SAFE).all()):
+            return weak_lanes(x.data.astype(np.int64), int)
+    return map_lanes(int, x, *base)
+
+
+def lane_float(x: Any = 0.0) -> Any:
+    """`float(x)` per lane."""
+    x = narrowed(x)
+    if _is_plain_scalar(x):
+        return weak_lanes(x.data.astype(np.float64), float)
+    return map_lanes(float, x)
+
+
+def lane_bool(x: Any = False) -> Any:
+    """`bool(x)` per lane."""
+    x = narrowed(x)
+    if _is_plain_scalar(x):
+        return weak_lanes(x.data != 0, bool)
+    return map_lanes(bool, x)
+
+
+def lane_round(x: Any, *digits: Any) -> Any:
+    """`round(x, digits)` per lane: an int per lane without `digits`."""
+    x = narrowed(x)
+    if not digits and getattr(x, "scalar", None) in (int, bool):
+        return weak_lanes(x.data.astype(np.int64), int)
+    if not digits and getattr(x, "scalar", None) is float and (np.abs(x.data) < _SAFE).all():
+        return weak_lanes(np.rint(x.data).astype(np.int64), int)  # both round half to even
+    return map_lanes(round, x, *digits)
+
+
+def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
+    """`pow(...)` per lane."""
+    return map_lanes(pow, base, exponent, *modulus) if modulus else base**exponent
+
+
+def lane_min(*args: Any, **kwargs: Any) -> Any:
+    """`min(...)` per lane: of several values, or of one iterable."""
+    return _extreme(min, operator.lt, args, kwargs)
+
+
+def lane_max(*args: Any, **kwargs: Any) -> Any:
+    """`max(...)` per lane: of several values, or of one iterable."""
+    return _extreme(max, operator.gt, args, kwargs)
+
+
+def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], args: Any, kwargs: Any) -> Any:
+    args = tuple(narrowed(arg) for arg in args)
+    if len(args) == 1 and not kwargs and isinstance(args[0], list | tuple) and args[0]:
+        args = tuple(narrowed(arg) for arg in args[0])
+        if len(args) == 1:
+            return args[0]
+    if len(args) > 1 and not kwargs and _same_kind(args):
+        best = args[0]
+        for arg in args[1:]:  # Python keeps the first of equals, and a NaN only if it comes first
+            wins = better(arg, best)
+            best = _choose(wins, arg, best)
+        return best
+    return map_lanes(function, *args, **kwargs)
+
+
+def _same_kind(args: tuple[Any, ...]) -> bool:
+    """Whether all are scalars of one type, so that whichever wins the result has that type."""
+    kinds = {_scalar_kind(arg) for arg in args}
+    return len(kinds) == 1 and None not in kinds
+
+
+def _scalar_kind(x: Any) -> Any:
+    if getattr(x, "scalar", None) is not None:
+        return x.scalar if x.scalar is not complex else None
+    if isinstance(x, Batch):
+        return x.data.dtype if getattr(x, "sizes", None) == () and hasattr(x, "data") else None
+    if isinstance(x, np.generic):
+        return x.dtype
+    if type(x) is int and not -(1 << 63) <= x < 1 << 63:
+        return None
+    return type(x) if type(x) in (int, float, bool) else None
+
+
+def _choose(wins: Any, a: Any, b: Any) -> Any:
+    if not isinstance(wins, Batch):
+        return a if wins else b
+    kind = getattr(a, "scalar", None) or getattr(b, "scalar", None)
+    outcome: Any = wins
+    if kind is None:
+        return np.where(outcome, a, b)
+    return weak_lanes(np.where(outcome.data, getattr(a, "data", a), getattr(b, "data", b)), kind)
+
+
+def lane_sum(x: Any, start: Any = 0) -> Any:
+    """`sum(x, start)` per lane. Over a ragged array it is one reduction, unless some example is empty."""
+    if not isinstance(x, Batch):
+        return sum(x, start)
+    x = narrowed(x)
+    sizes = getattr(x, "sizes", None)
+    if sizes and type(start) is int and start == 0 and x.dtype.kind in "iufc":
+        first = sizes[0]
+        shortest = first.values.min(initial=1) if isinstance(first, Lengths) else first
+        if shortest > 0:
+            return np.sum(x, axis=0, dtype=np.result_type(x.dtype, 0))
+    return map_lanes(sum, x, start)
+
+
+_LANE_BY_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
+_LANE_BY_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
+
+LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    **{function: functools.partial(map_lanes, function) for function in _LANE_BY_LANE},
+    len: lane_len,
+    int: lane_int,
+    float: lane_float,
+    bool: lane_bool,
+    abs: abs,  # a batch has the method that it calls
+    divmod: divmod,
+    round: lane_round,
+    pow: lane_pow,
+    min: lane_min,
+    max: lane_max,
+    sum: lane_sum,
 }

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import ndim_of, shape_of
+from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.indexing_get import getitem_p
-from autobatch.ops.indexing_rows import rows_p, scatter_rows_p
-from autobatch.ops.indexing_spec import FULL
-from autobatch.ops.shaping_reshape import reshape_p
+from autobatch.ops.numpy.indexing import getitem_p
+from autobatch.ops.numpy.shaping import reshape_p
+from autobatch.ops.rules.indexing import FULL
+from autobatch.ops.rules.rows import rows_p, scatter_rows_p
 
 __all__ = ["Unpadded", "padded", "stacked_rows", "unpadded"]
 

@@ -15,13 +15,13 @@ import numpy as np
 from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.blocks.program import Program, Step
 from autobatch.blocks.tracing import NotABlock, Traced, Tracer
+from autobatch.core.abstract_eval import Weak, aval_of, freeze
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.foresee import Weak, aval_of, freeze
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
-from autobatch.ops.indexing_get import getitem_p, scatter_p
-from autobatch.ops.indexing_spec import FULL
+from autobatch.ops.numpy.indexing import getitem_p, scatter_p
+from autobatch.ops.rules.indexing import FULL
 
 __all__ = ["Affine", "Flat", "Kind", "by_rule_p", "flatten", "rows_of", "run_op", "step_by_step", "walked_back"]
 

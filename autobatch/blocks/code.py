@@ -15,16 +15,14 @@ import numpy as np
 from autobatch.blocks.batched import Affine, Flat, Kind
 from autobatch.blocks.program import Step
 from autobatch.core.cotangent import Product
+from autobatch.core.memory import transposed
 from autobatch.core.op import Op
-from autobatch.core.transposed import transposed
-from autobatch.ops.contractions import matmul_p
-from autobatch.ops.einsum import einsum_p
-from autobatch.ops.elementwise import UFUNCS
-from autobatch.ops.indexing_get import getitem_p, scatter_p
-from autobatch.ops.indexing_rows import RowScatter
-from autobatch.ops.indexing_spec import FULL, build
-from autobatch.ops.shaping import transpose_p
-from autobatch.ops.shaping_reshape import reshape_p
+from autobatch.ops.numpy.contractions import einsum_p, matmul_p
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import getitem_p, scatter_p
+from autobatch.ops.numpy.shaping import reshape_p, transpose_p
+from autobatch.ops.rules.indexing import FULL, build
+from autobatch.ops.rules.rows import RowScatter
 
 __all__ = [
     "Code",

@@ -21,7 +21,7 @@ from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
 from autobatch.core.op import Op
 from autobatch.facts.calls import effect_of
 from autobatch.ops import nn
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
 __all__ = ["LOCKSTEP", "METHODS", "NUMBERS", "RECORDED", "BlockForm", "Names", "Policy", "Refused", "Scope", "is_pure"]

@@ -19,7 +19,7 @@ from autobatch.blocks.fuse import Fused, fuse
 from autobatch.blocks.program import Program, lookups_apart
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.floating import underflow_is_ignored
+from autobatch.core.error_state import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
 
@@ -142,7 +142,7 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     Returns:
         For each output its rows (B, ...); one value without a batch axis if no operand is `Batched`.
 
-    >>> from autobatch.core.foresee import aval_of
+    >>> from autobatch.core.abstract_eval import aval_of
     >>> from autobatch.blocks.tracing import trace
     >>> vector = aval_of((2,), np.dtype(np.float64))
     >>> program = trace(lambda x, y: x * y + 1.0, [vector, vector])

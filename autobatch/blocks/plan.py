@@ -17,12 +17,12 @@ from autobatch.blocks.batched import Affine, Kind
 from autobatch.blocks.code import Code, assemble_p
 from autobatch.blocks.program import Step
 from autobatch.core.op import Op
-from autobatch.ops.elementwise import UFUNCS
-from autobatch.ops.indexing_get import getitem_p
-from autobatch.ops.nn_activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
-from autobatch.ops.reductions import sum_p
-from autobatch.ops.selecting import where_p
-from autobatch.ops.shaping_reshape import reshape_p, squeeze_p
+from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
+from autobatch.ops.numpy.elementwise import UFUNCS
+from autobatch.ops.numpy.indexing import getitem_p
+from autobatch.ops.numpy.reductions import sum_p
+from autobatch.ops.numpy.selecting import where_p
+from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
 __all__ = ["Cluster", "Plan", "Read", "Rule", "leads", "rule_of", "width_of"]
 

@@ -3,11 +3,10 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from autobatch.core.foresee import Aval, Weak, foresee, frozen
+from autobatch.core.abstract_eval import Aval, Weak, abstract_eval, freeze_params
 from autobatch.core.op import Op
-from autobatch.embedding.lookup_ops import lookup_p
-from autobatch.ops.blocked import blocked_matmul_p, column_blocks_p, has_blocks
-from autobatch.ops.contractions import matmul_p
+from autobatch.ops.numpy.contractions import blocked_matmul_p, column_blocks_p, has_blocks, matmul_p
+from autobatch.tables.lookup import lookup_p
 
 __all__ = ["Apart", "Program", "Split", "Step", "interned", "lookups_apart", "renumbered", "split"]
 
@@ -132,7 +131,7 @@ def interned(program: Program) -> Program:
     """The program that stands for all that do the same, so that calls from several places go together."""
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
-    steps = tuple([(step.op, step.args, step.out, frozen(step.params)) for step in program.steps])
+    steps = tuple([(step.op, step.args, step.out, freeze_params(step.params)) for step in program.steps])
     key = (program.inputs, constants, steps, program.outputs, tuple([(at, *how) for at, how in program.views.items()]))
     if len(_interned) >= _LIMIT:
         _interned.clear()
@@ -221,7 +220,7 @@ def _with_blocks(late: Sequence[Step], once: list[Step], fixed: set[int], avals:
             matrix = avals[y]
             if avals[x].dtype == matrix.dtype and has_blocks(matrix.shape, matrix.dtype):
                 if y not in blocks:
-                    aval = foresee(column_blocks_p, {}, (), [matrix])
+                    aval = abstract_eval(column_blocks_p, {}, (), [matrix])
                     assert aval is not None
                     blocks[y] = len(avals)
                     once.append(Step(column_blocks_p, (y,), {}, len(avals)))

@@ -15,11 +15,11 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.blocks.batched import step_by_step, walked_back
 from autobatch.blocks.launch import Form, form_of
 from autobatch.blocks.program import Program
+from autobatch.core.abstract_eval import WEAK
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
-from autobatch.core.foresee import WEAK
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["Scan", "Stepped", "Test"]
 

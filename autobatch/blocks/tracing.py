@@ -4,19 +4,26 @@ What a body does with a traced array is recorded, in the order it happens. A bod
 that is no op of ours, or writes into one of its inputs is no block: `trace` gives None, and it runs op by op.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from autobatch.blocks.program import Program, Step, renumbered
-from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, foresee, frozen, laid
+from autobatch.core.abstract_eval import (
+    WEAK,
+    Aval,
+    Weak,
+    abstract_eval,
+    freeze_params,
+    known_aval,
+)
+from autobatch.core.error_state import silence
 from autobatch.core.lanes import Example, example
-from autobatch.core.layout import is_crooked
 from autobatch.core.op import Op, next_level
-from autobatch.core.silence import silence
+from autobatch.core.recorded import AbstractArray
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.inplace import is_unclear, record_of
+from autobatch.ops.rules.aliasing import is_unclear, record_of
 
 __all__ = ["NotABlock", "Traced", "Tracer", "trace"]
 
@@ -72,9 +79,8 @@ class Tracer:
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             if value.nbytes > _LARGE:
                 self.fail("a large array that is no operand")
-            crooked = is_crooked(value)
+            known = known_aval(value)
             value = np.array(value)[()] if isinstance(value, np.generic) else np.array(value, order="C")
-            known = aval_of(value.shape, value.dtype, isinstance(value, np.generic), crooked)
             key = (known, value.tobytes())
         else:
             self.fail(f"an operand of type {kind.__name__}")
@@ -100,16 +106,16 @@ class Tracer:
         if all(type(kind) is Weak for kind in kinds):
             self.fail("Python numbers only")
         try:
-            token = frozen(params)
+            token = freeze_params(params)
             hash(token)
         except TypeError:
             self.fail(f"{op.name}: an attribute that cannot be compared")
         key = (op, token, *slots)
         slot = self._known.get(key)
         if slot is None:
-            out = foresee(op, params, token, kinds)
+            out = abstract_eval(op, params, token, kinds)
             if out is None:
-                self.fail(f"{op.name}: its result cannot be foreseen")
+                self.fail(f"{op.name}: its result is not known without its operands")
             if len(self.steps) >= _MOST_STEPS:
                 self.fail("too many steps")
             slot = self._known[key] = self._slot(out)
@@ -141,7 +147,7 @@ class Tracer:
         return renumbered(self.avals, self.constants, range(self.inputs), kept, outputs, views)
 
 
-class Traced(ArrayFace):
+class Traced(AbstractArray, ArrayFace):
     """An array of which only the shape and the dtype are known."""
 
     __slots__ = ("__weakref__", "_view", "_views", "_zero_d", "aval", "slot", "tracer")
@@ -165,69 +171,21 @@ class Traced(ArrayFace):
         """Become `new`: what an in-place write leaves in its target."""
         if self.slot < self.tracer.inputs:
             self.tracer.fail("a write into an input")
-        crooked = self.aval.crooked
+        non_c_order = self.aval.non_c_order
         if type(new) is Traced:
             self.slot, self.aval = new.slot, new.aval
         else:
             self.slot = self.tracer.constant(new)
             self.aval = self.tracer.avals[self.slot]
-        self._ab_lay(crooked)  # which a write leaves as it is
-
-    @property
-    def _ab_crooked(self) -> bool:
-        return self.aval.crooked
-
-    def _ab_lay(self, crooked: bool) -> None:
-        if type(self.aval) is Aval:
-            self.aval = laid(self.aval, crooked)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return () if type(self.aval) is Weak else self.aval.shape
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
-    def dtype(self) -> np.dtype:
-        return np.dtype(self.aval.kind) if type(self.aval) is Weak else self.aval.dtype
-
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """What `isinstance` sees: the class of what NumPy would have here."""
-        if type(self.aval) is Weak:
-            return self.aval.kind
-        return self.aval.dtype.type if self.aval.scalar else np.ndarray
+        self._ab_set_order(non_c_order)  # which a write leaves as it is
 
     def __copy__(self) -> "Traced":
         return Traced(self.tracer, self.slot, self.aval)
 
-    def __deepcopy__(self, memo: Any) -> "Traced":
-        return self.__copy__()
-
-    def copy(self, order: Any = "C") -> Any:
-        return self if self.aval.scalar else super().copy(order)
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        if not self.shape:
-            raise TypeError("iteration over a 0-d array")
-        return (self[i] for i in range(self.shape[0]))
-
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         self.tracer.fail("a value is needed")
 
-    __bool__ = __int__ = __float__ = __complex__ = __index__ = __round__ = __floor__ = __ceil__ = __trunc__ = _refuse
-    __array__ = __contains__ = __str__ = __format__ = item = tolist = tobytes = __reduce__ = _refuse
+    _ab_read = __array__ = __contains__ = __reduce__ = _refuse
     __hash__ = _refuse  # type: ignore[assignment]
     flags = strides = property(_refuse)
 
@@ -278,7 +236,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     outputs = list(results) if type(results) in (tuple, list) else [results]
     if not outputs or any(type(out) is not Traced or out.tracer is not tracer for out in outputs):
         return None
-    if any(out.aval.crooked and not tracer.avals[out.slot].crooked for out in outputs):
+    if any(out.aval.non_c_order and not tracer.avals[out.slot].non_c_order for out in outputs):
         return None  # written anew, where it lies
     found = _views(outputs) if views else {}
     if not _apart([out for at, out in enumerate(outputs) if at not in found], tracer):

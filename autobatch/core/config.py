@@ -22,7 +22,7 @@ class Config:
     Attributes:
         blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
         kernels: blocks, and softmax over many rows, may use compiled kernels.
-        memory_budget: bytes of recorded results after which a lazy graph is launched as one wave.
+        memory_budget: bytes of recorded results after which a lazy graph is launched as one segment.
         replay: what `ab.map` records for an example may be kept, and used again where an equal example comes.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`).

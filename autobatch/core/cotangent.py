@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 
-__all__ = ["Contributions", "Product", "Scatter", "Span", "SparseCotangent", "total"]
+__all__ = ["Contributions", "Product", "Scatter", "SparseCotangent", "total"]
 
 _TALL = 1024  # rows from which one product is as fast per row as any
 
@@ -154,41 +154,11 @@ class Scatter(SparseCotangent):
 
     @staticmethod
     def combine(parts: Sequence[Any]) -> Any:
+        """Rows that follow each other without a gap, as those of a loop's steps do, are copied once."""
         if any(part.boxed for part in parts):
             return _scatter_boxed(parts)
-        return SparseCotangent.combine(parts)
-
-
-class Span(SparseCotangent):
-    """`values` at the rows from `start` on, zero elsewhere; what the vjp of a read of consecutive rows returns.
-
-    >>> Span.combine([Span(0, np.ones(2), (3,), np.float64), Span(2, np.zeros(1), (3,), np.float64)])
-    array([1., 1., 0.])
-    """
-
-    __slots__ = ("dtype", "shape", "start", "values")
-
-    def __init__(self, start: int, values: np.ndarray, shape: tuple[int, ...], dtype: Any) -> None:
-        self.start = start
-        self.values = values
-        self.shape = shape
-        self.dtype = dtype
-
-    def add_to(self, dense: np.ndarray) -> None:
-        dense[self.start : self.start + len(self.values)] += self.values
-
-    @staticmethod
-    def combine(parts: Sequence[Any]) -> Any:
-        """Parts that follow each other without a gap, as those of a loop's steps do, are copied once."""
-        ordered = sorted(parts, key=lambda part: part.start)
-        end = 0
-        for part in ordered:
-            if part.start != end:
-                return SparseCotangent.combine(parts)
-            end += len(part.values)
-        if end != parts[0].shape[0]:
-            return SparseCotangent.combine(parts)
-        return np.concatenate([part.values for part in ordered])
+        rows = _consecutive(parts)
+        return SparseCotangent.combine(parts) if rows is None else np.concatenate(rows)
 
 
 class Contributions:
@@ -275,6 +245,18 @@ def _add_rows(dense: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
     rows = rows[order]
     starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
     dense[rows[starts]] += np.add.reduceat(values[order], starts, axis=0)
+
+
+def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
+    """The values of parts that are slices of rows, in order, if they are the whole array."""
+    slices = [part.index for part in parts if type(part.index) is slice and part.index.step is None]
+    if len(slices) < len(parts) or any(type(each.start) is not int or type(each.stop) is not int for each in slices):
+        return None
+    ordered = sorted(parts, key=lambda part: part.index.start)
+    ends = [0, *[part.index.stop for part in ordered]]
+    if any(part.index.start != end for part, end in zip(ordered, ends, strict=False)) or ends[-1] != parts[0].shape[0]:
+        return None
+    return [part.values for part in ordered]
 
 
 def _scatter_boxed(parts: Sequence[Scatter]) -> Any:

@@ -1,13 +1,21 @@
 """Buffers of a batch come and go by the thousand; asking the system for them anew each time is slow."""
 
+import contextlib
+import contextvars
+import copy
 import ctypes
 import functools
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-__all__ = ["keep_freed_memory"]
+from autobatch.core.lanes import current_region
+
+__all__ = ["KeptArrays", "collector_paused", "keep_freed_memory", "library_code", "transposed", "walking"]
 
 _KEPT = 1 << 30  # bytes: a training step of middle size frees hundreds of MiB at its end
 _TRIM_THRESHOLD = -1  # its number in glibc's malloc.h
@@ -29,3 +37,103 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL(None)
         if hasattr(library, "gnu_get_libc_version"):
             library.mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Leave the cyclic garbage collector off for a block, if it was on."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+_LARGE = 8192  # bytes; a copy of less takes no longer than to find out whether there is one
+_BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
+_ours: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
+
+
+@contextlib.contextmanager
+def library_code() -> Iterator[None]:
+    """A run of code that writes into nothing it has read."""
+    token = _ours.set(True)
+    try:
+        yield
+    finally:
+        _ours.reset(token)
+
+
+class KeptArrays:
+    """Values as they were when they were given here, whatever is written into them later.
+
+    A large array that is given again and has not changed is copied once.
+
+    >>> buffer = np.zeros(2)
+    >>> now = KeptArrays()(buffer)
+    >>> buffer[:] = 1.0
+    >>> now
+    array([0., 0.])
+    """
+
+    __slots__ = ("large",)
+
+    def __init__(self) -> None:
+        self.large: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def __call__(self, value: Any) -> Any:
+        """A plain array, or one of another interpreter, as it is now."""
+        if _ours.get() or current_region() is not None:
+            return value
+        if type(value) is not np.ndarray:
+            return copy.copy(value) if hasattr(value, "_ab_rebind") else value
+        if value.base is None and not value.flags.writeable:
+            return value
+        if value.nbytes < _LARGE:
+            return value.copy()
+        _, known = self.large.get(id(value), (None, None))
+        if known is None or not _same(value, known):
+            known = value.copy("K")
+            self.large[id(value)] = value, known  # the array too, which keeps its id its own
+        return known
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays hold the same bits, as far as integers of their size can tell."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    bits = _BITS.get(a.dtype.itemsize)
+    return np.array_equal(a, b) if bits is None else np.array_equal(a.view(bits), b.view(bits))
+
+
+_walk: contextvars.ContextVar[dict[int, list[np.ndarray]] | None] = contextvars.ContextVar(
+    "autobatch_walk", default=None
+)
+
+
+@contextlib.contextmanager
+def walking() -> Iterator[None]:
+    """A backward walk: copies live as long as it does."""
+    token = _walk.set({})
+    try:
+        yield
+    finally:
+        _walk.reset(token)
+
+
+def transposed(matrix: np.ndarray) -> np.ndarray:
+    """`matrix.T`: a view of a plain matrix at first, a copy once a walk comes back to it."""
+    known = _walk.get()
+    if known is None:
+        return matrix.T
+    entry = known.get(id(matrix))
+    if entry is None:
+        known[id(matrix)] = [matrix]  # which keeps its id its own
+        return matrix.T
+    if len(entry) == 1:
+        entry.append(np.ascontiguousarray(matrix.T))
+    return entry[1]

@@ -50,8 +50,8 @@ class Op:
             summands; the cotangent of an output that nothing depends on is None.
         ragged: positions of operands whose first length is left out of a lazy signature (bags).
         data_dependent: the result's shape depends on operand values, so a lazy call needs the values first.
-        layout: `layout(params, crooked, rank) -> bool`: whether the result, of this rank, may be crooked where operands
-            are or are not (`core.layout`). None: it is where an operand is.
+        layout: `layout(params, non_c_order, rank) -> bool`: whether the result, of this rank, may lie in other than C
+            order, given whether an operand does (`core.abstract_eval`). None: it does where an operand does.
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice

@@ -5,15 +5,18 @@ because an example-level function may return it as a value.
 """
 
 import collections
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from autobatch.core.lanes import is_changing
 from autobatch.errors import StructureError
 
-__all__ = ["TreeDef", "attributes", "flatten", "is_node", "leaves", "map_tree", "paths", "unflatten"]
+__all__ = ["TreeDef", "attributes", "flatten", "is_node", "leaves", "map_tree", "paths", "replace_leaves", "unflatten"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -193,3 +196,115 @@ def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
             raise StructureError(f"tree {position} is {other_structure}; expected the structure of tree 0, {structure}")
         columns.append(other_values)
     return unflatten(structure, [f(*row) for row in zip(*columns, strict=True)])
+
+
+def replace_leaves(
+    tree: Any, leaf: Callable[[Any], Any], parts_of: dict[int, Any] | None = None, copies: list[Any] | None = None
+) -> Any:
+    """A nested dict, list, tuple or dataclass with its leaves replaced; `tree` itself where no leaf changes.
+
+    Objects that occur twice occur twice in the result. A structure that contains itself is left as it is.
+
+    Args:
+        parts_of: receives the parts of a structure of only numbers and strings, by their ids.
+        copies: receives (container, its copy, the keys or names, the old values, the new ones) of what was copied.
+    """
+    kind: Any = type(tree)
+    if kind is np.ndarray or (kind not in _PLAIN and _kind_of(kind) is _OTHER):
+        return leaf(tree)
+    if _is_plain(tree, parts_of):
+        return tree
+    try:
+        return _rebuild(tree, leaf, {}, copies)
+    except (_CycleError, RecursionError):
+        return tree
+
+
+def _is_plain(tree: Any, parts_of: dict[int, Any] | None) -> bool:
+    """Whether there are only numbers and strings in a structure: a tree of words, say, which may be large.
+
+    Args:
+        parts_of: receives the structure and its parts by their ids, if so.
+    """
+    seen: dict[int, Any] = {id(tree): tree}
+    nodes = [tree]
+    for node in nodes:  # which grows on the way
+        kind = type(node)
+        parts: Any
+        if kind is tuple or kind is list:
+            parts = node
+        elif kind is dict:
+            parts = node.values()
+        elif dataclasses.is_dataclass(kind):
+            parts = [getattr(node, name) for name in attributes(node)]
+        else:
+            return kind in _PLAIN
+        for part in parts:
+            if type(part) not in _PLAIN and id(part) not in seen:
+                seen[id(part)] = part
+                nodes.append(part)
+    if parts_of is not None:
+        parts_of.update(seen)
+    return True
+
+
+class _CycleError(Exception):
+    pass
+
+
+_BUSY = object()
+
+
+def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None) -> Any:
+    kind = type(tree)
+    if kind in _PLAIN:
+        return tree
+    is_dataclass = dataclasses.is_dataclass(kind)
+    found = done.get(id(tree))
+    if found is _BUSY:
+        raise _CycleError
+    if found is not None:
+        return found
+    if not (is_dataclass or isinstance(tree, dict | list | tuple)):
+        out = leaf(tree)
+        if out is not tree:
+            done[id(tree)] = out
+        return out
+    done[id(tree)] = _BUSY
+    if is_dataclass:
+        keys: Any = attributes(tree)
+        old = [getattr(tree, key) for key in keys]
+    elif isinstance(tree, dict):
+        keys, old = list(tree), list(tree.values())
+    else:
+        keys, old = None, list(tree)
+    new = [_rebuild(child, leaf, done, copies) for child in old]
+    out = tree
+    if any(a is not b for a, b in zip(old, new, strict=True)):
+        out = _with_children(tree, kind, keys, new, is_dataclass)
+        if copies is not None:
+            copies.append((tree, out, keys, old, new))
+    done[id(tree)] = out
+    return out
+
+
+def _with_children(tree: Any, kind: type, keys: Any, new: list[Any], is_dataclass: bool) -> Any:
+    if is_dataclass:
+        out = copy.copy(tree)
+        for key, value in zip(keys, new, strict=True):
+            object.__setattr__(out, key, value)
+        return out
+    if isinstance(tree, dict):
+        out = copy.copy(tree)
+        out.update(zip(keys, new, strict=True))
+        return out
+    if isinstance(tree, list):
+        out = copy.copy(tree)
+        out[:] = new
+        return out
+    return kind(*new) if hasattr(kind, "_fields") else kind(new)
+
+
+_PLAIN = frozenset(
+    (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
+)

@@ -14,7 +14,7 @@ from typing import Any
 
 from autobatch.core.config import config
 
-__all__ = ["alone", "cuts", "in_parts", "in_turn", "thread_count"]
+__all__ = ["fits_one_thread", "run_parts", "run_together", "split_work", "thread_count"]
 
 _MINIMUM = 1 << 23  # bytes that one thread reads from its cache sooner than a second one is woken
 
@@ -64,28 +64,28 @@ def thread_count() -> int:
     return config.threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def alone(nbytes: int) -> bool:
+def fits_one_thread(nbytes: int) -> bool:
     """Whether one thread is to read so many bytes, because more would not pay or are not there."""
     return nbytes < 2 * _MINIMUM or thread_count() == 1
 
 
-def cuts(count: int, nbytes: int) -> list[tuple[int, int]]:
+def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
     """[first, last) of the parts of `count` things of `nbytes` together; one part where more would not pay.
 
     >>> cuts(10, 100)
     [(0, 10)]
     """
-    parts = max(1, min(count, nbytes // _MINIMUM, 1 if alone(nbytes) else thread_count()))
+    parts = max(1, min(count, nbytes // _MINIMUM, 1 if fits_one_thread(nbytes) else thread_count()))
     bounds = [count * i // parts for i in range(parts + 1)]
     return list(itertools.pairwise(bounds))
 
 
-def in_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int, int]]) -> None:
+def run_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int, int]]) -> None:
     """`work(part)` for each part, the first here and the others in the pool; returns when all are done."""
-    in_turn([lambda part=part: work(part) for part in parts])  # type: ignore[misc]
+    run_together([lambda part=part: work(part) for part in parts])  # type: ignore[misc]
 
 
-def in_turn(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of calls that may run at once, in their order. The first exception is raised when all have ended."""
     if len(calls) < 2 or getattr(_own, "busy", False):
         return [call() for call in calls]

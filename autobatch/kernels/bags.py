@@ -1,63 +1,209 @@
-"""Reductions over bags: rows of a table, named by ids, bag b being ids[offsets[b]:offsets[b + 1]].
+"""Reductions over bags of rows, the rows held in vector registers. Bag b is ids[offsets[b]:offsets[b + 1]].
 
-Tables and outputs are C-contiguous (rows, width) arrays; `out` has one row for each bag, zero on entry. Ids are
-trusted: 0 <= ids[i] < len(table); offsets are non-decreasing and end at or below len(ids). An empty bag leaves its row.
+Row i of a table is at the address `base + stride * i`, (base, stride) being `table`, in the format of the `Lanes`; with
+addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; `bags` are the first of its
+rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
+`dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
+ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, but
+by `checked_sum`, and counted with unsigned numbers: of others the compiler asks each time whether they count from the
+end. Where the greatest and the least get None for ids, row i is the i-th, and bags are runs of rows.
 """
 
+import math
+
+from numpy import int64, uint64
+
 from autobatch.kernels.jit import jit
+from autobatch.kernels.vectors import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
 
-__all__ = ["bag_dots", "bag_sum", "first_equal", "spread", "take_first"]
+__all__ = [
+    "MEAN",
+    "SQRTN",
+    "SUM",
+    "checked_sum",
+    "pool_all",
+    "pool_max",
+    "pool_min",
+    "pool_sum",
+    "put_rows",
+    "unpack_rows",
+]
 
-
-@jit
-def bag_sum(table, ids, offsets, out):
-    for b in range(out.shape[0]):
-        for i in range(offsets[b], offsets[b + 1]):
-            row = ids[i]
-            for j in range(table.shape[1]):
-                out[b, j] += table[row, j]
-
-
-@jit
-def first_equal(table, ids, offsets, values, out):
-    """out[b, j]: the first position of bag b whose row has values[b, j] in column j (NaN is NaN); else as it was."""
-    for b in range(values.shape[0]):
-        for k in range(offsets[b + 1] - offsets[b]):
-            i = offsets[b + 1] - 1 - k
-            row = ids[i]
-            for j in range(table.shape[1]):
-                x = table[row, j]
-                y = values[b, j]
-                if x == y or (x != x and y != y):
-                    out[b, j] = i
+SUM, MEAN, SQRTN = range(3)
+_FEW = 16  # bags that take their passes together
+_ANY = uint64(2**64 - 1)  # rows of a table whose ids are trusted: more than an id or an address can name
 
 
 @jit
-def take_first(ct, positions, out):
-    """out[positions[b, j], j] += ct[b, j] where positions[b, j] >= 0"""
-    for b in range(ct.shape[0]):
-        for j in range(ct.shape[1]):
-            if positions[b, j] >= 0:
-                out[positions[b, j], j] += ct[b, j]
+def _row(ids, i):
+    if ids is None:
+        return int64(i)
+    return int64(ids[i])
 
 
 @jit
-def spread(ct, offsets, coefficients, out):
-    """out[i] = coefficients[i] * ct[b] for each position i of bag b; out has one row for each id."""
-    for b in range(ct.shape[0]):
-        for i in range(offsets[b], offsets[b + 1]):
-            coefficient = coefficients[i]
-            for j in range(ct.shape[1]):
-                out[i, j] = coefficient * ct[b, j]
+def pool_sum(table, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
+    """out[b] = the sum of weights[i] * row(ids[i]), over nothing, n or the root of n; weights may be None.
+
+    Without a last offset the last bag takes all ids that are left.
+    """
+    _sum_bags(table, _ANY, ids, offsets, weights, norm, out, bags, dim, ahead, lanes)
 
 
 @jit
-def bag_dots(table, ids, offsets, ct, out):
-    """out[i] += table[ids[i]] . ct[b] for each position i of bag b"""
-    for b in range(ct.shape[0]):
-        for i in range(offsets[b], offsets[b + 1]):
-            row = ids[i]
-            dot = out[i]
-            for j in range(ct.shape[1]):
-                dot += table[row, j] * ct[b, j]
-            out[i] = dot
+def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes):
+    """`pool_sum` of ids and offsets that are not checked yet; False, and `out` arbitrary, if they are not right.
+
+    Offsets start at 0, never fall and, with `closed`, end with the number of ids; without, the last bag takes all that
+    are left. Ids are in [0, rows). No row is read before its id is checked.
+    """
+    total = uint64(ids.shape[0])
+    bags = offsets.shape[0] - closed
+    if bags <= 0:
+        return bags == 0 and total == 0
+    if offsets[0] != 0 or (closed and uint64(offsets[bags]) != total):
+        return False
+    return _sum_bags(table, uint64(rows), ids, offsets, weights, norm, out, (0, bags), dim, ahead, lanes)
+
+
+@jit
+def _sum_bags(table, rows, ids, offsets, weights, norm, out, bags, dim, ahead, lanes):
+    """`pool_sum` of ids in [0, rows) and offsets that never fall; False, and not all is done, if they are not so."""
+    together = bags[1] - bags[0] if dim == width(lanes) else _FEW
+    for b in range(bags[0], bags[1], max(together, 1)):
+        part = (b, min(b + together, bags[1]))
+        for first in range(0, dim, width(lanes)):
+            column = min(first, dim - width(lanes))
+            if not _sum_columns(table, rows, ids, offsets, weights, norm, out, part, column, dim, ahead, lanes):
+                return False
+    return True
+
+
+@jit
+def _sum_columns(table, rows, ids, offsets, weights, norm, out, bags, column, dim, ahead, lanes):
+    """The columns of `_sum_bags` from one column on that the lanes hold.
+
+    An addition takes longer than the look at an id beside it. With that way out the compiler leaves the loop as short
+    as it is, too, so that the end of a bag is guessed wrong once, not once for each loop that it would be made into.
+    """
+    total = uint64(ids.shape[0])
+    known = uint64(offsets.shape[0] - 1)
+    table = (table[0], held(table[1]))
+    asking = total - min(total, uint64(0 if ahead is None else ahead))
+    stop = uint64(offsets[uint64(bags[0])])
+    for b in range(uint64(bags[0]), uint64(bags[1])):
+        i = stop
+        start = stop
+        stop = uint64(offsets[b + uint64(1)]) if b < known else total
+        if stop < start or stop > total:
+            return False
+        found = zeros(lanes)
+        if ahead is not None:
+            middle = min(stop, asking)
+            while i < middle:
+                row = int64(ids[i])
+                if uint64(row) >= rows:
+                    return False
+                prefetch(lanes, table[0] + table[1] * int64(ids[i + uint64(ahead)]), column)
+                found = _with_row(found, table, row, i, weights, column, dim, lanes)
+                i += uint64(1)
+        while i < stop:
+            row = int64(ids[i])
+            if uint64(row) >= rows:
+                return False
+            found = _with_row(found, table, row, i, weights, column, dim, lanes)
+            i += uint64(1)
+        if norm != SUM:
+            count = float(max(stop - start, uint64(1)))
+            found = scaled(found, 1 / (count if norm == MEAN else math.sqrt(count)))
+        store(out, int64(b), column, found)
+    return True
+
+
+@jit
+def _with_row(found, table, row, i, weights, column, dim, lanes):
+    x = load(lanes, table[0] + table[1] * row, column, dim)
+    return add(found, x) if weights is None else add(found, scaled(x, weights[i]))
+
+
+@jit
+def pool_max(table, ids, offsets, out, bags, dim, ahead, lanes):
+    """The greatest of each column; NaN if there is one."""
+    base, stride = table
+    final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
+    for b in range(bags[0], bags[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            best = zeros(lanes)
+            if offsets[b] < offsets[b + 1]:
+                best = load(lanes, base + stride * _row(ids, uint64(offsets[b])), column, dim)
+            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
+                if ahead is not None:
+                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+                best = greater(best, load(lanes, base + stride * _row(ids, i), column, dim))
+            store(out, b, column, best)
+
+
+@jit
+def pool_min(table, ids, offsets, out, bags, dim, ahead, lanes):
+    """The least of each column; NaN if there is one."""
+    base, stride = table
+    final = uint64(0) if ids is None else uint64(max(ids.shape[0] - 1, 0))
+    for b in range(bags[0], bags[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            best = zeros(lanes)
+            if offsets[b] < offsets[b + 1]:
+                best = load(lanes, base + stride * _row(ids, uint64(offsets[b])), column, dim)
+            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
+                if ahead is not None:
+                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+                best = lesser(best, load(lanes, base + stride * _row(ids, i), column, dim))
+            store(out, b, column, best)
+
+
+@jit
+def pool_all(table, ids, offsets, sums, greatest, least, bags, dim, ahead, lanes):
+    """The sum, the greatest and the least of each column, in one pass."""
+    base, stride = table
+    final = uint64(max(ids.shape[0] - 1, 0))
+    for b in range(bags[0], bags[1]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            total, high, low = zeros(lanes), zeros(lanes), zeros(lanes)
+            if offsets[b] < offsets[b + 1]:
+                high = load(lanes, base + stride * int64(ids[offsets[b]]), column, dim)
+                low = high
+                total = add(total, high)
+            for i in range(uint64(offsets[b] + 1), uint64(offsets[b + 1])):
+                if ahead is not None:
+                    prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+                x = load(lanes, base + stride * int64(ids[i]), column, dim)
+                total, high, low = add(total, x), greater(high, x), lesser(low, x)
+            store(sums, b, column, total)
+            store(greatest, b, column, high)
+            store(least, b, column, low)
+
+
+@jit
+def unpack_rows(table, ids, out, rows, dim, ahead, lanes):
+    """out[i] = row(ids[i]), for i in [rows[0], rows[1])."""
+    base, stride = table
+    final = uint64(max(ids.shape[0] - 1, 0))
+    for i in range(uint64(rows[0]), uint64(rows[1])):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            if ahead is not None:
+                prefetch(lanes, base + stride * int64(ids[min(uint64(i) + uint64(ahead), final)]), column)
+            store(out, int64(i), column, load(lanes, base + stride * int64(ids[i]), column, dim))
+
+
+@jit
+def put_rows(table, ids, rows, dim, lanes):
+    """The row ids[i] becomes rows[i], both of `dim` elements in the format of the lanes; in the order of the ids."""
+    base, stride = table
+    source, step = rows
+    for i in range(ids.shape[0]):
+        for start in range(0, dim, width(lanes)):
+            column = min(start, dim - width(lanes))
+            put(base + stride * int64(ids[i]), column, load(lanes, source + step * i, column, dim))

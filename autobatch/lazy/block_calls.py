@@ -10,11 +10,10 @@ from typing import Any
 
 from autobatch.blocks.launch import launch
 from autobatch.blocks.program import Program
-from autobatch.core.foresee import Aval
+from autobatch.core.abstract_eval import Aval
 from autobatch.core.op import Op
-from autobatch.lazy.array import LazyArray
-from autobatch.lazy.execute import BlockCall, Signature
-from autobatch.lazy.operators import link_views
+from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.launching import BlockCall, Signature
 
 __all__ = ["Tree", "append", "flattened", "signature"]
 
@@ -58,12 +57,12 @@ def _op(where: Where) -> Op:
 def append(trace: Any, sig: Signature, refs: Sequence[int]) -> Any:
     """Record a call; its outputs: one, or a tuple."""
     sig = trace.in_force(sig)
-    wave, call = trace.wave, sig.block
+    segment, call = trace.segment, sig.block
     assert call is not None
-    ref = len(wave.sigs)
-    wave.refs.extend(refs)
-    wave.sigs.extend(call.tail)
-    outs = tuple([LazyArray(trace, aval, wave, ref + i) for i, aval in enumerate(call.outs)])
+    ref = len(segment.sigs)
+    segment.refs.extend(refs)
+    segment.sigs.extend(call.tail)
+    outs = tuple([LazyArray(trace, aval, segment, ref + i) for i, aval in enumerate(call.outs)])
     link_views(call.views, outs)
     trace.spend(sig.nbytes)
     return outs if len(outs) > 1 else outs[0]
@@ -110,12 +109,12 @@ def flattened(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
 
 
 def _structure(trace: Any, value: Any, refs: list[int]) -> Any:
-    wave = trace.wave
+    segment = trace.segment
     out: list[Any] = [type(value)]
     for part in value:
         kind = type(part)
         if kind is LazyArray:
-            if part.wave is not wave and (part.aval.shared or not trace.enter(part)):
+            if part.segment is not segment and (part.aval.shared or not trace.enter(part)):
                 return None
             refs.append(part.ref)
             out.append(part.aval)

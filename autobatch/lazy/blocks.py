@@ -14,16 +14,15 @@ import numpy as np
 from autobatch.blocks.inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, Slot
 from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
-from autobatch.core.foresee import WEAK, Aval, Weak, aval_of, freeze
+from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
-from autobatch.embedding.lookup_ops import lookup_p
-from autobatch.lazy import block_calls, shared_calls
+from autobatch.lazy import block_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_calls import Tree, flattened
-from autobatch.lazy.constants import constant
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
-from autobatch.ops.inplace import view
+from autobatch.ops.rules.aliasing import view
+from autobatch.tables.lookup import lookup_p
 
 __all__ = ["Block"]
 
@@ -121,7 +120,7 @@ class Block:
             return None
         sig, refs, kinds = call
         if sig.shared:
-            return shared_calls.run_block(owner, sig)
+            return owner.run_shared_block(sig)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
         return block_calls.append(owner, sig, refs)
 
@@ -164,7 +163,7 @@ class Block:
             raise _CannotRead
         aval = value.aval
         if not aval.shared:
-            if type(index) is not int or value.wave is value.source is None:
+            if type(index) is not int or value.segment is value.source is None:
                 raise _CannotRead
             return value[index]
         if not (aval.ndim == 2 and type(index) in (int, np.int64) and 0 <= index < aval.shape[0]):
@@ -213,17 +212,17 @@ class Block:
                     kinds.append("shared")
                 else:
                     kinds.append("array")
-                    refs.append(value.ref if value.wave is owner.wave else owner.external(value))
+                    refs.append(value.ref if value.segment is owner.segment else owner.external(value))
             elif kind is _Row:
                 if value.table.trace is not owner:
                     return None
                 key += [value.table.aval, _ID]
                 kinds.append("row")
-                refs.append(owner.wave.external(value.index, -1))
+                refs.append(owner.segment.external(value.index, -1))
             elif kind in WEAK and slot.number and not self.fixed:
                 key.append(WEAK[kind])
                 kinds.append("number")
-                refs.append(owner.wave.external(value, -1))
+                refs.append(owner.segment.external(value, -1))
             elif kind in _STATIC or kind in WEAK or _is_static(value):
                 key.append(value if kind is int else (kind, freeze(value)))
                 kinds.append("static")
@@ -235,7 +234,7 @@ class Block:
                 kinds.append("tree")
                 refs += each
             elif kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level:
-                aval, ref = constant(owner, value)
+                aval, ref = owner.constant(value)
                 if aval is None:
                     return None
                 key.append(aval)
@@ -312,7 +311,7 @@ def _operands(key: Sequence[Any]) -> list[Any]:
 
 def _is_put_off(x: LazyArray) -> bool:
     """Whether it is a look-up that may still become a bag."""
-    return x.wave is None and x.source is None
+    return x.segment is None and x.source is None
 
 
 def _is_static(value: Any) -> bool:

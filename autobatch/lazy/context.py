@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.op import is_boxed
+from autobatch.core.pytree import replace_leaves
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.drawing import to_networkx
-from autobatch.lazy.stats import Stats
-from autobatch.lazy.trace import Trace
-from autobatch.lazy.values import finish, rebuild
+from autobatch.lazy.launching import Stats
+from autobatch.lazy.trace import Trace, finish
 
-__all__ = ["Lazy", "lazy"]
+__all__ = ["Lazy", "lazy", "to_networkx"]
 
 
 class Lazy:
@@ -55,7 +54,7 @@ class Lazy:
                 return self._trace.known(np.array(x))  # a copy: the caller may write into `x` before the launch
             return self._trace.known(x) if is_boxed(x) and hasattr(x, "dtype") else x
 
-        return rebuild(tree, leaf)
+        return replace_leaves(tree, leaf)
 
     def flush(self) -> None:
         """Launch everything recorded so far."""
@@ -89,3 +88,19 @@ def lazy() -> Lazy:
     [0.0, 6.0, 12.0, 18.0]
     """
     return Lazy()
+
+
+def to_networkx(trace: Trace) -> Any:
+    """The ops recorded since the last launch: a node for each, an edge from each op to those that read its result."""
+    import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
+
+    graph = networkx.DiGraph()
+    segment, at = trace.segment, 0
+    for node, number in enumerate(segment.sigs):
+        sig = trace.table[number]
+        graph.add_node(node, op=sig.op.name, signature=sig.text, shape=sig.out.shape, dtype=str(sig.out.dtype))
+        for ref in segment.refs[at : at + len(sig.avals)]:
+            if ref >= 0:
+                graph.add_edge(ref, node)
+        at += len(sig.avals)
+    return graph

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.pytree import attributes
+from autobatch.core.pytree import attributes, replace_leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.changes import may_change
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.values import rebuild
 
 __all__ = ["ExampleState"]
 
 
-_Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `lazy.values.rebuild` gives it
+_Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
 
 class ExampleState:
@@ -31,11 +30,11 @@ class ExampleState:
     Args:
         columns: the sequences of examples; none if whatever Python changes is not to be seen.
         shared: the function, and what the examples have in common.
-        copies: what `lazy.values.rebuild` copied of what they share.
+        copies: what `core.pytree.replace_leaves` copied of what they share.
 
     Attributes:
         shared: what they have in common, as it was before.
-        copies: receives what `lazy.values.rebuild` copies of the examples; None where nothing is changed.
+        copies: receives what `core.pytree.replace_leaves` copies of the examples; None where nothing is changed.
     """
 
     __slots__ = ("_common", "_roots", "_shared_copies", "_states", "copies", "shared")
@@ -136,7 +135,7 @@ def _is_raw(values: tuple[Any, ...]) -> bool:
     """Whether there is a structure in an example whose arrays are not wrapped, since it holds itself."""
     for value in values:
         found: list[Any] = []
-        if rebuild(value, lambda leaf, found=found: found.append(leaf)) is value and found:  # type: ignore[misc]
+        if replace_leaves(value, lambda leaf, found=found: found.append(leaf)) is value and found:  # type: ignore[misc]
             return True
     return False
 

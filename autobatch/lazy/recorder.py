@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.inputs import FAULTS, Key
-from autobatch.core.foresee import WEAK, freeze
-from autobatch.lazy.array import LazyArray
+from autobatch.core.abstract_eval import WEAK, freeze
+from autobatch.core.error_state import handling
+from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.block_calls import flattened
-from autobatch.lazy.constants import constant
-from autobatch.lazy.operators import link_views
 from autobatch.lazy.stored import stored_in
-from autobatch.lazy.surroundings import handling
+from autobatch.lazy.trace import Trace
 
 __all__ = ["recorder"]
 
@@ -28,7 +27,7 @@ _IMMUTABLE = (int, float, bool, str, type(None), type(Ellipsis), type)
 class _NoTrace:
     """What the last call was recorded in where there is none."""
 
-    wave = None
+    segment = None
 
 
 class _Unsuited(Exception):  # noqa: N818  (a signal inside of this file)
@@ -69,7 +68,7 @@ class _Source:
         self.rest: list[str] = []
         self.objects: dict[str, Any] = {
             "_lazy": LazyArray,
-            "_constant": constant,
+            "_constant": Trace.constant,
             "_handling": handling,
             "_new": object.__new__,
             "_type": type,
@@ -221,12 +220,12 @@ class _Source:
         look = [
             *self.types,
             f"_trace = {owner}.trace",
-            "_wave = _trace.wave",
+            "_segment = _trace.segment",
             *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
             *[f"_t{i}, _f{i} = _flattened(_trace, {name})" for i, name in enumerate(trees)],
             f"_sig = _trace.fast.get(({', '.join(key)},))",
             f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
-            *[f"if {name}.wave is not _wave and not _trace.enter({name}): {self.slow}" for name in each_array],
+            *[f"if {name}.segment is not _segment and not _trace.enter({name}): {self.slow}" for name in each_array],
             "_call = _sig.block",
             "_tail = _call.tail",
             "_bytes = _sig.nbytes",
@@ -239,12 +238,12 @@ class _Source:
             self.rest += look
         else:
             tests, seen = same
-            tests += [f"{name}.wave is not _wave" for name in each_array]
+            tests += [f"{name}.segment is not _segment" for name in each_array]
             found = ["_trace", "_tail", "_bytes", "_views", *outputs, *ranges]
             known = [*found, *[f"_s{i}" for i in range(len(seen))]]
             self.objects["_never"] = (_NoTrace, *[None] * (len(known) - 1))
             add(f"({', '.join(known)},) = _last")
-            add("_wave = _trace.wave")
+            add("_segment = _trace.segment")
             add(f"if {' or '.join([*tests, '_handling() is not _trace._handling'])}:")
             self.rest += [f" {line}" for line in look]
             add(" if _last[0] is not _trace: _trace.forget.append(_forget)")
@@ -253,14 +252,14 @@ class _Source:
             if index:
                 add(f"if not 0 <= {index[0]} < _h{name}: {self.slow}")
         if sources:
-            add("_rows = _wave.rows")
+            add("_rows = _segment.rows")
             add("_n = -1 - _len(_rows)")
-            add("_sources = _wave.sources")
+            add("_sources = _segment.sources")
             add(f"_sources += ({', '.join(sources)},)")
             add(f"_rows += ({', '.join('-1' for _ in sources)},)")
-        add("_refs = _wave.refs")
+        add("_refs = _segment.refs")
         add(f"_refs += ({', '.join(refs)},)")
-        add("_sigs = _wave.sigs")
+        add("_sigs = _segment.sigs")
         add("_ref = _len(_sigs)")
         add("_sigs += _tail")
         results = [f"_x{i}" for i in range(outs)]
@@ -268,7 +267,7 @@ class _Source:
             add(f"{each} = _new(_lazy)")
             add(f"{each}.trace = _trace")
             add(f"{each}.aval = _v{i}")
-            add(f"{each}.wave = _wave")
+            add(f"{each}.segment = _segment")
             add(f"{each}.ref = _ref + {i}" if i else f"{each}.ref = _ref")
             add(f"{each}.source = None")
         if outs > 1:

@@ -10,24 +10,26 @@ proved to see the structure of its arguments only (`rewrite.structural`), what i
 A recording is kept when an example is seen for the second time, and only if nothing looked at the value of an array.
 """
 
+import copy
 import dataclasses
+import functools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.blocks.inputs import Guard
+from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.config import config, current
+from autobatch.core.error_state import users_filters
 from autobatch.core.pytree import attributes
-from autobatch.core.silence import users_filters
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import WEAK, Aval
 from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer, is_constant
-from autobatch.lazy.execute import Signature
-from autobatch.lazy.recordings import Place, Recording, Shelf, Template, part_of
+from autobatch.lazy.launching import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 from autobatch.lazy.writing import Inputs
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Memory", "Replay"]
 
@@ -35,6 +37,141 @@ _SHELVES = 8  # structures of shared arguments, of one function
 _LARGEST = 1 << 16  # bytes of an example
 _KEYS = (int, bool, str, type(None))
 _TABLES = (np.ndarray, EmbeddingTable)
+_ROOM = 1 << 26  # bytes of the recordings of one shelf, about
+_numbering = threading.Lock()
+_PATIENCE = 32  # recordings that could not be kept, where none could
+
+
+class SharedPlace:
+    """The place of a shared array in a template, known by its number."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @staticmethod
+    @functools.cache
+    def of(number: int) -> "SharedPlace":
+        """The one of this number."""
+        return SharedPlace(number)
+
+
+class Template:
+    """A signature without the arrays that all examples share.
+
+    Attributes:
+        key: what it is interned by, with the places of shared arrays for their avals; avals: those of its operands,
+            likewise.
+        sig: a signature like it, without avals and shared values; program: what it runs if it is a block's.
+    """
+
+    __slots__ = ("avals", "key", "program", "sig")
+
+    def __init__(self, sig: Signature, key: tuple[Any, ...], number_of: Callable[[Any], Any]) -> None:
+        self.key = tuple(map(number_of, key))
+        self.avals = tuple(map(number_of, sig.avals))
+        self.program = None if sig.block is None else sig.block.program
+        self.sig = copy.copy(sig)
+        self.sig.avals, self.sig.block = (), None
+
+    def bound(self, trace: Trace, arrays: Sequence[LazyArray]) -> Signature:
+        """The signature with these shared arrays, in this trace."""
+        key = _bound(self.key, arrays)
+        sig = trace.interned.get(key)
+        if sig is None:
+            sig = copy.copy(self.sig)
+            sig.avals, sig.index, sig.errors = _bound(self.avals, arrays), len(trace.table), trace.errors
+            if self.program is not None:
+                values = [arrays[part.number].source if type(part) is SharedPlace else None for part in self.key[1:]]
+                sig.block = BlockCall(self.program, values, sig.index)
+            trace.table.append(sig)
+            trace.interned[key] = sig
+        return sig
+
+
+def _bound(parts: Sequence[Any], arrays: Sequence[LazyArray]) -> tuple[Any, ...]:
+    return tuple([arrays[part.number].aval if type(part) is SharedPlace else part for part in parts])
+
+
+class Shelf:
+    """The recordings for one structure of the shared arguments.
+
+    Attributes:
+        found: {an example's bytes: its recording; None: it was seen once}; templates: their signatures.
+        room: how many bytes more are kept; patience: how many more may turn out not to be kept
+            before one is.
+    """
+
+    __slots__ = ("_numbers", "found", "patience", "room", "templates")
+
+    def __init__(self) -> None:
+        self.found: dict[bytes, Recording | None] = {}
+        self.templates: list[Template] = []
+        self._numbers: dict[Any, int] = {}
+        self.room = _ROOM
+        self.patience = _PATIENCE
+
+    def number(self, template: Template) -> int:
+        """The number of a template like this one."""
+        with _numbering:
+            number = self._numbers.setdefault(template.key, len(self.templates))
+            if number == len(self.templates):
+                self.templates.append(template)
+        return number
+
+    def spend(self, nbytes: int) -> bool:
+        """Whether there is room."""
+        if self.room < nbytes:
+            return False
+        self.room -= nbytes
+        return True
+
+    def give_way(self) -> None:
+        """Forget what does not come any more, if that leaves no room for what comes."""
+        if self.room < _ROOM // 16:
+            self.found.clear()
+            self.room = _ROOM
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Recording:
+    """What one example adds to a segment.
+
+    Attributes:
+        sigs: for each node the number of its template, -1 for a further output.
+        refs: the operands: a node of the example (>= 0), or ~i for its i-th value from outside.
+        sources: those values; shared: (i, number of a shared array) for those that are one;
+            inputs: (i, number of an array of the example, which part of it) for those that are one;
+            constants: the places i of arrays.
+        result: a function of the new handles' maker; nbytes: of the recorded results.
+    """
+
+    sigs: np.ndarray
+    refs: np.ndarray
+    sources: list[Any]
+    shared: list[tuple[int, int]]
+    inputs: list[tuple[int, int, Any]]
+    result: Callable[[Any], Any]
+    nbytes: int
+    constants: list[int] = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.constants = [place for place, source in enumerate(self.sources) if type(source) is np.ndarray]
+
+
+def part_of(source: Any, arrays: Sequence[np.ndarray]) -> tuple[int, Any] | None:
+    """The number of the array that a value is a view of, and which: (shape, offset, strides), None for all of it."""
+    if type(source) is np.ndarray:
+        for number, array in enumerate(arrays):
+            if source is array:
+                return number, None
+            if np.may_share_memory(source, array):
+                if source.dtype != array.dtype:
+                    raise Unsuited
+                start = source.__array_interface__["data"][0] - array.__array_interface__["data"][0]
+                return number, (source.shape, start, source.strides)
+    return None
 
 
 class Memory:
@@ -107,7 +244,7 @@ class Replay:
         self._keys: list[tuple[bytes, Sequence[np.ndarray]]] = []  # of each example; no bytes: it is not to be kept
         self._places = {id(handle.source): number for number, handle in enumerate(arrays)}
         self._memory = [np.asarray(handle.source) for handle in arrays if type(handle.source) in _TABLES]
-        self._avals = {id(handle.aval): Place.of(number) for number, handle in enumerate(arrays)}
+        self._avals = {id(handle.aval): SharedPlace.of(number) for number, handle in enumerate(arrays)}
 
     @property
     def sees_all(self) -> bool:
@@ -143,21 +280,23 @@ class Replay:
         return self._entered(found)
 
     def _entered(self, found: Sequence[tuple[int, Recording, Sequence[np.ndarray]]]) -> dict[int, Any]:
-        trace, wave = self.trace, self.trace.wave
+        trace, segment = self.trace, self.trace.segment
         for index, recording, inputs in found:
-            outside = len(wave.sources)
-            wave.sources += recording.sources
+            outside = len(segment.sources)
+            segment.sources += recording.sources
             for place in recording.constants:
-                wave.sources[outside + place] = recording.sources[place].copy()  # of which a result may be a view
+                segment.sources[outside + place] = recording.sources[place].copy()  # of which a result may be a view
             for place, number in recording.shared:
-                wave.sources[outside + place] = self.arrays[number].source
+                segment.sources[outside + place] = self.arrays[number].source
             for place, number, part in recording.inputs:
                 own = inputs[number]
-                wave.sources[outside + place] = own if part is None else np.ndarray(part[0], own.dtype, own, *part[1:])
+                segment.sources[outside + place] = (
+                    own if part is None else np.ndarray(part[0], own.dtype, own, *part[1:])
+                )
             for each in inputs:
                 trace.inputs.add(each, index)
         recordings = [recording for _, recording, _ in found]
-        wave.rows = [-1] * len(wave.sources)
+        segment.rows = [-1] * len(segment.sources)
         sigs = np.concatenate([each.sigs for each in recordings])
         refs = np.concatenate([each.refs for each in recordings])
         nodes = np.cumsum([0, *[len(each.sigs) for each in recordings]])[:-1]
@@ -166,10 +305,10 @@ class Replay:
         bound = np.full(len(self.shelf.templates) + 1, -1, np.int64)  # the last one is for further outputs
         for number in np.flatnonzero(np.bincount(sigs + 1)[1:]).tolist():
             bound[number] = self.shelf.templates[number].bound(trace, self.arrays).index
-        wave.sigs = bound[sigs]
-        wave.refs = refs + np.where(refs >= 0, np.repeat(nodes, counts), np.repeat(-sources, counts))
+        segment.sigs = bound[sigs]
+        segment.refs = refs + np.where(refs >= 0, np.repeat(nodes, counts), np.repeat(-sources, counts))
         if len(found) < len(self._keys):  # others are recorded behind them
-            wave.sigs, wave.refs = wave.sigs.tolist(), wave.refs.tolist()
+            segment.sigs, segment.refs = segment.sigs.tolist(), segment.refs.tolist()
         trace.stats.replayed += len(found)
         return {
             index: recording.result(_Handles(trace, base))
@@ -199,21 +338,21 @@ class Replay:
         Raises:
             Unsuited: it cannot be kept.
         """
-        trace, wave = self.trace, self.trace.wave
+        trace, segment = self.trace, self.trace.segment
         if not before.is_still(trace) or not all(map(trace.inputs.has, inputs)):  # which Python then sees as they are
             raise Unsuited
         for number, array in enumerate(inputs):  # whose part something is shows only where they lie apart
             if any(np.may_share_memory(array, other) for other in (*inputs[:number], *self._memory)):
                 raise Unsuited
         held = self.classes.containers_in(given, self.write) | _containers(self.shared)
-        sigs = wave.sigs[before.nodes :]
+        sigs = segment.sigs[before.nodes :]
         numbers = {each: -1 if each < 0 else self._template(trace.table[each]) for each in set(sigs)}
         sources: list[Any] = []
         shared: list[tuple[int, int]] = []
         own: list[tuple[int, int, Any]] = []
         outside: dict[int, int] = {}
         refs = []
-        for ref in wave.refs[before.refs :]:
+        for ref in segment.refs[before.refs :]:
             if ref >= 0:
                 if ref < before.nodes:
                     raise Unsuited
@@ -230,8 +369,8 @@ class Replay:
             shared,
             own,
             _result_of(result, trace, before.nodes, held),
+            nbytes=sum(trace.table[each].nbytes for each in sigs if each >= 0),
         )
-        found.nbytes = sum(trace.table[each].nbytes for each in sigs if each >= 0)
         if not self.shelf.spend(found.sigs.nbytes + found.refs.nbytes + 64 * len(sources) + 1024):
             raise Unsuited
         return found
@@ -255,9 +394,9 @@ class Replay:
     def _outside(
         self, ref: int, inputs: Sequence[np.ndarray], sources: list[Any], shared: list[Any], own: list[Any]
     ) -> None:
-        """Note a value from outside of the wave."""
-        wave = self.trace.wave
-        source, row = wave.sources[-1 - ref], wave.rows[-1 - ref]
+        """Note a value from outside of the segment."""
+        segment = self.trace.segment
+        source, row = segment.sources[-1 - ref], segment.rows[-1 - ref]
         if row != -1:
             raise Unsuited
         place = len(sources)
@@ -266,7 +405,7 @@ class Replay:
             shared.append((place, self._places[id(source)]))
         elif (found := part_of(source, inputs)) is not None:
             own.append((place, *found))
-        elif ref in wave.large or part_of(source, self._memory) is not None:
+        elif ref in segment.large or part_of(source, self._memory) is not None:
             raise Unsuited
         elif type(source) in WEAK or type(source) is np.ndarray or isinstance(source, np.generic):
             sources[-1] = source
@@ -299,24 +438,24 @@ class _Handles:
     def __call__(self, ref: int, aval: Aval) -> LazyArray:
         found = self._made.get(ref)
         if found is None:
-            found = self._made[ref] = LazyArray(self._trace, aval, self._trace.wave, self._base + ref)
+            found = self._made[ref] = LazyArray(self._trace, aval, self._trace.segment, self._base + ref)
         return found
 
 
 class _State:
     """How far a trace was before an example."""
 
-    __slots__ = ("_counts", "nodes", "refs", "wave")
+    __slots__ = ("_counts", "nodes", "refs", "segment")
 
     def __init__(self, trace: Trace) -> None:
-        self.wave = trace.wave
-        self.nodes = len(trace.wave.sigs)
-        self.refs = len(trace.wave.refs)
+        self.segment = trace.segment
+        self.nodes = len(trace.segment.sigs)
+        self.refs = len(trace.segment.refs)
         self._counts = _counts(trace)
 
     def is_still(self, trace: Trace) -> bool:
         """Whether the example has only recorded."""
-        return trace.wave is self.wave and trace.failed is None and _counts(trace) == self._counts
+        return trace.segment is self.segment and trace.failed is None and _counts(trace) == self._counts
 
 
 def _counts(trace: Trace) -> tuple[int, int, int]:
@@ -338,7 +477,12 @@ def _result_of(
             raise Unsuited
         held.add(id(value))
     if kind is LazyArray:
-        if value.trace is not trace or value.wave is not trace.wave or value.ref < base or value.source is not None:
+        if (
+            value.trace is not trace
+            or value.segment is not trace.segment
+            or value.ref < base
+            or value.source is not None
+        ):
             raise Unsuited
         ref, aval = value.ref - base, value.aval
         return lambda handle: handle(ref, aval)

@@ -2,28 +2,38 @@
 
 A graph is flat: `sigs[i]` is the signature of node i, `refs[offsets[i]:offsets[i + 1]]` its operands; nodes are >= 0
 and come before their users, what is outside the graph is < 0. Every policy takes time linear in nodes and references
-(agenda: plus launches times signatures) and returns the nodes in launch order and where each launch starts.
+(agenda and frontier: plus launches times signatures) and returns the nodes in launch order and where each launch
+starts.
 
-By depth: calls of one signature at one depth. By agenda (Neubig et al. 2017, "On-the-fly operation batching in dynamic
-computation graphs"): of the signatures that have calls ready, launch the one whose calls have the least average depth.
-By frontier: see `lazy.frontier`.
+- depth: calls of one signature at one depth.
+- agenda (Neubig et al. 2017, "On-the-fly operation batching in dynamic computation graphs"): of the signatures that
+  have calls ready, launch the one whose calls have the least average depth.
+- frontier (Chen et al. 2023, "ED-Batch: efficient automatic batching of dynamic neural networks via learned finite
+  state machines"): a launch is never one too many if the ready calls of its signature are all those that no waiting
+  call of the same signature comes before. Which those are is told by levels: the level of a call is the most calls of
+  its own signature on a path that leads to it. The number of levels, summed over the signatures, bounds the launches
+  from below.
 """
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from autobatch.kernels.jit import jit
-from autobatch.lazy.frontier import LIMIT, by_frontier, levels_of
 
 __all__ = ["Schedule", "refine", "schedule"]
 
+_Uses = tuple[np.ndarray, np.ndarray, np.ndarray]  # what `uses_of` gives
+
+_LIMIT = 1 << 20  # nodes times signatures; beyond it the levels cost more than a launch
 _SMALL = 64  # nodes
 _SAMPLE = 64  # references and signatures that a graph is looked up by
 _GRAPHS, _LARGE = 32, 1 << 16  # how many schedules are kept, and of how many nodes and references the largest
 _kept: dict[tuple[Any, ...], tuple[tuple[np.ndarray, ...], "Schedule"]] = {}
 
 
+@dataclasses.dataclass(slots=True)
 class Schedule:
     """What is launched in which order.
 
@@ -32,12 +42,9 @@ class Schedule:
         bound: the least number of launches that any schedule takes; 0 where it was not computed.
     """
 
-    __slots__ = ("bound", "order", "starts")
-
-    def __init__(self, order: np.ndarray, starts: np.ndarray, bound: int = 0) -> None:
-        self.order = order
-        self.starts = starts
-        self.bound = bound
+    order: np.ndarray
+    starts: np.ndarray
+    bound: int = 0
 
 
 def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
@@ -67,25 +74,26 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
 
 
 def _schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int, policy: str) -> Schedule:
-    kernels: tuple[Any, ...] = (node_depths, uses_of, by_depth, by_agenda, levels_of, by_frontier)
+    kernels: tuple[Any, ...] = (node_depths, uses_of, levels_of, by_queues)
     if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # not worth compiling for
         kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
-    find_depths, find_uses, depth_order, agenda_order, find_levels, frontier_order = kernels
+    find_depths, find_uses, find_levels, queued = kernels
+    used = np.flatnonzero(np.bincount(sigs, minlength=num_sigs))
+    number = np.zeros(num_sigs, np.int64)
+    number[used] = np.arange(len(used))
+    sigs = number[sigs]
     depth = find_depths(offsets, refs)
     uses = None if policy == "depth" else find_uses(offsets, refs)
     found = []
-    if policy in ("depth", "auto"):
-        found.append(depth_order(sigs, depth, num_sigs))
-    if policy in ("agenda", "auto"):
-        found.append(agenda_order(sigs, uses, depth, num_sigs))
     bound = 0
-    used = np.flatnonzero(np.bincount(sigs, minlength=num_sigs))
-    if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= LIMIT):
-        number = np.zeros(num_sigs, np.int64)
-        number[used] = np.arange(len(used))
-        levels, bound = find_levels(number[sigs], offsets, refs, len(used))
+    if policy in ("depth", "auto"):
+        found.append(by_depth(sigs, depth, len(used)))
+    if policy in ("agenda", "auto"):
+        found.append(queued(sigs, uses, depth, np.zeros(len(sigs), np.int64), len(used), False))
+    if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= _LIMIT):
+        levels, bound = find_levels(sigs, offsets, refs, len(used))
         if not any(len(starts) - 1 <= bound for _, starts in found):
-            found.append(frontier_order(number[sigs], uses, depth, levels, len(used)))
+            found.append(queued(sigs, uses, depth, levels, len(used), True))
     order, starts = min(found, key=lambda each: len(each[1]))
     return Schedule(order, starts, int(bound))
 
@@ -102,41 +110,12 @@ def node_depths(offsets: np.ndarray, refs: np.ndarray) -> np.ndarray:
     return out
 
 
-@jit
 def by_depth(sigs: np.ndarray, depth: np.ndarray, num_sigs: int) -> tuple[np.ndarray, np.ndarray]:
-    """A counting sort by signature, then by depth."""
-    n = sigs.shape[0]
-    levels = 0
-    for i in range(n):
-        levels = max(levels, depth[i] + 1)
-    first = np.zeros(num_sigs + 1, np.int64)
-    for i in range(n):
-        first[sigs[i] + 1] += 1
-    for s in range(num_sigs):
-        first[s + 1] += first[s]
-    by_sig = np.empty(n, np.int64)
-    for i in range(n):
-        by_sig[first[sigs[i]]] = i
-        first[sigs[i]] += 1
-    level = np.zeros(levels + 1, np.int64)
-    for i in range(n):
-        level[depth[i] + 1] += 1
-    for d in range(levels):
-        level[d + 1] += level[d]
-    order = np.empty(n, np.int64)
-    for k in range(n):
-        i = by_sig[k]
-        order[level[depth[i]]] = i
-        level[depth[i]] += 1
-    starts = np.empty(n + 1, np.int64)
-    count = 0
-    for k in range(n):
-        i, before = order[k], order[k - 1]
-        if k == 0 or sigs[i] != sigs[before] or depth[i] != depth[before]:
-            starts[count] = k
-            count += 1
-    starts[count] = n
-    return order, starts[: count + 1].copy()
+    """Sorted by depth, then by signature."""
+    key = depth * num_sigs + sigs
+    order = np.argsort(key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key, kind="stable")  # 16 bits: radix
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    return order, np.append(starts, len(sigs))
 
 
 @jit
@@ -167,35 +146,77 @@ def uses_of(offsets: np.ndarray, refs: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 @jit
-def by_agenda(
-    sigs: np.ndarray, uses: tuple[np.ndarray, np.ndarray, np.ndarray], depth: np.ndarray, num_sigs: int
+def levels_of(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int) -> tuple[Any, Any]:
+    """The level of each node within its signature, (N,) int64, and the least number of launches.
+
+    Args:
+        sigs: (N,) int64 below `num_sigs`; offsets, refs: as in `schedule`.
+    """
+    n = sigs.shape[0]
+    before = np.zeros((n, num_sigs), np.int32)  # calls of each signature on the way to each node, itself left out
+    levels = np.zeros(n, np.int64)
+    top = np.full(num_sigs, -1, np.int64)
+    for i in range(n):
+        for k in range(offsets[i], offsets[i + 1]):
+            ref = refs[k]
+            if ref >= 0:
+                for s in range(num_sigs):
+                    count = before[ref, s] + (sigs[ref] == s)
+                    if count > before[i, s]:
+                        before[i, s] = count
+        levels[i] = before[i, sigs[i]]
+        top[sigs[i]] = max(top[sigs[i]], levels[i])
+    return levels, np.sum(top + 1)
+
+
+@jit
+def by_queues(
+    sigs: np.ndarray, uses: _Uses, depth: np.ndarray, levels: np.ndarray, num_sigs: int, frontier: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Kahn's algorithm with one queue of ready nodes per signature."""
+    """Kahn's algorithm with one queue for each signature; of those that have calls ready, the one whose calls have the
+    least average depth goes next. By frontier, those come first that are complete at their least level.
+    """
     n = sigs.shape[0]
     waiting, first, users = uses[0].copy(), uses[1], uses[2]
     total = np.zeros(num_sigs, np.float64)
     count = np.zeros(num_sigs, np.int64)
+    height = np.zeros(num_sigs, np.int64)
     for i in range(n):
-        total[sigs[i]] += depth[i]
-        count[sigs[i]] += 1
-    place = np.zeros(num_sigs + 1, np.int64)  # the queue of signature s is queue[place[s]:][head[s]:tail[s]]
+        s = sigs[i]
+        total[s] += depth[i]
+        count[s] += 1
+        height[s] = max(height[s], levels[i] + 1)
+    place = np.zeros(num_sigs + 1, np.int64)
+    floor = np.zeros(num_sigs + 1, np.int64)
     for s in range(num_sigs):
         place[s + 1] = place[s] + count[s]
+        floor[s + 1] = floor[s] + height[s]
+    left = np.zeros(floor[num_sigs], np.int64)  # calls of each signature and level that have not been launched
+    ready = np.zeros(floor[num_sigs], np.int64)  # and of these, the ones that could be
+    least = np.zeros(num_sigs, np.int64)
     queue = np.empty(n, np.int64)
-    head = place[:num_sigs].copy()
-    tail = place[:num_sigs].copy()
+    head, tail = place[:num_sigs].copy(), place[:num_sigs].copy()
     for i in range(n):
+        s = sigs[i]
+        left[floor[s] + levels[i]] += 1
         if waiting[i] == 0:
-            queue[tail[sigs[i]]] = i
-            tail[sigs[i]] += 1
+            ready[floor[s] + levels[i]] += 1
+            queue[tail[s]] = i
+            tail[s] += 1
     order = np.empty(n, np.int64)
     starts = np.empty(n + 1, np.int64)
     done = 0
     launches = 0
     while done < n:
-        best = -1
+        best, best_complete = -1, False
         for s in range(num_sigs):
-            if head[s] < tail[s] and (best < 0 or total[s] * count[best] < total[best] * count[s]):
+            if head[s] == tail[s]:
+                continue
+            at = floor[s] + least[s]
+            complete = frontier and ready[at] == left[at]
+            if best < 0 or complete > best_complete:
+                best, best_complete = s, complete
+            elif complete == best_complete and total[s] * count[best] < total[best] * count[s]:
                 best = s
         starts[launches] = done
         launches += 1
@@ -205,12 +226,17 @@ def by_agenda(
             i = queue[k]
             order[done] = i
             done += 1
+            left[floor[best] + levels[i]] -= 1
+            ready[floor[best] + levels[i]] -= 1
             for j in range(first[i], first[i + 1]):
                 user = users[j]
                 waiting[user] -= 1
                 if waiting[user] == 0:
+                    ready[floor[sigs[user]] + levels[user]] += 1
                     queue[tail[sigs[user]]] = user
                     tail[sigs[user]] += 1
+        while least[best] < height[best] - 1 and left[floor[best] + least[best]] == 0:
+            least[best] += 1
     starts[launches] = n
     return order, starts[: launches + 1].copy()
 
@@ -224,26 +250,12 @@ def refine(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, marks: np.nd
     Returns:
         The new signature of each node, and for each new signature the old one.
     """
-    _rows, where, new = np.unique(_marked(sigs, offsets, refs, marks), return_index=True, return_inverse=True)
+    new, arity = sigs, np.diff(offsets)
+    for position in range(arity.max(initial=0)):
+        nodes = np.flatnonzero(arity > position)
+        external = ~refs[offsets[nodes] + position]
+        mark = np.zeros(len(sigs), np.int64)
+        mark[nodes] = np.where(external >= 0, marks[np.maximum(external, 0)], 0)
+        new = np.unique(new * (marks.max() + 1) + mark, return_inverse=True)[1]
+    _, where, new = np.unique(new, return_index=True, return_inverse=True)
     return new.astype(np.int64), sigs[where]
-
-
-@jit
-def _marked(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, marks: np.ndarray) -> np.ndarray:
-    """Numbers that are equal where signature and marked operands are: chains of them are interned as they appear."""
-    n = sigs.shape[0]
-    out = sigs.copy()
-    found = {(np.int64(-1), np.int64(-1), np.int64(-1)): np.int64(-1)}
-    top = np.int64(0)
-    for i in range(n):
-        top = max(top, sigs[i] + 1)
-    for i in range(n):
-        for k in range(offsets[i], offsets[i + 1]):
-            ref = refs[k]
-            if ref < 0 and marks[-ref - 1] > 0:
-                key = (out[i], np.int64(k - offsets[i]), marks[-ref - 1])
-                if key not in found:
-                    found[key] = top
-                    top += 1
-                out[i] = found[key]
-    return out

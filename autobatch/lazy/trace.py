@@ -1,34 +1,56 @@
 """The trace: ops as they were recorded, in flat lists, with signatures interned.
 
-A recorded op is one entry in `Wave.sigs` and one reference per operand in `Wave.refs`: a node of the wave (>= 0), or
-an external value (~i is entry i of the externals): a constant, an input, a shared value, a row of an earlier wave.
+A recorded op is one entry in `GraphSegment.sigs` and one reference per operand in `GraphSegment.refs`: a node of the
+segment (>= 0), or an external value (~i is entry i of the externals): a constant, an input, a shared value, a row of an
+earlier segment.
 """
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.launch import launch
+from autobatch.core.abstract_eval import (
+    WEAK,
+    Aval,
+    abstract_eval,
+    aval_of,
+    freeze_params,
+    known_aval,
+    shared_aval,
+    with_length,
+    without_length,
+)
 from autobatch.core.config import config
+from autobatch.core.error_state import catches_warnings, handling, users_filters
 from autobatch.core.fallback import fell_back, user_line
 from autobatch.core.op import Op, next_level
-from autobatch.core.pytree import leaves, map_tree
-from autobatch.core.silence import users_filters
-from autobatch.lazy import lookups, shared_calls
-from autobatch.lazy.array import LazyArray
-from autobatch.lazy.aval import WEAK, foresee, frozen, known_aval, shared_aval, with_length, without_length
-from autobatch.lazy.constants import constant
-from autobatch.lazy.execute import BlockCall, Signature, Wave, launch_wave
-from autobatch.lazy.gather import row_p
-from autobatch.lazy.stats import Stats
-from autobatch.lazy.surroundings import catches_warnings, handling
+from autobatch.core.pytree import leaves, map_tree, replace_leaves
+from autobatch.lazy import deferred_lookups
+from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.lazy.writing import Inputs
-from autobatch.ops.table import no_rule
+from autobatch.ops.rules.dispatch import no_rule
+from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Trace"]
+__all__ = ["Trace", "finish", "plain_parts", "settled", "wrap_example", "wrap_shared"]
 
 _new = object.__new__
+_SMALL = 8192  # bytes; a larger constant that several examples read is shared by identity, a smaller one is stacked
+_STATE = ("index", "value", "segment", "ref", "source")
+
+
+def _same_state(a: Any, b: Any) -> bool:
+    """Whether two values of another interpreter are still one."""
+    return all(getattr(a, name, None) is getattr(b, name, None) for name in _STATE)
+
+
+def _own_handle(found: Any) -> Any:
+    """What an example gets of a shared result: a handle of its own, which it may write into."""
+    return copy.copy(found) if type(found) is LazyArray else found
 
 
 class Trace:
@@ -36,7 +58,7 @@ class Trace:
 
     Attributes:
         level: its rank among interpreters.
-        wave: what was recorded since the last launch.
+        segment: what was recorded since the last launch.
         table: the signatures, by their number; interned: by what calls of them share.
         forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
@@ -65,10 +87,10 @@ class Trace:
         "level",
         "memo",
         "park",
+        "segment",
         "stats",
         "table",
         "views",
-        "wave",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -86,43 +108,43 @@ class Trace:
         self.fast: dict[tuple[Any, ...], Signature] = {}
         self.forget: list[Callable[[], None]] = []
         self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        self.memo: dict[Any, LazyArray] = {}
+        self.memo: dict[Any, Any] = {}
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
-        self._start_wave()
+        self._start_segment()
 
-    def _start_wave(self) -> None:
-        self.wave = Wave()
+    def _start_segment(self) -> None:
+        self.segment = GraphSegment()
         self._room = self._budget
         self.consts: dict[Any, int] = {}
 
     def record(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Record one call; the result's shape and dtype are known at once."""
         if not params:
-            wave = self.wave
+            segment = self.segment
             if len(args) == 2:
                 a, b = args
-                if type(a) is LazyArray and type(b) is LazyArray and a.wave is wave and b.wave is wave:
+                if type(a) is LazyArray and type(b) is LazyArray and a.segment is segment and b.segment is segment:
                     sig = self.fast.get((op, a.aval, b.aval))
                     if sig is not None:
-                        return self.append_two(wave, sig, a.ref, b.ref)
-            elif len(args) == 1 and args[0].wave is wave:
+                        return self.append_two(segment, sig, a.ref, b.ref)
+            elif len(args) == 1 and args[0].segment is segment:
                 a = args[0]
                 sig = self.fast.get((op, a.aval))
                 if sig is not None:
-                    return self.append(wave, sig, a.ref)
+                    return self.append(segment, sig, a.ref)
         return self._record_any(op, args, params)
 
-    def append(self, wave: Wave, sig: Signature, first: int) -> LazyArray:
+    def append(self, segment: GraphSegment, sig: Signature, first: int) -> LazyArray:
         """Record a call of a known signature and one operand."""
         if handling() is not self._handling:
             sig = self._variant(sig)
-        wave.refs.append(first)
-        sigs = wave.sigs
+        segment.refs.append(first)
+        sigs = segment.sigs
         out = _new(LazyArray)  # without the call of its __init__
         out.trace = self
         out.aval = sig.out
-        out.wave = wave
+        out.segment = segment
         out.ref = len(sigs)
         out.source = None
         sigs.append(sig.index)
@@ -131,18 +153,18 @@ class Trace:
             self._overflow()
         return out
 
-    def append_two(self, wave: Wave, sig: Signature, first: int, second: int) -> LazyArray:
+    def append_two(self, segment: GraphSegment, sig: Signature, first: int, second: int) -> LazyArray:
         """Record a call of a known signature and two operands."""
         if handling() is not self._handling:
             sig = self._variant(sig)
-        refs = wave.refs
+        refs = segment.refs
         refs.append(first)
         refs.append(second)
-        sigs = wave.sigs
+        sigs = segment.sigs
         out = _new(LazyArray)
         out.trace = self
         out.aval = sig.out
-        out.wave = wave
+        out.segment = segment
         out.ref = len(sigs)
         out.source = None
         sigs.append(sig.index)
@@ -151,19 +173,22 @@ class Trace:
             self._overflow()
         return out
 
-    def is_plain_call(self, out: LazyArray, operand: LazyArray) -> bool:
+    def is_plain_call(self, out: Any, operand: LazyArray) -> bool:
         """Whether `out` is the last node and reads `operand` and nothing else."""
-        wave = self.wave
+        segment = self.segment
         return (
-            out.ref == len(wave.sigs) - 1
-            and len(self.table[wave.sigs[-1]].avals) == 1
-            and wave.refs[-1] == operand.ref
-            and self.table[wave.sigs[-1]].avals[0] is operand.aval
+            type(out) is LazyArray
+            and out.segment is segment
+            and operand.segment is segment
+            and out.ref == len(segment.sigs) - 1
+            and len(self.table[segment.sigs[-1]].avals) == 1
+            and segment.refs[-1] == operand.ref
+            and self.table[segment.sigs[-1]].avals[0] is operand.aval
         )
 
     def signature_of(self, handle: LazyArray) -> Signature:
-        """The signature of a node of the current wave."""
-        sig = self.table[self.wave.sigs[handle.ref]]
+        """The signature of a node of the current segment."""
+        sig = self.table[self.segment.sigs[handle.ref]]
         return sig.base or sig
 
     def in_force(self, sig: Signature) -> Signature:
@@ -197,24 +222,24 @@ class Trace:
 
     def _record_any(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         for arg in args:
-            if type(arg) is LazyArray and arg.wave is None and arg.source is None and arg.trace is self:
-                bag = lookups.reduced(self, op, args, params)
+            if type(arg) is LazyArray and arg.segment is None and arg.source is None and arg.trace is self:
+                bag = deferred_lookups.reduced(self, op, args, params)
                 if bag is not None:
                     return bag
-                self.settle(arg)  # records the look-up, which may itself start a new wave
-        wave = self.wave
+                self.settle(arg)  # records the look-up, which may itself start a new segment
+        segment = self.segment
         key: list[Any] = [op]
         refs: list[int] = []
         for arg in args:
             kind = type(arg)
             if kind is LazyArray and arg.trace is self:
-                refs.append(arg.ref if arg.wave is wave else self.external(arg))
+                refs.append(arg.ref if arg.segment is segment else self.external(arg))
                 key.append(arg.aval)
             elif kind in WEAK:
                 key.append(WEAK[kind])
-                refs.append(wave.external(arg, -1))
+                refs.append(segment.external(arg, -1))
             else:
-                aval, ref = constant(self, arg)
+                aval, ref = self.constant(arg)
                 if aval is None:
                     return self.run_now(op, args, params)
                 key.append(aval)
@@ -228,7 +253,7 @@ class Trace:
                 if op.kind == "index":  # specs and shapes: integers only
                     key.append(tuple(params.values()))
                 else:
-                    key.append(frozen(params))
+                    key.append(freeze_params(params))
             except TypeError:  # an attribute that cannot be compared
                 return self.run_now(op, args, params)
         interned, known = tuple(key), self.interned
@@ -236,9 +261,9 @@ class Trace:
         if sig is None:
             return self.run_now(op, args, params)
         if sig.shared:
-            return shared_calls.run_op(self, sig, interned, args)
-        wave.refs.extend(refs[:-1])
-        return self.append(wave, sig, refs[-1])
+            return self.run_shared(sig, interned, args)
+        segment.refs.extend(refs[:-1])
+        return self.append(segment, sig, refs[-1])
 
     def _new_signature(
         self, key: tuple[Any, ...], op: Op, args: Sequence[Any], params: dict[str, Any]
@@ -248,7 +273,7 @@ class Trace:
         self.refuse_caught_warnings()
         if not op.data_dependent:
             actual = [with_length(aval, arg) for aval, arg in zip(avals, args, strict=True)] if op.ragged else avals
-            out = foresee(op, params, key[len(args) + 1 :], actual)
+            out = abstract_eval(op, params, key[len(args) + 1 :], actual)
         sig = None
         if out is not None:
             sig = Signature(op, dict(params), avals, out, len(self.table), user_line(), self.errors)
@@ -259,34 +284,82 @@ class Trace:
         return sig
 
     def enter(self, handle: LazyArray) -> bool:
-        """Give a value that is there a reference in this wave; False for a look-up that was put off."""
-        if handle.trace is not self or (handle.source is None and handle.wave is None):
+        """Give a value that is there a reference in this segment; False for a look-up that was put off."""
+        if handle.trace is not self or (handle.source is None and handle.segment is None):
             return False
         self.external(handle)
         return True
 
+    def constant(self, arg: Any) -> tuple[Aval | None, int]:
+        """The kind and the reference of an operand that was not made in this trace: a constant, a closure, a value of
+        another interpreter; (None, 0) if it cannot be recorded.
+
+        The user may write into one before the launch. A small one is copied, and known by its content; a large one is
+        compared with its copy at the launch; of a value of another interpreter the state at the call is kept.
+        """
+        segment = self.segment
+        known = self.consts.get(id(arg))
+        if known is not None:
+            large = segment.large[known]
+            if type(arg) is np.ndarray or _same_state(arg, large.held):
+                if large.example != self.example or self.example < 0:
+                    large.common = True
+                return large.aval, known
+        if type(arg) is np.ndarray:
+            return self._constant_array(arg)
+        if hasattr(arg, "_ab_rank"):
+            value = getattr(arg, "value", None)
+            if type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
+                held = copy.copy(arg)  # another name for the value of now: a write gives `arg` another one
+                return self._large_constant(arg, known_aval(arg), held, None)
+        elif isinstance(arg, np.generic):
+            return aval_of((), arg.dtype, True), segment.external(arg, -1)
+        elif isinstance(arg, list | tuple | np.ndarray):
+            return self.constant(np.asarray(arg))
+        handle = self.shared(arg)
+        return handle.aval, handle.ref if handle.segment is segment else self.external(handle)
+
+    def _constant_array(self, arg: np.ndarray) -> tuple[Aval | None, int]:
+        if arg.dtype.kind not in "biufc":
+            return None, 0
+        aval = known_aval(arg)
+        if arg.nbytes >= _SMALL:
+            return self._large_constant(arg, aval, arg, arg.copy() if arg.flags.writeable else None)
+        key = (aval, arg.tobytes())
+        ref = self.consts.get(key)
+        if ref is None:
+            ref = self.consts[key] = self.segment.external(arg.copy(), -1)
+        return aval, ref
+
+    def _large_constant(self, arg: Any, aval: Aval, held: Any, content: np.ndarray | None) -> tuple[Aval, int]:
+        segment = self.segment
+        ref = self.consts[id(arg)] = segment.external(held, -1)
+        segment.large[ref] = LargeConstant(held, self.example, aval, content)
+        segment.keep.append(arg)
+        return aval, ref
+
     def external(self, arg: LazyArray) -> int:
-        """The reference of a value from outside this wave, entered once."""
+        """The reference of a value from outside this segment, entered once."""
         if arg.source is None:
-            arg.wave.resolve(arg)
-        arg.wave = wave = self.wave
-        wave.sources.append(arg.source)
-        wave.rows.append(arg.row)
-        arg.ref = ref = -len(wave.rows)
-        wave.entered.append(arg)
+            arg.segment.resolve(arg)
+        arg.segment = segment = self.segment
+        segment.sources.append(arg.source)
+        segment.rows.append(arg.row)
+        arg.ref = ref = -len(segment.rows)
+        segment.entered.append(arg)
         return ref
 
     def read_shared(self, table: LazyArray, index: Any) -> Any:
         """`table[index]` of a shared array."""
-        return lookups.read(self, table, index)
+        return deferred_lookups.read(self, table, index)
 
     def bag(self, rows: LazyArray, mode: str) -> Any:
         """The reduction of a look-up that was put off; None if it is no bag."""
-        return lookups.bag(self, rows, mode)
+        return deferred_lookups.bag(self, rows, mode)
 
     def read_row(self, rows: LazyArray, index: int) -> Any:
         """`rows[index]` of a look-up that was put off."""
-        return lookups.read_row(self, rows, index)
+        return deferred_lookups.read_row(self, rows, index)
 
     def shared(self, value: Any) -> LazyArray:
         """The handle of a value that is one object for all examples."""
@@ -316,19 +389,47 @@ class Trace:
             return tuple(map(self.wrap, result))
         return self.known(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
 
+    def run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
+        """The result of an op whose operands are all shared: it runs once, when the first example calls it."""
+        self.stats.reads += 1
+        weak = tuple(repr(arg) for arg in args if type(arg) in WEAK)
+        found = self.memo.get((key, weak))
+        if found is None:
+            values = [arg.source if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
+            found = self.memo[key, weak] = self._shared_result(sig.op(*values, **sig.params))
+        return _own_handle(found)
+
+    def run_shared_block(self, sig: Signature) -> Any:
+        """The outputs of a block whose operands are all shared: one, or a tuple."""
+        self.stats.reads += 1
+        key = (sig, *np.geterr().values())
+        found, call = self.memo.get(key), sig.block
+        assert call is not None
+        if found is None:
+            found = self.memo[key] = [self._shared_result(out) for out in launch(call.program, call.shared)]
+        results = [_own_handle(out) for out in found]
+        link_views(call.views, results)
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def _shared_result(self, result: Any) -> Any:
+        if type(result) is np.ndarray or hasattr(result, "_ab_rank"):
+            result = self.shared(result)
+            result.row = -2
+        return result
+
     def settle(self, handle: LazyArray) -> None:
         """Record a look-up that was put off."""
-        handle._ab_rebind(lookups.now(handle))
+        handle._ab_rebind(deferred_lookups.now(handle))
 
     def place(self, handle: LazyArray) -> None:
         """Wait until a value has been launched: `source` and `row` then say where it is."""
         if handle.source is None:
-            if handle.wave is None:
+            if handle.segment is None:
                 self.settle(handle)
             if handle.source is None:
-                if not handle.wave.done:
+                if not handle.segment.done:
                     self.wait()
-                handle.wave.resolve(handle)
+                handle.segment.resolve(handle)
 
     def value(self, handle: LazyArray) -> Any:
         """The value behind a handle: waits until it has been launched."""
@@ -371,7 +472,7 @@ class Trace:
     def close(self) -> None:
         """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
         for handle in self._shared.values():
-            handle.wave = None
+            handle.segment = None
         for forget in self.forget:
             forget()
         for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.views):
@@ -379,11 +480,11 @@ class Trace:
 
     def launch(self) -> None:
         """Launch what was recorded, and start afresh."""
-        wave = self.wave
-        if len(wave.sigs):
-            self._start_wave()
+        segment = self.segment
+        if len(segment.sigs):
+            self._start_segment()
             try:
-                launch_wave(wave, self.table, self.stats)
+                launch_segment(segment, self.table, self.stats)
             except SystemError as error:
                 cause: BaseException | None = error
                 while isinstance(cause, SystemError):  # what a kernel makes of an interrupt that came while it ran
@@ -395,3 +496,82 @@ class Trace:
             except Exception as error:
                 self.failed = error  # of which example is not known, so none may handle it
                 raise
+
+
+# By id, structures of examples of which it is known that there are only numbers and strings in them.
+plain_parts: dict[int, Any] = {}
+
+
+def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> Any:
+    """One example's argument as its function sees it: float arrays as lazy arrays, ids and objects as they are."""
+    found: list[Any] = []
+
+    def leaf(x: Any) -> Any:
+        if type(x) is np.ndarray:
+            lazy = x.ndim and x.dtype.kind in "fc"
+        else:
+            lazy = (
+                hasattr(x, "_ab_rank")
+                and hasattr(x, "dtype")
+                and x.dtype.kind in "fc"
+                and not (type(x) is LazyArray and x.trace is trace)
+            )
+        if not lazy:
+            return x
+        found.append(x)
+        if (
+            type(getattr(x, "value", None)) is float
+        ):  # a Python number on a tape, whose place in a signature is its kind
+            return trace.shared(x)
+        return trace.known(x)
+
+    out = replace_leaves(value, leaf, plain_parts, copies)
+    if out is not value:  # else its arrays, if it has any, stay as they are
+        for each in found:
+            trace.inputs.add(each, trace.example)
+    return out
+
+
+def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> Any:
+    """A shared argument as the examples see it: every array and table as one shared lazy array."""
+
+    def leaf(x: Any) -> Any:
+        if type(x) is np.ndarray:
+            return trace.shared(x) if x.ndim and x.dtype.kind in "biufc" else x
+        if type(x) is LazyArray and x.trace is trace:
+            return x
+        return trace.shared(x) if hasattr(x, "_ab_rank") or hasattr(x, "_ab_lookup") else x
+
+    return replace_leaves(value, leaf, copies=copies)
+
+
+def settled(trace: Trace, value: Any) -> Any:
+    """A result in which no look-up is put off any more, so that all of them are launched together."""
+
+    def leaf(x: Any) -> Any:
+        if type(x) is LazyArray and x.segment is None and x.source is None and x.trace is trace:
+            trace.settle(x)
+        return x
+
+    return replace_leaves(value, leaf)
+
+
+def finish(trace: Trace, value: Any) -> Any:
+    """A result with plain arrays and scalars (arrays on a tape, under a gradient) instead of lazy ones."""
+    return replace_leaves(value, functools.partial(_finished, trace))
+
+
+def _finished(trace: Trace, x: Any) -> Any:
+    if type(x) is not LazyArray or x.trace is not trace:
+        return x.map_arrays(functools.partial(_finished, trace)) if isinstance(x, SparseRows) else x
+    if x.source is None:
+        trace.place(x)
+    source, row = x.source, x.row
+    if row < 0:
+        return source.copy() if row == -2 and type(source) is np.ndarray else source
+    if type(source) is not np.ndarray:
+        return row_p(source, row=row)
+    out = source[row]
+    if x.aval.ndim == 0:
+        return out if x.aval.scalar else np.array(out)
+    return out if out.flags.writeable else out.copy()

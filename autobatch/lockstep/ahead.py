@@ -17,9 +17,9 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.lockstep.lane_items import Rows
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
-from autobatch.batches.results import lane, name_lane, narrow_tree, stack_results
+from autobatch.batches.base import Batch, lane, name_lane, narrow_tree
+from autobatch.batches.examples import stack_results
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed

@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.builtins import call_per_lane
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.examples import map_lanes
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.plain import per_lane_of
 from autobatch.lockstep.regions import lanes_within
 from autobatch.lockstep.unwrapping import is_batched_tree, is_spread, unwrapped
-from autobatch.ops.creation import CREATION
-from autobatch.ops.table import top_box
+from autobatch.ops.numpy.creation import CREATION
+from autobatch.ops.rules.dispatch import top_box
 
 __all__ = ["ARRAY_HANDLERS"]
 
@@ -52,7 +52,7 @@ def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
     if not is_spread(object):
         return _create(np.array)(object, *args, **kwargs)
     if _some_empty(object):
-        return call_per_lane(np.array, per_lane_of(object), *args, **kwargs)
+        return map_lanes(np.array, per_lane_of(object), *args, **kwargs)
     out = _strong(object.stacked())
     return _create(np.array)(out, *args, **kwargs) if args or kwargs else out
 

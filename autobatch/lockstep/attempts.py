@@ -27,7 +27,8 @@ _TRUSTED = (ArithmeticError, LookupError, ValueError, AssertionError)
 """What an example raises where its lane does. Another exception may be of ours: then the loop knows."""
 _EXACT = (
     "lockstep/calls.py", "lockstep/items.py", "lockstep/functions.py", "lockstep/lists.py", "lockstep/boxes.py",
-    "lockstep/rows.py", "lockstep/foreign.py", "lockstep/iterating.py", "batches/results.py", "batches/builtins.py",
+    "lockstep/rows.py", "lockstep/foreign.py", "lockstep/iterating.py",
+    "batches/base.py", "batches/examples.py", "batches/scalars.py",
 )  # fmt: skip
 """Where plain functions are called with plain values: what they raise is what they raise for the example alone."""
 

@@ -12,20 +12,19 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
+from autobatch.batches.examples import broadcast
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import broadcast
 from autobatch.blocks.inputs import Guard
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program, Split, split
 from autobatch.blocks.tracing import trace
+from autobatch.core.abstract_eval import WEAK, aval_of, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.foresee import WEAK, aval_of
 from autobatch.core.lanes import current_region
-from autobatch.core.layout import is_crooked
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
-from autobatch.ops.inplace import is_contiguous, is_scalar, zero_d
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["BlockRun", "NextSteps", "Site", "batch_of", "is_new", "kind_of"]
 
@@ -35,7 +34,7 @@ _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type,
 
 def is_new(out: Any) -> bool:
     """Whether an output lies as a new array does, so that whether a reshape of it is a view is known again."""
-    return is_contiguous(out) or (is_crooked(out) and getattr(out, "_view", None) is None)
+    return is_contiguous(out) or (is_non_c_order(out) and getattr(out, "_view", None) is None)
 
 
 def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
@@ -47,8 +46,10 @@ def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
         if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
             return None
         scalar = is_scalar(value)
-        crooked = is_crooked(value)
-        return ("b", value.sizes, data.dtype, scalar, crooked), aval_of(value.sizes, data.dtype, scalar, crooked)
+        non_c_order = is_non_c_order(value)
+        return ("b", value.sizes, data.dtype, scalar, non_c_order), aval_of(
+            value.sizes, data.dtype, scalar, non_c_order
+        )
     if kind in WEAK and not static:
         return ("w", kind), WEAK[kind]
     if isinstance(value, np.generic) and not static:
@@ -56,8 +57,8 @@ def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
     if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
         if value.dtype.kind not in _NUMERIC:
             return None
-        crooked = is_crooked(value)
-        return ("s", value.shape, value.dtype, crooked), aval_of(value.shape, value.dtype, crooked=crooked)
+        non_c_order = is_non_c_order(value)
+        return ("s", value.shape, value.dtype, non_c_order), aval_of(value.shape, value.dtype, non_c_order=non_c_order)
     if kind is tuple and not all(type(part) is int for part in value):
         return None
     return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
@@ -67,12 +68,12 @@ def batch_of(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
     """Rows that a block made as a batch.
 
     Args:
-        kind: the sizes of an example's array; whether it is a 0-d array and no scalar; whether it lies crooked.
+        kind: the sizes of an example's array; whether it is a 0-d array; whether it may not be in C order.
     """
-    sizes, zero_dim, crooked = kind
+    sizes, zero_dim, non_c_order = kind
     batch = MaskedBatch.of_data(rows, sizes, region)
-    if crooked:
-        batch._ab_lay(True)
+    if non_c_order:
+        batch._ab_set_order(True)
     return zero_d(batch) if zero_dim else batch
 
 
@@ -195,13 +196,13 @@ class BlockRun:
             for i, each in self.items:
                 if values[i] is not each.last or each.step != rows.step:
                     return False
-        for i, sizes, dtype, scalar, crooked in self.batches:
+        for i, sizes, dtype, scalar, non_c_order in self.batches:
             value = values[i]
             if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
                 return False
             if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
                 return False
-            if (value._view is not None and value._view.crooked) is not crooked:
+            if (value._view is not None and value._view.non_c_order) is not non_c_order:
                 return False
         return True
 
@@ -237,7 +238,7 @@ class BlockRun:
         self.fixed = [(i, values[i], getattr(values[i], "index", None)) for i, each in enumerate(key) if each[0] == "s"]
         self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
         self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
-        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.crooked) for aval in program.results]
+        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.non_c_order) for aval in program.results]
         self._look_ahead(values, key, root)
         return self(values, region)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.results import stack_results, weak_lanes
+from autobatch.batches.examples import stack_results, weak_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import differs

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
@@ -41,8 +41,8 @@ from autobatch.lockstep.ownership import remember, require_own, require_whole
 from autobatch.lockstep.regions import Subset, current_root
 from autobatch.lockstep.rows import Choice
 from autobatch.lockstep.sequences import LaneSequence
-from autobatch.ops.inplace import zero_d
-from autobatch.ops.table import UFUNCS, top_box
+from autobatch.ops.rules.aliasing import zero_d
+from autobatch.ops.rules.dispatch import UFUNCS, top_box
 
 __all__ = ["call", "create"]
 

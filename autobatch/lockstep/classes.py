@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import stack_results
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
@@ -29,7 +29,7 @@ from autobatch.lockstep.merging import UNBOUND
 from autobatch.lockstep.ownership import is_made, require_own
 from autobatch.lockstep.regions import current_root
 from autobatch.lockstep.rows import Choice, Held, each_lane, scattered
-from autobatch.ops.table import UFUNCS
+from autobatch.ops.rules.dispatch import UFUNCS
 
 __all__ = ["BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "getattribute", "hook", "is_plain"]
 

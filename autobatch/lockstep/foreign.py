@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.fallback import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves

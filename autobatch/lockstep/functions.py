@@ -7,12 +7,12 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.batches.builtins import LANE_FUNCTIONS, call_per_lane, lane_len, lane_sum
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import weak_lanes
-from autobatch.core.aval import type_of
+from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
+from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import map_tree
@@ -83,7 +83,7 @@ def _sum(iterable: Any, start: Any = 0) -> Any:
 
 def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
     """min, max, any, all: of several values, or of an iterable."""
-    lanes = LANE_FUNCTIONS.get(function) or functools.partial(call_per_lane, function)
+    lanes = LANE_FUNCTIONS.get(function) or functools.partial(map_lanes, function)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(unwrapped(arg) for arg in args)
@@ -142,7 +142,7 @@ def _isinstance(x: Any, classes: Any) -> Any:
     if not isinstance(x, Batch) or isinstance(x, classes):
         return isinstance(x, classes)
     if isinstance(x, ObjectBatch):
-        return call_per_lane(isinstance, x, classes)
+        return map_lanes(isinstance, x, classes)
     return issubclass(_type(x), classes)
 
 
@@ -152,7 +152,7 @@ def _type(x: Any, *rest: Any) -> Any:
     if not isinstance(x, Batch) or rest:
         return type_of(x, *rest)
     if isinstance(x, ObjectBatch):
-        return call_per_lane(type, x)
+        return map_lanes(type, x)
     return class_of_lanes(x)
 
 
@@ -232,7 +232,7 @@ def _abs(x: Any) -> Any:
 
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
     if is_batched_tree((x, name)) and (default or not isinstance(name, str)):
-        return call_per_lane(getattr, unwrapped(x), name, *default)
+        return map_lanes(getattr, unwrapped(x), name, *default)
     try:
         return getattribute(x, name)
     except AttributeError:
@@ -243,7 +243,7 @@ def _getattr(x: Any, name: Any, *default: Any) -> Any:
 
 def _hasattr(x: Any, name: Any) -> Any:
     if isinstance(x, ObjectBatch) or isinstance(name, Batch):
-        return call_per_lane(hasattr, x, name)
+        return map_lanes(hasattr, x, name)
     try:
         value = getattribute(x, name)
     except AttributeError:

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import broadcast, leaves, per_lane, stack_results
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
-from autobatch.embedding.table import EmbeddingTable
+from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.boxes import LaneBox, boxed
@@ -30,8 +30,9 @@ from autobatch.lockstep.regions import Subset, current_root, lanes_within
 from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, nested_item
 from autobatch.lockstep.tables import is_table, rows_later
-from autobatch.ops import indexing
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.numpy import indexing
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = [
     "delitem",

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep import functions, lazily

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
-from autobatch.batches.results import take_lanes
+from autobatch.batches.base import Batch
+from autobatch.batches.examples import take_lanes
 from autobatch.core.lanes import set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import UNBOUND, batch_of, joined
 from autobatch.lockstep.regions import Subset, lanes_within
 from autobatch.lockstep.rows import Held
-from autobatch.ops.inplace import has_views
+from autobatch.ops.rules.aliasing import has_views
 
 __all__ = ["Piece", "meet", "narrowed_values"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_example
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.base import narrowed
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import map_tree, stack_results
 from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
+from autobatch.core.pytree import map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.ownership import freeze
 from autobatch.lockstep.rows import gathered
-from autobatch.ops.indexing_rows import rows_p
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between, rows_p
 
 __all__ = ["Items", "Kept", "LaneSequence", "Nested", "Rows", "Shared", "Trees", "Watched", "nested_item"]
 

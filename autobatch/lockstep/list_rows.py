@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.examples import broadcast
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import broadcast
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
-from autobatch.batches.results import stack_results, weak_lanes
+from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.examples import stack_results, weak_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
+from autobatch.batches.examples import take_lanes
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import take_lanes
 from autobatch.core.batched import Batched
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
@@ -22,8 +22,8 @@ from autobatch.lockstep.ownership import freeze, is_made, require_own
 from autobatch.lockstep.regions import Order, Prefix, Subset
 from autobatch.lockstep.rows import Choice, Held
 from autobatch.lockstep.sequences import LaneSequence, lane_sequence
-from autobatch.ops.inplace import has_views, is_scalar, zero_d
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["Loop", "SharedLoop", "UniformLoop", "each", "items_of", "iterated", "loop", "loop_over"]
 

@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.examples import stack_results
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import per_lane, stack_results
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.calls import call

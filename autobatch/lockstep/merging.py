@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.examples import broadcast, lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import broadcast, lanes_of
+from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched, Lengths, Size
-from autobatch.core.layout import is_crooked
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
-from autobatch.ops.inplace import is_scalar, lay, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 
 __all__ = ["OBJECTS", "UNBOUND", "concatenated", "joined", "stackable"]
 
@@ -131,7 +131,7 @@ def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
         widths.append(max(batch.data.shape[axis + 1] for batch in batches))
     parts = [_padded(batch.data, widths) for batch in batches if batch.data.shape[0]]
     data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else first.data
-    out = lay(MaskedBatch.of(Batched(data, sizes, first.scalar)), any(map(is_crooked, batches)))
+    out = set_order(MaskedBatch.of(Batched(data, sizes, first.scalar)), any(map(is_non_c_order, batches)))
     return out if is_scalar(first) else zero_d(out)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.pytree import flatten, is_node, map_tree

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import prefix_lanes, stack_results, take_lanes
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import Example, current_region, random_key
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.merging import concatenated, stackable
-from autobatch.ops.inplace import is_scalar
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.aliasing import is_scalar
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = [
     "LaneExample",

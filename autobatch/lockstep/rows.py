@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, name_lane, narrowed
+from autobatch.batches.examples import stack_results, take_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import name_lane, stack_results, take_lanes
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, unflatten
@@ -22,7 +22,7 @@ from autobatch.lockstep.merging import OBJECTS, concatenated, stackable
 from autobatch.lockstep.ownership import changing, freeze, is_changeable
 from autobatch.lockstep.regions import Subset, current_root, lanes_within
 from autobatch.lockstep.row import Row
-from autobatch.ops.inplace import is_scalar, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
 __all__ = [
     "CONTAINERS", "Choice", "Held", "each_lane", "gathered", "is_owned", "owned", "scattered", "themselves",

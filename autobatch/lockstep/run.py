@@ -11,18 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch, lane
+from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import broadcast, lane, leaves, stack_results
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.fallback import fell_back
 from autobatch.core.lanes import Example, example, region
 from autobatch.core.memory import keep_freed_memory
-from autobatch.core.pytree import TreeDef, attributes, is_node, map_tree, unflatten
-from autobatch.embedding.pending import PendingRows
+from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts.source import is_library
 from autobatch.lockstep.boxes import LaneBox
@@ -36,6 +35,7 @@ from autobatch.lockstep.ownership import OutsideError, is_changeable
 from autobatch.lockstep.plain import per_lane_of, separated
 from autobatch.lockstep.regions import LaneExample, Root
 from autobatch.lockstep.rows import Choice
+from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""

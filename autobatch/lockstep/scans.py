@@ -21,7 +21,7 @@ from autobatch.lockstep.lane_items import Rows, Trees
 from autobatch.lockstep.lists import LaneList
 from autobatch.lockstep.loops import Loop, UniformLoop
 from autobatch.lockstep.regions import Prefix
-from autobatch.ops.spans import rows_between
+from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["ScanSite", "scanned"]
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import weak_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import per_lane, weak_lanes
 from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop

@@ -4,16 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.base import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths
-from autobatch.embedding.ids import as_ids, check_ids
-from autobatch.embedding.lookup_ops import lookup_p
-from autobatch.embedding.pending import PackedRows
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import BadIdError
 from autobatch.lockstep.ownership import is_made
+from autobatch.ops.rules.ragged import as_ids, check_ids
+from autobatch.tables.lookup import PackedRows, lookup_p
+from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["is_table", "rows_later"]
 

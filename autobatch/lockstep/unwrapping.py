@@ -3,7 +3,7 @@
 from types import FunctionType
 from typing import Any
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.batches.examples import weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import weak_lanes
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.effects import keep, put_item, update_item
@@ -30,7 +30,7 @@ from autobatch.lockstep.watched_values import (
     outside_of_call,
     require_storable,
 )
-from autobatch.ops.inplace import is_scalar
+from autobatch.ops.rules.aliasing import is_scalar
 
 __all__ = ["METHODS", "contains", "delete_item", "item", "old_item", "set_item"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import Batch, narrowed
+from autobatch.batches.base import Batch, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed

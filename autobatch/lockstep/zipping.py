@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.forms import narrowed
+from autobatch.batches.base import narrowed
+from autobatch.batches.examples import weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import weak_lanes
 from autobatch.core.batched import Lengths
 from autobatch.core.lanes import current_region, set_region
 from autobatch.errors import NeedsLoop

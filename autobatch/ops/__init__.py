@@ -1,1 +1,1 @@
-"""Every op, declared once: implementation, batching rule, vjp; and the table that decides about NumPy's functions."""
+"""Every op, declared once: the rules that kinds of ops share, NumPy's functions by concept, neural networks."""

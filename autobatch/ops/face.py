@@ -1,6 +1,6 @@
 """`ArrayFace`: operators, array methods and NumPy's protocols for every class of ours that stands for an array.
 
-A method here only dispatches: to the op of an operator, or to the function that `ops.table` names.
+A method here only dispatches: to the op of an operator, or to the function of `ops.rules.dispatch` of the same meaning.
 """
 
 from collections.abc import Callable, Iterator
@@ -8,21 +8,231 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.aval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops import catalogue, elementwise
-from autobatch.ops.face_methods import ArrayMethods
-from autobatch.ops.indexing import add_at, getitem, setitem
-from autobatch.ops.inplace import cast_for_write, is_scalar, write
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, Declined, refuse, top_box
-from autobatch.ops.table_rest import reason, twin
-from autobatch.ops.ufunc_methods import call_ufunc
+from autobatch.ops.numpy import table
+from autobatch.ops.numpy.indexing import add_at, getitem, setitem
+from autobatch.ops.numpy.shaping import flat_view
+from autobatch.ops.numpy.table import reason, twin
+from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
+from autobatch.ops.rules.dispatch import (
+    FUNCTIONS,
+    NUMPY_OWN,
+    UFUNCS,
+    UNSUPPORTED,
+    Declined,
+    is_default,
+    name_of,
+    refuse,
+    top_box,
+)
 
-__all__ = ["ArrayFace", "iterate"]
+__all__ = ["ArrayFace", "ArrayMethods", "call_ufunc", "iterate"]
 
-UFUNCS = elementwise.UFUNCS
-assert catalogue.MODULES  # imported: the tables are complete
+_REDUCE = {
+    np.add: np.sum,
+    np.multiply: np.prod,
+    np.maximum: np.max,
+    np.minimum: np.min,
+    np.logical_and: np.all,
+    np.logical_or: np.any,
+}
+_ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
+_METHODS: dict[str, dict[Any, Any]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
+_NO_OPTION = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
+
+
+def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `__array_ufunc__` returns for operands of which some are ours.
+
+    Raises:
+        Declined: a method, an option or a ufunc that has no rule.
+    """
+    if method == "__call__":
+        return _call(ufunc, inputs, kwargs)
+    if method == "outer":
+        a, b = inputs
+        if ndim_of(b):
+            a = np.expand_dims(a, tuple(range(ndim_of(a), ndim_of(a) + ndim_of(b))))
+        return _call(ufunc, (a, b), kwargs)
+    function = _METHODS.get(method, {}).get(ufunc)
+    if function is None:
+        raise Declined(f"np.{ufunc.__name__}.{method} has no batching rule")
+    options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
+    options.setdefault("axis", 0)
+    return function(*inputs, **options)
+
+
+def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    op = UFUNCS.get(ufunc)
+    if op is None:
+        raise Declined(UNSUPPORTED.get(ufunc, f"np.{ufunc.__name__} has no batching rule"))
+    if not kwargs:
+        return op(*inputs)
+    given = {key: value for key, value in kwargs.items() if not is_default(key, value, _NO_OPTION.get(key, ufunc))}
+    dtype = given.pop("dtype", None)
+    if given:
+        raise Declined(f"np.{ufunc.__name__}({', '.join(given)}=...) has no batching rule")
+    return op(*inputs) if dtype is None else op(*inputs, dtype=np.dtype(dtype))
+
+
+def _of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours, without the way through NumPy's dispatch, if the table has it."""
+    return FUNCTIONS.get(function, function)
+
+
+def _method(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method of ndarray whose arguments are those of a NumPy function behind its first."""
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return FUNCTIONS[function](self, *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = function.__name__
+    method.__doc__ = f"As `{name_of(function)}` of the array."
+    return method
+
+
+class ArrayMethods:
+    """ndarray's methods and attributes, in terms of NumPy's functions."""
+
+    __slots__ = ()
+
+    all = _method(np.all)
+    any = _method(np.any)
+    argmax = _method(np.argmax)
+    argmin = _method(np.argmin)
+    argsort = _method(np.argsort)
+    choose = _method(np.choose)
+    clip = _method(np.clip)
+    cumprod = _method(np.cumprod)
+    cumsum = _method(np.cumsum)
+    diagonal = _method(np.diagonal)
+    dot = _method(np.dot)
+    max = _method(np.max)
+    mean = _method(np.mean)
+    min = _method(np.min)
+    nonzero = _method(np.nonzero)
+    prod = _method(np.prod)
+    ravel = _method(np.ravel)
+    repeat = _method(np.repeat)
+    round = _method(np.round)
+    searchsorted = _method(np.searchsorted)
+    squeeze = _method(np.squeeze)
+    std = _method(np.std)
+    sum = _method(np.sum)
+    swapaxes = _method(np.swapaxes)
+    take = _method(np.take)
+    trace = _method(np.trace)
+    var = _method(np.var)
+
+    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+        write(self, _of(np.sort)(self, axis=axis, kind=kind, order=order, stable=stable))
+
+    def partition(self, kth: Any, axis: int = -1) -> None:
+        write(self, _of(np.partition)(self, kth, axis=axis))
+
+    def argpartition(self, kth: Any, axis: Any = -1) -> Any:
+        return _of(np.argpartition)(self, kth, axis=axis)
+
+    # shapes
+
+    def reshape(self, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
+        shape = shape[0] if len(shape) == 1 else shape
+        return _of(np.reshape)(self, shape, order=order, copy=copy)
+
+    def flatten(self, order: Any = "C") -> Any:
+        return _of(np.reshape)(self, (-1,), order=order, copy=True)
+
+    def transpose(self, *axes: Any) -> Any:
+        order: Any = axes
+        if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], list | tuple)):
+            order = axes[0]
+        return _of(np.transpose)(self, order or None)
+
+    @property
+    def T(self) -> Any:  # noqa: N802
+        return _of(np.transpose)(self)
+
+    @property
+    def mT(self) -> Any:  # noqa: N802
+        if ndim_of(self) < 2:
+            raise ValueError("matrix transpose with ndim < 2 is undefined")
+        return _of(np.swapaxes)(self, -1, -2)
+
+    @property
+    def flat(self) -> Any:
+        return flat_view(self)
+
+    # selection
+
+    def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
+        return _of(np.compress)(condition, self, axis=axis, out=out)
+
+    def put(self, indices: Any, values: Any, mode: Any = "raise") -> None:
+        _of(np.put)(self, indices, values, mode)
+
+    def fill(self, value: Any) -> None:
+        setitem(self, Ellipsis, value)
+
+    # values
+
+    def astype(
+        self, dtype: Any, order: Any = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        dtype = np.dtype(dtype)
+        if dtype == dtype_of(self) and not copy:
+            return self if order == "K" else _of(np.asarray)(self, order=order)
+        if not np.can_cast(dtype_of(self), dtype, casting):  # type: ignore[arg-type]
+            raise TypeError(
+                f"Cannot cast array data from {dtype_of(self)!r} to {dtype!r} according to the rule '{casting}'"
+            )
+        out = _of(np.astype)(self, dtype)
+        return out if order == "K" else np.copy(out, order=order)
+
+    def copy(self, order: Any = "C") -> Any:
+        return _of(np.copy)(self, order)
+
+    def conj(self) -> Any:
+        return _of(np.conjugate)(self) if dtype_of(self).kind == "c" else self  # NumPy gives the array itself, too
+
+    conjugate = conj
+
+    @property
+    def real(self) -> Any:
+        return _of(np.real)(self)
+
+    @property
+    def imag(self) -> Any:
+        return _of(np.imag)(self)
+
+    @property
+    def itemsize(self) -> int:
+        return dtype_of(self).itemsize
+
+    @property
+    def nbytes(self) -> Any:
+        return self.size * self.itemsize  # type: ignore[attr-defined]
+
+    def item(self, *index: Any) -> Any:
+        """The one element, or the one at `index`, as a Python scalar."""
+        flat = np.asarray(self)
+        return flat.item(*index)
+
+    def tolist(self) -> Any:
+        return np.asarray(self).tolist()
+
+    def view(self, *args: Any, **kwargs: Any) -> Any:
+        if not args and not kwargs:
+            return getitem(self, Ellipsis)
+        return refuse(_ndarray_view, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
+
+
+def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
+    return np.asarray(x).view(*args, **kwargs)
+
+
+assert table.MODULES  # imported: the tables are complete
 
 
 def iterate(x: Any) -> Iterator[Any]:

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.threads import in_turn, thread_count
-from autobatch.embedding.indexer import Indexer
-from autobatch.embedding.sparse import SparseRows
-from autobatch.kernels.coalescing import add_spread, row_squares
+from autobatch.core.threads import run_together, thread_count
 from autobatch.kernels.segments import segment_sum
+from autobatch.kernels.updates import add_spread, row_squares
 from autobatch.kernels.vectors import Lanes
+from autobatch.tables.sparse import Indexer, SparseRows
 
 __all__ = ["RowStep", "Running", "make_step", "run_steps", "squares"]
 
@@ -193,7 +192,7 @@ def run_steps(
     spaces = list(how.scratch or ())
     count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
     count = max(1, min(count, len(tasks)))
-    in_turn([lambda i=i: work(spaces[i] if i < len(spaces) else None) for i in range(count)])  # type: ignore[misc]
+    run_together([lambda i=i: work(spaces[i] if i < len(spaces) else None) for i in range(count)])  # type: ignore[misc]
     for step in steps:
         if step.finish is not None:
             step.finish()

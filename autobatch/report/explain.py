@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from autobatch.errors import FallbackWarning
-from autobatch.lazy.stats import Stats
+from autobatch.lazy.launching import Stats
 
 __all__ = ["Forced", "Launch", "Report", "explain"]
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
 from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in
 from autobatch.blocks.preparing import set_tests_apart
@@ -30,7 +30,7 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.source import NoSourceError, as_function, find, inner_codes, is_library, own_tree, remember
 from autobatch.lazy.blocks import Block
 from autobatch.lazy.stored import forget_classes
-from autobatch.lazy.values import plain_parts
+from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.callees import FORM, ID, KNOWN, helper, through_form
 from autobatch.rewrite.convert import compiled
 from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of

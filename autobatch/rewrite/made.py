@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import active_tape
-from autobatch.core.aval import type_of
+from autobatch.core.abstract_eval import type_of
 from autobatch.facts.calls import SEQUENCE_FUNCTIONS
 from autobatch.lazy.fibers import active_trace
-from autobatch.ops.creation import CREATION, array
-from autobatch.ops.table import top_box
+from autobatch.ops.numpy.creation import CREATION, array
+from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.ownership import MAKERS, Ownership, is_fresh
 from autobatch.syntax.scopes import local_nodes, parameters

@@ -20,7 +20,7 @@ import numpy as np
 
 from autobatch.blocks.expressions import METHODS, is_pure
 from autobatch.blocks.inputs import Guard
-from autobatch.core.foresee import freeze
+from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
 from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
 from autobatch.lazy.content import is_constant

@@ -1,4 +1,4 @@
-"""Gradients of one way of running a function, along random cotangents of all its float outputs."""
+"""Gradients of one way of running a function, and `check_grads`: `ab.grad` against central differences."""
 
 import copy
 import dataclasses
@@ -9,9 +9,10 @@ import numpy as np
 
 from autobatch.autodiff.grad import value_and_grad
 from autobatch.core.pytree import flatten, leaves, unflatten
+from autobatch.rewrite.taped_forms import alone
 from autobatch.testing.ways import Packed, Way, is_float
 
-__all__ = ["Gradients", "cotangents", "fresh", "gradients", "shared_floats"]
+__all__ = ["Gradients", "check_grads", "cotangents", "fresh", "gradients", "shared_floats"]
 
 
 @dataclasses.dataclass
@@ -84,3 +85,82 @@ def gradients(
     _, grads = value_and_grad(loss)([*packed.floats, *shared_leaves])
     own, common = grads[: len(packed.floats)], grads[len(packed.floats) :]
     return Gradients(list(common), packed.split(own))
+
+
+_MOST = 64  # elements of one array that are moved, one by one
+
+
+def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: float = 1e-5, seed: int = 0) -> float:
+    """Assert that `ab.grad` of `f` agrees with central differences at `args`.
+
+    Float outputs are contracted with random cotangents; every float array among the arguments is moved element by
+    element (64 elements of it, drawn at random, where it has more). Use float64: rounding in float32 is larger than
+    what is compared.
+
+    Args:
+        f: a function of arrays, or of trees of arrays, with float outputs; differentiable near `args`.
+        args: its arguments.
+        eps: half the step between the two function values of a difference.
+        rtol: the largest error allowed, relative to 1 + the largest gradient of the array.
+        seed: of the cotangents and the elements.
+
+    Returns:
+        The largest error found, so measured.
+
+    Raises:
+        AssertionError: names the argument, the element and both values.
+        ValueError: there is nothing to check: no float array among the arguments or the outputs.
+
+    >>> check_grads(lambda x: np.tanh(x) * x, np.array([0.5, -1.0])) < 1e-5
+    True
+    """
+    values, structure = flatten(fresh(args))
+    where = [i for i, x in enumerate(values) if is_float(x)]
+    weights = cotangents(f(*fresh(args)), seed)
+    if not where or all(ct is None for ct in weights):
+        raise ValueError(f"check_grads needs float arrays among the arguments and outputs; got {len(where)} arguments")
+
+    def loss(floats: list[Any]) -> Any:
+        current = list(values)
+        for i, x in zip(where, floats, strict=True):
+            current[i] = x
+        result = alone(f)(*unflatten(structure, current))
+        pairs = zip(leaves(result), weights, strict=True)
+        return sum(np.sum(leaf * ct) for leaf, ct in pairs if ct is not None)
+
+    floats = [np.array(values[i]) for i in where]
+    _, analytic = value_and_grad(loss)(fresh(floats))
+    random = np.random.default_rng(seed)
+    worst = 0.0
+    for position, gradient in enumerate(analytic):
+        array = floats[position]
+        scale = 1.0 + float(np.abs(gradient).max(initial=0.0))
+        for flat in _elements(array.size, random):
+            index = np.unravel_index(flat, array.shape)
+            numeric = _central_difference(loss, floats, position, index, eps)
+            error = abs(numeric - float(np.asarray(gradient)[index])) / scale
+            if not error <= rtol:
+                element = f"[{', '.join(map(str, map(int, index)))}]" if index else ""
+                raise AssertionError(
+                    f"gradient of float argument {position}{element}: ab.grad gives {np.asarray(gradient)[index]}, "
+                    f"central differences give {numeric} (relative error {error:.1e}, allowed {rtol:.1e})"
+                )
+            worst = max(worst, error)
+    return worst
+
+
+def _elements(size: int, random: np.random.Generator) -> list[int]:
+    if size <= _MOST:
+        return list(range(size))
+    return sorted(random.choice(size, _MOST, replace=False).tolist())
+
+
+def _central_difference(
+    loss: Callable[[list[Any]], Any], floats: list[Any], position: int, index: tuple[Any, ...], eps: float
+) -> float:
+    sides = []
+    for step in (eps, -eps):
+        moved = fresh(floats)
+        moved[position][index] += step
+        sides.append(float(loss(moved)))
+    return (sides[0] - sides[1]) / (2 * eps)

@@ -1,8 +1,8 @@
-"""A way of running a function over a batch is one object: how it packs examples, and how it runs them.
+"""The ways of running a function over examples: the loop, lock-step on either kind of batch, on the fly.
 
-A way takes a list of examples (each a tuple, one entry per positional argument) and gives one plain result per
-example. `Packed` also says which of the packed arrays are floats, so that they can be differentiated in place and
-their gradients handed back example by example.
+A way takes a list of examples (each a tuple, one entry per positional argument), packs them into the arguments of one
+call, and gives one plain result per example. `Packed` also says which of the packed arrays are floats, so that they can
+be differentiated in place and their gradients handed back example by example.
 """
 
 import dataclasses
@@ -11,11 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.api.batch import BatchFunction, batch
+from autobatch.api.transforms import map as map_examples
+from autobatch.batches.base import batch_size_of
+from autobatch.batches.examples import lanes_of
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.lanes import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import alone
 
-__all__ = ["Loop", "Packed", "Unfit", "Way", "is_float"]
+__all__ = ["LockStep", "Loop", "OnTheFly", "Packed", "Unfit", "Way", "default_ways", "is_float"]
 
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
@@ -105,3 +112,155 @@ def _columns(examples: Sequence[tuple[Any, ...]]) -> Packed:
 
     floats = [x for values, _ in flat for x in values if is_float(x)]
     return Packed(tuple(list(column) for column in zip(*examples, strict=True)), floats, rebuild, split)
+
+
+_POISON: dict[str, dict[str, Callable[[np.dtype], Any]]] = {
+    "low": {
+        "b": lambda dtype: False,
+        "i": lambda dtype: np.iinfo(dtype).min,
+        "u": lambda dtype: np.iinfo(dtype).max - 1,
+        "f": lambda dtype: -np.inf,
+        "c": lambda dtype: complex(np.inf, np.nan),
+    },
+    "high": {
+        "b": lambda dtype: True,
+        "i": lambda dtype: np.iinfo(dtype).max,
+        "u": lambda dtype: np.iinfo(dtype).max,
+        "f": lambda dtype: np.nan,
+        "c": lambda dtype: complex(np.nan, np.nan),
+    },
+}
+
+
+class OnTheFly(Way):
+    """`ab.map`."""
+
+    name = "ab.map"
+
+    def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
+        return map_examples(f, *args, **shared)
+
+
+class LockStep(Way):
+    """A lock-step call on batches.
+
+    Args:
+        packed: `PackedBatch` for what has a varying first length, instead of `MaskedBatch`.
+        poison: None, or what the padding (some of it beyond the longest example) is filled with: "high" is NaN and the
+            largest integers, "low" is -inf and the smallest. A dimension that varied in one batch stays a varying one
+            in later ones, so that a batch of one example has padding too.
+    """
+
+    def __init__(self, *, packed: bool = False, poison: str | None = None) -> None:
+        self.packed = packed
+        self.poison = poison
+        self._varied: set[tuple[int, int]] = set()
+        layout = "PackedBatch" if packed else "MaskedBatch"
+        self.name = f"lock-step on {layout}" + (f", padding poisoned ({poison})" if poison else "")
+
+    def pack(self, examples: Sequence[tuple[Any, ...]]) -> Packed:
+        flat = [flatten(x) for x in examples]
+        structure = flat[0][1]
+        if any(other != structure for _, other in flat):
+            raise Unfit("the examples differ in structure")
+        if not flat[0][0]:
+            raise Unfit("the examples have no leaves")
+        layouts = [self._layout([values[i] for values, _ in flat], i) for i in range(len(flat[0][0]))]
+        if self.packed and not any(isinstance(layout, _PackedLayout) for layout in layouts):
+            raise Unfit("no argument has a varying first length and fixed others")
+        arrays = [layout.scalar is None and layout.data.dtype.kind == "f" for layout in layouts]  # no Python float
+        differentiable = [i for i, is_array in enumerate(arrays) if is_array]
+
+        def rebuild(floats: list[Any]) -> tuple[Any, ...]:
+            data = [layout.data for layout in layouts]
+            for i, new in zip(differentiable, floats, strict=True):
+                data[i] = new
+            return unflatten(structure, [layout.box(new) for layout, new in zip(layouts, data, strict=True)])
+
+        def split(arrays: list[Any]) -> list[list[Any]]:
+            parts = [layouts[i].unbox(new) for i, new in zip(differentiable, arrays, strict=True)]
+            return [[part[i] for part in parts] for i in range(len(examples))]
+
+        floats = [layouts[i].data for i in differentiable]
+        return Packed(rebuild(floats), floats, rebuild, split)
+
+    def _layout(self, column: list[Any], leaf: int) -> Any:
+        scalar = _python_number(column)
+        arrays = [np.asarray(x) for x in column]
+        first = arrays[0]
+        if scalar is None and not all(isinstance(x, np.ndarray | np.generic) for x in column):
+            raise Unfit(f"an argument has leaves of type {type(column[0]).__name__}; lock-step takes arrays")
+        if first.dtype.kind not in "biufc":
+            raise Unfit(f"an argument has dtype {first.dtype}")
+        if any(x.dtype != first.dtype or x.ndim != first.ndim for x in arrays):
+            raise Unfit("the examples differ in dtype or rank")
+        if self.packed and first.ndim and all(x.shape[1:] == first.shape[1:] for x in arrays):
+            return _PackedLayout(arrays)
+        lengths = list(zip(*(x.shape for x in arrays), strict=True))
+        varying = {(leaf, axis) for axis, sizes in enumerate(lengths) if len(set(sizes)) > 1}
+        if self.poison:
+            varying = self._varied = self._varied | varying
+        return _MaskedLayout(arrays, scalar, [(leaf, axis) in varying for axis in range(first.ndim)], self.poison)
+
+    def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
+        decorated = f if isinstance(f, BatchFunction) else batch(f)
+        return lanes_of(decorated(*args, **shared), batch_size_of(args) or 0)
+
+
+class _MaskedLayout:
+    """One leaf of every example, padded."""
+
+    def __init__(
+        self, arrays: list[np.ndarray], scalar: type | None, varying: Sequence[bool], poison: str | None
+    ) -> None:
+        self.scalar = scalar
+        self.shapes = [x.shape for x in arrays]
+        sizes: list[int | Lengths] = []
+        padded = []
+        for ragged, lengths in zip(varying, zip(*self.shapes, strict=True), strict=True):
+            sizes.append(Lengths(lengths) if ragged else lengths[0])
+            padded.append(max(lengths) + (2 if poison and ragged else 0))
+        self.sizes = tuple(sizes)
+        dtype = arrays[0].dtype
+        filler = _POISON[poison][dtype.kind](dtype) if poison else 0
+        self.data = np.full((len(arrays), *padded), filler, dtype)
+        for i, x in enumerate(arrays):
+            self.data[_corner(i, x.shape)] = x
+
+    def box(self, data: Any) -> MaskedBatch:
+        return MaskedBatch.of(Batched(data, self.sizes, self.scalar))
+
+    def unbox(self, data: Any) -> list[np.ndarray]:
+        return [data[_corner(i, shape)] for i, shape in enumerate(self.shapes)]
+
+
+def _corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+    """Where an example of this shape stands in padded data."""
+    return (index, *map(slice, shape))
+
+
+class _PackedLayout:
+    """One leaf of every example, end to end."""
+
+    scalar = None
+
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self.offsets = np.cumsum([0, *(len(x) for x in arrays)])
+        self.data = np.concatenate(arrays)
+
+    def box(self, data: Any) -> PackedBatch:
+        return PackedBatch(data, self.offsets)
+
+    def unbox(self, data: Any) -> list[np.ndarray]:
+        return [data[start:stop] for start, stop in zip(self.offsets[:-1], self.offsets[1:], strict=True)]
+
+
+def _python_number(column: list[Any]) -> type | None:
+    kinds = {type(x) for x in column}
+    kind = kinds.pop()
+    return kind if not kinds and kind in (bool, int, float, complex) else None
+
+
+def default_ways() -> list[Way]:
+    """Every way the library has."""
+    return [LockStep(), LockStep(poison="high"), LockStep(poison="low"), LockStep(packed=True), OnTheFly()]

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from autobatch.embedding.access import ahead_of, lanes_of
-from autobatch.kernels.pooling import SUM, checked_sum, pool_sum
+from autobatch.kernels.bags import SUM, checked_sum, pool_sum
+from autobatch.tables.access import ahead_of, lanes_of
 from benchmarks import common
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from autobatch.batches.forms import Batch
+from autobatch.batches.base import Batch
+from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import lanes_of
 from autobatch.core import lanes
 from autobatch.core.config import options
 from autobatch.core.fallback import forget_warnings

@@ -6,9 +6,9 @@ import pytest
 from autobatch.autodiff.grad import grad
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.embedding.lookup import lookup
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.errors import BadIdError
+from autobatch.tables.lookup import lookup
+from autobatch.tables.table import EmbeddingTable
 
 WEIGHTS = np.random.default_rng(0).normal(size=(10, 3))
 IDS = [[1, 2, 2], [], [9]]

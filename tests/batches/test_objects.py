@@ -6,9 +6,9 @@ import pickle
 import numpy as np
 import pytest
 
+from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import lanes_of
 from autobatch.core.config import options
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
@@ -73,7 +73,7 @@ def test_what_no_single_value_can_say_is_refused():
     batch = ObjectBatch([1, "a"])
     for act, match in [
         (len, r"write \.batch_size"),
-        (iter, r"\.examples\(\) lists the objects"),
+        (iter, r"\.examples\(\) lists the examples"),
         (hash, "not hashable"),
         (np.asarray, "is no array"),
     ]:

@@ -11,8 +11,7 @@ import pytest
 
 from autobatch.autodiff.tape import Tape
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.batches.packing import CSR
+from autobatch.batches.packed import CSR, PackedBatch
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 
 SETS = [[1, 2, 3], [2, 4, 6, 7], [3, 6]]

@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 
 from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import (
-    batch_size_of,
+from autobatch.batches.base import batch_size_of, lane
+from autobatch.batches.examples import (
     broadcast,
     examples,
     is_batched,
-    lane,
     lanes_of,
     prefix_lanes,
     stack_results,
     take_lanes,
 )
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
 

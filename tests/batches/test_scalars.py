@@ -9,9 +9,11 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from autobatch.batches.builtins import (
+from autobatch.batches.examples import lanes_of, stack_results
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.scalars import (
     LANE_FUNCTIONS,
-    lane_divmod,
     lane_float,
     lane_int,
     lane_len,
@@ -20,9 +22,6 @@ from autobatch.batches.builtins import (
     lane_round,
     lane_sum,
 )
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.results import lanes_of, stack_results
 from autobatch.errors import ShapeError
 
 BINARY = [
@@ -245,7 +244,7 @@ def test_errors_of_builtins_name_the_example():
         (lambda: lane_int(lanes([1.0, math.nan])), lambda: int(math.nan)),
         (lambda: lane_int(lanes([1.0, math.inf])), lambda: int(math.inf)),
         (lambda: LANE_FUNCTIONS[math.sqrt](lanes([1.0, -1.0])), lambda: math.sqrt(-1.0)),
-        (lambda: lane_divmod(lanes([1, 1]), lanes([1, 0])), lambda: divmod(1, 0)),
+        (lambda: LANE_FUNCTIONS[divmod](lanes([1, 1]), lanes([1, 0])), lambda: divmod(1, 0)),
         (lambda: lane_float(ObjectBatch(["1", "x"])), lambda: float("x")),
     ]:
         with pytest.raises(Exception, match=r"\w") as wanted:

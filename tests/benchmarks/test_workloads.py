@@ -62,14 +62,14 @@ def result(way, case):
     return runner.result(runner.run())
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_a_case_is_the_same_whenever_it_is_made(name):
     workload = WORKLOADS[name]
     for case in workload.cases("small"):
         assert difference(result(workload.reference, case), result(workload.reference, case), 0) is None
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", sorted(NAMED))
 def test_what_is_declared_exists(name):
     workload = WORKLOADS[name]
     assert workload.name == name

@@ -2,11 +2,11 @@
 
 import pytest
 
-from autobatch.blocks import launch
+from autobatch.testing import inspect
 
 
 @pytest.fixture
-def compiled_at_once(monkeypatch):
+def compiled_at_once():
     """Programs have their compiled form from the first run on, and kernels, where there are any."""
-    monkeypatch.setattr(launch, "RUNS_BEFORE_A_FORM", 0)
-    monkeypatch.setattr(launch, "RUNS_BEFORE_KERNELS", 0)
+    with inspect.compiled_at_once():
+        yield

@@ -12,8 +12,8 @@ from autobatch.blocks import fuse
 from autobatch.blocks.batched import step_by_step
 from autobatch.blocks.launch import launch
 from autobatch.blocks.tracing import trace
+from autobatch.core.abstract_eval import WEAK, aval_of
 from autobatch.core.batched import Batched
-from autobatch.core.foresee import WEAK, aval_of
 
 
 def kind_of(x, batched):

@@ -1,6 +1,5 @@
 """Kernels compiled by another process: asked for, used once they are there, and never in the way."""
 
-import json
 import subprocess
 import sys
 
@@ -72,25 +71,20 @@ def test_kernels_are_used_once_they_are_there(compiler, tmp_path):
     with ab.options(kernels=False):
         np.testing.assert_array_equal(launch(program, boxed(operands, BATCHED))[0], want[0])
     script = """
-import json, time, sys
-start = time.process_time()
-import numpy as np
+import sys
 from autobatch.blocks import kernel_cache
 from autobatch.blocks.launch import launch
 from tests.blocks.test_kernels import BATCHED, boxed, cell, form_of, operands_of, run_some, traced
 kernel_cache._compiler.ask = lambda path: sys.exit("it compiles again")
 operands = operands_of(5, 21)
 program = traced(cell, operands, BATCHED)
-start = time.process_time()
 run_some(program, operands)
 block = form_of(program, tuple(BATCHED), ())._forward
-print(json.dumps([block.run == block._with_kernels, time.process_time() - start]))
+print(block.run == block._with_kernels)
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert out.returncode == 0, out.stderr
-    used, seconds = json.loads(out.stdout)
-    assert used, "another process does not find the kernel"
-    assert seconds < 1.5, "processor time, most of it that of Numba making itself ready for any kernel"
+    assert out.stdout == "True\n", "another process does not find the kernel"
 
 
 def test_float64_is_exact(compiler):

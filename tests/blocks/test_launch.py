@@ -10,7 +10,7 @@ from autobatch.autodiff.tape import Tape
 from autobatch.blocks.launch import form_of, launch
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import Product
-from autobatch.ops.indexing_rows import RowScatter
+from autobatch.ops.rules.rows import RowScatter
 from tests.blocks.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
 
 pytestmark = pytest.mark.usefixtures("compiled_at_once")

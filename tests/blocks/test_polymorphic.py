@@ -5,7 +5,7 @@ import pytest
 
 from autobatch.blocks.batched import Affine, _template, flatten
 from autobatch.blocks.tracing import NotABlock, trace
-from autobatch.core.foresee import aval_of
+from autobatch.core.abstract_eval import aval_of
 
 VECTOR = aval_of((4,), np.dtype(np.float64))
 

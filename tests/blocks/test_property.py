@@ -1,4 +1,9 @@
-"""Random straight-line programs: step by step, compiled and with kernels, forward and backward, against the loop."""
+"""Random straight-line programs: step by step, compiled and with kernels, forward and backward, against the loop.
+
+A soak run: `python -m tests.blocks.test_property --seed 5000 --count 500`.
+"""
+
+import sys
 
 import numpy as np
 import pytest
@@ -6,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch.testing.inspect import compiled_at_once
 from tests.blocks.forms import (
     boxed,
     calls,
@@ -17,8 +23,9 @@ from tests.blocks.forms import (
     traced,
     uncompiled_kernels,
 )
+from tests.fuzz import by_strategy, main
 
-pytestmark = pytest.mark.usefixtures("compiled_at_once")
+pytestmark = [pytest.mark.usefixtures("compiled_at_once"), pytest.mark.fuzz]
 
 SMOOTH = {
     "tanh": np.tanh,
@@ -116,9 +123,7 @@ def body_of(commands, chosen):
     return body
 
 
-@settings(max_examples=120, deadline=None, report_multiple_bugs=False)
-@given(programs(), st.sampled_from([0, 1, 3, 6]), st.integers(0, 2**31), st.booleans())
-def test_every_form_is_the_loop(program, size, seed, shared_y):
+def check_forms(program, size, seed, shared_y):
     commands, chosen, dtype, h = program
     body = body_of(commands, chosen)
     rng = np.random.default_rng(seed)
@@ -144,9 +149,16 @@ def test_every_form_is_the_loop(program, size, seed, shared_y):
     assert any(form is not None for form in traced_program.forms.values()), "nothing was compiled"
 
 
-@settings(max_examples=15, deadline=None)
-@given(programs(), st.integers(0, 2**31))
-def test_gradients_are_those_of_each_example(program, seed):
+PROBLEMS = programs(), st.sampled_from([0, 1, 3, 6]), st.integers(0, 2**31), st.booleans()
+
+
+@settings(max_examples=120, deadline=None, report_multiple_bugs=False)
+@given(*PROBLEMS)
+def test_every_form_is_the_loop(program, size, seed, shared_y):
+    check_forms(program, size, seed, shared_y)
+
+
+def check_gradients(program, seed):
     commands, chosen, _, h = program
     body = body_of(commands, chosen)
     rng = np.random.default_rng(seed)
@@ -173,6 +185,31 @@ def test_gradients_are_those_of_each_example(program, seed):
     close(found, want, "gradients")
 
 
+@settings(max_examples=15, deadline=None)
+@given(programs(), st.integers(0, 2**31))
+def test_gradients_are_those_of_each_example(program, seed):
+    check_gradients(program, seed)
+
+
 def test_the_comparison_can_fail():
     with pytest.raises(AssertionError, match="what"):
         close([np.ones(2)], [np.zeros(2)], "what")
+
+
+def at_once(check):
+    """`check` with programs compiled from their first run on."""
+
+    def checked(*values):
+        with compiled_at_once():
+            check(*values)
+
+    return checked
+
+
+FUZZERS = {
+    "forms": by_strategy(at_once(check_forms), *PROBLEMS),
+    "block-gradients": by_strategy(at_once(check_gradients), programs(), st.integers(0, 2**31)),
+}
+
+if __name__ == "__main__":
+    sys.exit(main(FUZZERS))

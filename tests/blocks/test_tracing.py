@@ -8,7 +8,7 @@ import pytest
 import autobatch as ab
 from autobatch.blocks.launch import launch
 from autobatch.blocks.tracing import trace
-from autobatch.core.foresee import WEAK, aval_of
+from autobatch.core.abstract_eval import WEAK, aval_of
 
 F4 = np.dtype(np.float32)
 VECTOR = aval_of((4,), F4)

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from autobatch.kernels import bags, rows
+from autobatch.kernels import rows
 from tests import naive
 
 RANDOM = np.random.default_rng(0)
@@ -59,42 +59,6 @@ def test_unique_in_order_of_first_occurrence(n, high):
     count = rows.unique_first_seen(ids, slots, inverse, unique)
     assert unique[:count].tolist() == list(dict.fromkeys(ids.tolist()))
     np.testing.assert_array_equal(unique[inverse], ids)
-
-
-OFFSETS = [[0], [0, 0], [0, 3], [0, 0, 2, 2, 7, 7]]
-
-
-@pytest.mark.parametrize("offsets", OFFSETS)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_bag_sum(dtype, offsets):
-    offsets = np.array(offsets)
-    table, ids = make((5, 3), dtype), RANDOM.integers(0, 5, 9)
-    out = np.zeros((len(offsets) - 1, 3), dtype)
-    bags.bag_sum(table, ids, offsets, out)
-    np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sum"), rtol=1e-5)
-
-
-def test_first_equal_takes_the_first_of_ties_and_nan():
-    table = np.array([[1.0, np.nan], [2.0, np.nan], [2.0, 1.0]])
-    found = np.full((2, 2), -1)
-    values = np.array([[2.0, np.nan], [0.0, 0.0]])
-    bags.first_equal(table, np.array([2, 0, 1, 1]), np.array([0, 4, 4]), values, found)
-    assert found.tolist() == [[0, 1], [-1, -1]]
-    out = np.zeros((4, 2))
-    bags.take_first(np.array([[10.0, 20.0], [1.0, 1.0]]), found, out)
-    assert out.tolist() == [[10, 0], [0, 20], [0, 0], [0, 0]]
-
-
-def test_spread_and_dots_are_transposes_of_the_bag():
-    table, ids, offsets = make((5, 3), np.float64), np.array([4, 0, 0, 2]), np.array([0, 1, 1, 4])
-    ct, weights = make((3, 3), np.float64), make(4, np.float64)
-    bag_of = [0, 2, 2, 2]
-    found = np.zeros((4, 3))
-    bags.spread(ct, offsets, weights, found)
-    np.testing.assert_allclose(found, weights[:, None] * ct[bag_of])
-    dots = np.zeros(4)
-    bags.bag_dots(table, ids, offsets, ct, dots)
-    np.testing.assert_allclose(dots, (table[ids] * ct[bag_of]).sum(1))
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from autobatch.kernels.pooling import MEAN, SQRTN, SUM
-from autobatch.kernels.runs import run_bounds, sum_rows, sum_runs
+from autobatch.kernels.bags import MEAN, SQRTN, SUM
+from autobatch.kernels.segments import run_bounds, sum_rows, sum_runs
 from autobatch.kernels.vectors import Lanes
 
 RANDOM = np.random.default_rng(5)

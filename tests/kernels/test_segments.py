@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from autobatch.kernels import coalescing, segments, updates
+from autobatch.kernels import segments, updates
 from tests import naive
 
 RANDOM = np.random.default_rng(11)
@@ -75,6 +75,27 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
     untouched()
 
 
+@pytest.mark.parametrize("n", [0, 1, 6])
+@pytest.mark.parametrize("width", [0, 1, 5])
+@pytest.mark.parametrize("fused", [False, True])
+def test_picked_rows_and_dots_are_transposes(fused, width, n):
+    table, ct = make((9, width), np.float64), make((4, width), np.float64)
+    ids, of = RANDOM.integers(0, 9, n) if fused else None, RANDOM.integers(0, 4, n)
+    x = table[ids] if fused else table[:n]
+    dots, untouched = guarded((n,), np.float64, 5)
+    segments.row_dots(table if fused else x, ids, of, ct, dots)
+    np.testing.assert_allclose(dots, (x * ct[of]).sum(1))
+    untouched()
+    at, (out, untouched) = np.full((4, width), -1), guarded((n, width), np.float64, 0)
+    segments.segment_argmax(x, None, of, at)
+    segments.pick_rows(ct, at, out)
+    expected = np.zeros((n, width))
+    for segment, column in zip(*np.nonzero(at >= 0), strict=True):
+        expected[at[segment, column], column] = ct[segment, column]
+    np.testing.assert_array_equal(out, expected)
+    untouched()
+
+
 def test_the_product_of_the_others_with_zeros():
     x, of = np.array([[2.0], [0.0], [5.0], [0.0], [0.0], [3.0]]), np.array([0, 0, 0, 1, 1, 2])
     out = np.zeros_like(x)
@@ -112,7 +133,7 @@ def test_grouping_positions_by_row(n):
     inverse = RANDOM.integers(0, 3, n)
     count = int(inverse.max(initial=-1)) + 1
     starts, positions = np.zeros(count + 1, np.int64), np.full(n, -5)
-    coalescing.group_positions(inverse, starts, positions)
+    updates.group_positions(inverse, starts, positions)
     for k in range(count):
         np.testing.assert_array_equal(positions[starts[k] : starts[k + 1]], np.flatnonzero(inverse == k))
 
@@ -124,25 +145,25 @@ def test_rows_that_are_not_repeated(dtype, factors):
     by = make(5, dtype) if factors else None
     rows = sources[of] if by is None else sources[of] * by[:, None]
     out, untouched = guarded((5, 4), dtype, 0)
-    coalescing.expand_rows(sources, of, by, out)
+    updates.expand_rows(sources, of, by, out)
     np.testing.assert_array_equal(out, rows)
     untouched()
     ids = np.array([1, 6, 1, 0, 6])
     out, untouched = guarded((7, 4), dtype, 0)
-    coalescing.add_spread(sources, of, by, ids, out)
+    updates.add_spread(sources, of, by, ids, out)
     np.testing.assert_allclose(out, naive.scatter_add(rows, ids, 7), rtol=1e-5)
     untouched()
     starts, positions = np.array([0, 2, 4, 5]), np.array([0, 2, 1, 4, 3])
     out, untouched = guarded((3, 4), dtype, 0)
-    coalescing.coalesce_rows(starts, positions, sources, of, by, out)
+    updates.coalesce_rows(starts, positions, sources, of, by, out)
     sums = [rows[0] + rows[2], rows[1] + rows[4], rows[3]]
     np.testing.assert_allclose(out, sums, rtol=1e-5)
     untouched()
     squares = np.zeros(3)
-    coalescing.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
+    updates.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
     np.testing.assert_allclose(squares, (np.array(sums) ** 2).sum(1), rtol=1e-4)
     acc = np.empty(4, dtype)
-    coalescing.row_gradient(acc, 1, starts, positions, sources, of, by, dtype(0.5), dtype(1))
+    updates.row_gradient(acc, 1, starts, positions, sources, of, by, dtype(0.5), dtype(1))
     np.testing.assert_allclose(acc, np.clip(0.5 * sums[1], -1, 1), rtol=1e-5)
 
 

@@ -1,9 +1,11 @@
 """Fixtures of the tests of the on-the-fly engine."""
 
+import contextlib
+
 import pytest
 
-from autobatch.lazy import replay
 from autobatch.rewrite import structural
+from autobatch.testing import inspect
 
 
 @pytest.fixture(autouse=True)
@@ -12,15 +14,14 @@ def _nothing_was_recorded_before():
 
 
 @pytest.fixture
-def played(monkeypatch):
+def played():
     """How many examples of each map were copied."""
-    counts = []
-    play = replay.Replay.play
+    with inspect.replayed() as counts:
+        yield counts
 
-    def counted(self, columns):
-        found = play(self, columns)
-        counts.append(len(found))
-        return found
 
-    monkeypatch.setattr(replay.Replay, "play", counted)
-    return counts
+@pytest.fixture
+def room():
+    """A stack for contexts that last until the end of the test."""
+    with contextlib.ExitStack() as stack:
+        yield stack

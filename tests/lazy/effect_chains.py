@@ -2,7 +2,7 @@
 
 `o`: an object of each example, with others in it; `x`: its array; `q`: its list of arrays; `s`: what all share.
 What becomes of all of them, aliases included, is that of the loop. A soak run:
-    python -m tests.lazy.effect_chains 500 [first seed]
+    python -m tests.lazy.effect_chains --seed 5000 --count 500
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import warnings
 import numpy as np
 
 import autobatch as ab
+from tests.fuzz import by_seed, main
 
 _FIELDS = ("h", "n", "v", "kids", "seen", "d")
 
@@ -135,18 +136,18 @@ def outcome(run, seed):
 
 
 def check(seed):
-    """(what the map leaves, what the loop leaves) of one function."""
+    """Compare what the map leaves with what the loop leaves, of one function; raises AssertionError."""
     scope = {"np": np, "__name__": "tests.chain"}
     exec(write(seed), scope)
     chain = scope["chain"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        mine = outcome(lambda o, x, q, s: ab.map(chain, o, x, q, s=s, w=2.0), seed)
-        return mine, outcome(lambda o, x, q, s: [chain(*each, s=s, w=2.0) for each in zip(o, x, q, strict=True)], seed)
+        found = outcome(lambda o, x, q, s: ab.map(chain, o, x, q, s=s, w=2.0), seed)
+        want = outcome(lambda o, x, q, s: [chain(*each, s=s, w=2.0) for each in zip(o, x, q, strict=True)], seed)
+    assert found == want, write(seed)
 
+
+FUZZERS = {"effects": by_seed(check)}
 
 if __name__ == "__main__":
-    for number in range(start := int(sys.argv[2]) if len(sys.argv) > 2 else 0, start + int(sys.argv[1])):
-        mine, theirs = check(number)
-        if mine != theirs:
-            print(number, write(number), mine, theirs, sep="\n")
+    sys.exit(main(FUZZERS))

@@ -3,7 +3,7 @@
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 
 
 def assert_same(found, expected):

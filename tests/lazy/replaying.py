@@ -3,7 +3,7 @@
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from tests.lazy.helpers import assert_same, loop, normal
 
 TREES = [((1, 2), 3), 4, ((5, (6, 7)), 8), (0, 0)]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from tests.lazy.helpers import assert_same, check, loop, normal, vectors
 
 SIZE = 3

@@ -1,7 +1,7 @@
 """Random structured programs on the fly, with blocks and without, against the plain interpreter.
 
 A soak run compares as many as wanted:
-    python -m tests.lazy.test_block_fuzz 2000
+    python -m tests.lazy.test_block_fuzz --seed 5000 --count 2000
 """
 
 import sys
@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from autobatch.core.fallback import noted_fallbacks
+from tests.fuzz import by_seed, main
 from tests.lockstep.fuzz import Program
 from tests.lockstep.law import assert_same
 
@@ -60,14 +61,19 @@ def _compare(program, where):
     return sum(row[0] for (op, _), row in stats.by_signature.items() if op.startswith("block ")), stats.calls
 
 
+@pytest.mark.fuzz
 @pytest.mark.parametrize("start", range(0, 60, 12))
 def test_random_programs(start):
     found = [compare(seed) for seed in range(start, start + 12)]
     assert sum(blocks for blocks, _ in found) > 0
 
 
+def summary(found):
+    blocks, calls = np.sum(found, axis=0)
+    return f"{blocks} of {calls} recorded calls were blocks"
+
+
+FUZZERS = {"blocks": by_seed(compare, summary)}
+
 if __name__ == "__main__":
-    total = np.zeros(2, int)
-    for each in range(int(sys.argv[1])):
-        total += compare(each)
-    print(f"{sys.argv[1]} programs without a difference; {total[0]} of {total[1]} recorded calls were blocks")
+    sys.exit(main(FUZZERS))

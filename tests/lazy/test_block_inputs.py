@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
-from autobatch.lazy.gather import Picked
+from autobatch.api.transforms import map_with_stats
+from autobatch.lazy.launching import Picked
 from tests.lazy.helpers import assert_same, loop, normal
 
 SIZE = 4

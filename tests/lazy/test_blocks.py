@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from autobatch.core.fallback import noted_fallbacks
 from tests.lazy import programs_effects, programs_objects, programs_syntax
 from tests.lazy.helpers import assert_same, loop, normal, vectors
@@ -268,7 +268,7 @@ def test_outputs_are_rows_of_their_own():
     assert stats.launches == 4  # two blocks, a concatenation, an addition
 
 
-def test_a_small_budget_launches_several_outputs_in_waves():
+def test_a_small_budget_launches_several_outputs_in_segments():
     def f(x, w):
         for _ in range(6):
             y = np.tanh(x @ w) + 1

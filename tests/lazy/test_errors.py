@@ -236,13 +236,13 @@ def test_a_map_leaves_no_garbage():
         gc.enable()
 
 
-def test_a_value_that_is_kept_lets_go_of_its_wave():
+def test_a_value_that_is_kept_lets_go_of_its_segment():
     def f(x, w):
         y = x @ w
         first = float(y.sum())
         second = float((y + x).sum())
-        assert x.wave is None  # a wave holds the buffers of everything that was launched with it
-        assert y.wave is None
+        assert x.segment is None  # a segment holds the buffers of everything that was launched with it
+        assert y.segment is None
         return first, second
 
     ab.map(f, vectors(2, 4), w=W)

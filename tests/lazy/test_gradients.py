@@ -94,7 +94,7 @@ def test_shared_parameters(f, table):
 
 
 @pytest.mark.parametrize("budget", [1, 300])
-def test_in_waves(budget):
+def test_in_segments(budget):
     with ab.options(memory_budget=budget):
         check_gradient(sequence, DOCS, params=PARAMS)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
 from tests.lazy.helpers import check, normal, vectors
 
 W = normal(4, 4, seed=1)
@@ -123,7 +123,7 @@ def test_an_operation_on_shared_arrays_runs_once():
 
 
 @pytest.mark.parametrize("budget", [1, 200, 1000])
-def test_a_graph_beyond_the_budget_runs_in_waves(budget):
+def test_a_graph_beyond_the_budget_runs_in_segments(budget):
     free = check(mlp, vectors(20, 4), w=W)
     with ab.options(memory_budget=budget):
         bound = check(mlp, vectors(20, 4), w=W)

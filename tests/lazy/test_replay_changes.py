@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
-from autobatch.lazy import recordings
+from autobatch.api.transforms import map_with_stats
+from autobatch.lazy import replay
+from autobatch.testing import inspect
 from tests.lazy.helpers import assert_same, loop, normal
 from tests.lazy.replaying import same_as_loop
 from tests.lazy.replaying import tables as params
@@ -340,8 +341,8 @@ def test_a_small_memory_budget():
             same_as_loop(scores, trees, p=params(seed=epoch))
 
 
-def test_what_is_kept_is_bounded(monkeypatch, played):
-    monkeypatch.setattr(recordings, "_ROOM", 40_000)
+def test_what_is_kept_is_bounded(room, played):
+    room.enter_context(inspect.replaced(replay, _ROOM=40_000))
     many = [((i % 5, (1, i % 3)), i % 4) for i in range(50)]
     for epoch in range(4):
         same_as_loop(bounded, many, p=params(seed=epoch))

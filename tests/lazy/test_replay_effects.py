@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy import recordings
+from autobatch.lazy import replay
+from autobatch.testing import inspect
 from tests.lazy.replaying import TREES, always, check, encode, never, params, same
 
 seen = []
@@ -164,15 +165,15 @@ def test_warnings_are_given_where_each_one_is_to_be_seen():
         ab.map(warns, [1, 2], params=params())
 
 
-def test_a_small_budget_launches_in_waves():
+def test_a_small_budget_launches_in_segments():
     always(encode, TREES, params=params())
     with ab.options(memory_budget=200):
         for _ in range(3):
             check(encode, TREES * 5, params=params())
 
 
-def test_there_is_a_limit_to_what_is_kept(monkeypatch):
-    monkeypatch.setattr(recordings, "_ROOM", 200_000)
+def test_there_is_a_limit_to_what_is_kept(room):
+    room.enter_context(inspect.replaced(replay, _ROOM=200_000))
     trees = [(i % 9, (j, k)) for i in range(9) for j in range(9) for k in range(9)]
     for _ in range(3):
         check(encode, trees, params=params())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map as batched
+from autobatch.api.transforms import map as batched
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning
 

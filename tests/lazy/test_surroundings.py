@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.mapping import map_with_stats
+from autobatch.api.transforms import map_with_stats
+from autobatch.core.error_state import silence
 from autobatch.core.fallback import noted_fallbacks
-from autobatch.core.silence import silence
 from autobatch.lazy import trace as traces
+from autobatch.testing import inspect
 from tests.lazy.helpers import assert_same, loop, normal, vectors
 
 
@@ -147,14 +148,13 @@ def test_a_failed_launch_is_not_for_an_example_to_handle():
     quiet_check(f, vectors(4, 4), range(4), falls_back=True)
 
 
-def test_an_interrupt_inside_a_kernel_stays_an_interrupt(monkeypatch):
+def test_an_interrupt_inside_a_kernel_stays_an_interrupt():
     def interrupted(*args):
         inner, outer = SystemError("returned a result with an exception set"), SystemError("and once more")
         inner.__cause__ = KeyboardInterrupt()
         raise outer from inner
 
-    monkeypatch.setattr(traces, "launch_wave", interrupted)
-    with pytest.raises(KeyboardInterrupt, match=r"^$"):
+    with inspect.replaced(traces, launch_wave=interrupted), pytest.raises(KeyboardInterrupt, match=r"^$"):
         ab.map(lambda x: x * 2, vectors(3, 4))
 
 

@@ -206,7 +206,7 @@ def test_weighted_bags():
 
     docs = [np.arange(n) for n in (3, 0, 5)]
     stats = check(f, docs, [normal(n, seed=n) for n in (3, 0, 5)], table=TABLE)
-    assert [op for op, _ in stats.by_signature if op == "bag"] == ["bag"]
+    assert [op for op, _ in stats.by_signature if op == "segment"] == ["segment"]
 
 
 def test_negative_ids_of_an_array():

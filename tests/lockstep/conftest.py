@@ -2,30 +2,58 @@
 
 import pytest
 
-from autobatch.lockstep import blocks, scans
+from autobatch.testing import inspect
 
 
 @pytest.fixture
-def step_by_step(monkeypatch):
+def step_by_step():
     """Every step of a loop is a launch of its own."""
-    monkeypatch.setattr(scans, "_MOST_TRIES", 0)
+    with inspect.step_by_step():
+        yield
 
 
 @pytest.fixture
-def products(monkeypatch):
-    """The row counts of the products in launches, those of the items first."""
-    seen = []
+def products():
+    """(the length of the rows, how many) of the products in launches of blocks, those of the items first."""
+    with inspect.block_launches() as launches:
+        yield _Products(launches)
 
-    def counting(launch):
-        def counted(program, *operands):
-            out = launch(program, *operands)
-            for step in program.steps:
-                if step.op.name == "matmul":
-                    seen.append((program.avals[step.args[0]].shape[-1], out[0].shape[0]))
-            return out
 
-        return counted
+class _Products:
+    """A view of the launches so far."""
 
-    for name in ("launch", "launch_rows"):
-        monkeypatch.setattr(blocks, name, counting(getattr(blocks, name)))
-    return seen
+    def __init__(self, launches):
+        self.launches = launches
+
+    def __iter__(self):
+        return ((width, each.rows) for each in self.launches for width in each.products)
+
+    def clear(self):
+        self.launches.clear()
+
+
+@pytest.fixture
+def gathers():
+    """The number of lanes of every gather of lanes."""
+    with inspect.gathers() as seen:
+        yield seen
+
+
+@pytest.fixture
+def decisions():
+    """The number of lanes at each condition."""
+    with inspect.decisions() as seen:
+        yield seen
+
+
+@pytest.fixture
+def op_calls():
+    with inspect.op_calls() as seen:
+        yield seen
+
+
+@pytest.fixture
+def scans():
+    """How many steps each scan ran."""
+    with inspect.scans() as seen:
+        yield seen

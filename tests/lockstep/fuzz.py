@@ -2,7 +2,7 @@
 
 A soak run compares as many as wanted with the plain interpreter, one example at a time; it prints how many ran in
 lock-step, how many had lanes that part, and why the others fell back:
-    python -m tests.lockstep.fuzz 2000 [first seed] [gradient]
+    python -m tests.lockstep.fuzz --seed 5000 --count 2000 [programs] [gradients]
 
 To see that the suite can fail, break one thing by hand at a time: let `Journal.undo` restore nothing, or keep the
 prints or the random calls; drop the `on_undo` in `Returns.give`; let `Cell._put` drop the lanes that do not set it; let
@@ -24,12 +24,13 @@ import warnings
 import numpy as np
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
-from autobatch.lockstep.regions import Prefix, Subset
-from autobatch.testing.batched_ways import LockStep
+from autobatch.testing.equivalence import Reference
 from autobatch.testing.gradients import fresh, gradients
-from autobatch.testing.reference import Reference
+from autobatch.testing.inspect import regions
+from autobatch.testing.ways import LockStep
+from tests.fuzz import by_seed, main
 from tests.lockstep import fuzz_grammar as grammar
 from tests.lockstep import fuzz_prelude
 from tests.lockstep.law import assert_same, batch_of, ragged
@@ -180,7 +181,7 @@ def compare(seed):
         with (
             contextlib.redirect_stdout(printed),
             warnings.catch_warnings(record=True) as caught,
-            parting() as parted,
+            regions() as found,
         ):
             warnings.simplefilter("always")
             try:
@@ -195,7 +196,7 @@ def compare(seed):
             for i, (a, b) in enumerate(zip(got, want, strict=True)):
                 assert_same(a, b, f"{where}, example {i}: ")
         fallbacks = [str(each.message) for each in caught if issubclass(each.category, FallbackWarning)]
-        return Outcome(fallbacks, error is not None, bool(parted))
+        return Outcome(fallbacks, error is not None, any(lanes < around for lanes, around in found))
 
 
 def compare_gradients(seed):
@@ -214,42 +215,26 @@ def compare_gradients(seed):
         return True
 
 
-@contextlib.contextmanager
-def parting():
-    """Notes each region of fewer lanes than the one around it."""
-    found, starts = [], {kind: kind.__init__ for kind in (Subset, Prefix)}
-
-    def noting(kind):
-        def start(self, outer, lanes):
-            starts[kind](self, outer, lanes)
-            if self.count < (outer.root.count if hasattr(outer, "root") else outer.size):
-                found.append(self)
-
-        return start
-
-    try:
-        for kind in starts:
-            kind.__init__ = noting(kind)
-        yield found
-    finally:
-        for kind, start in starts.items():
-            kind.__init__ = start
-
-
-def soak(count, first=0, what="results"):
-    """Compare programs from seed `first` on, and print what they were like."""
-    if what == "gradient":
-        print(f"{sum(map(compare_gradients, range(first, first + count)))} of {count} have gradients, no difference")
-        return
-    outcomes = [compare(seed) for seed in range(first, first + count)]
+def summary(outcomes):
+    """What programs that were compared were like, and why they fell back."""
+    count = len(outcomes)
     alone = sum(each.in_lock_step for each in outcomes)
     raised, parted = sum(each.raised for each in outcomes), sum(each.parted for each in outcomes)
-    print(f"{alone} of {count} in lock-step ({100 * alone / max(count - raised, 1):.0f} % of those that raise nothing)")
-    print(f"{parted} part their lanes, {raised} raise; no difference")
+    share = 100 * alone / max(count - raised, 1)
     reasons = collections.Counter(reason[:110] for each in outcomes for reason in set(each.fallbacks))
-    for reason, times in reasons.most_common(25):
-        print(f"{times:5d} {reason}")
+    return "\n".join(
+        [
+            f"{alone} of {count} in lock-step ({share:.0f} % of those that raise nothing)",
+            f"{parted} part their lanes, {raised} raise",
+            *(f"{times:5d} {reason}" for reason, times in reasons.most_common(25)),
+        ]
+    )
 
+
+FUZZERS = {
+    "programs": by_seed(compare, summary),
+    "gradients": by_seed(compare_gradients, lambda seen: f"{sum(seen)} have gradients"),
+}
 
 if __name__ == "__main__":
-    soak(*map(int, sys.argv[1:3]), *sys.argv[3:4])
+    sys.exit(main(FUZZERS))

@@ -7,9 +7,9 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.api.batch import batch
+from autobatch.batches.examples import examples, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import examples, stack_results
 from autobatch.core.batched import padding_mask
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning
 from tests.lockstep.law import assert_same, batch_of

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.fallback import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.facts.changes import is_local
+from autobatch.lockstep import run
+from autobatch.testing import inspect
 from tests.lockstep.law import assert_same, batch_of, gradients_equal_loops, ragged
 
 XS = ragged(3, 1, 0, 4)
@@ -70,11 +72,11 @@ ALONE = [
 
 
 @pytest.mark.parametrize(("f", "columns", "shared"), ALONE, ids=[f.__name__ for f, _, _ in ALONE])
-def test_only_the_call_runs_as_a_loop(f, columns, shared, monkeypatch):
-    monkeypatch.setattr("autobatch.lockstep.run.call_on_each", None)  # what the whole call would run as
+def test_only_the_call_runs_as_a_loop(f, columns, shared):
     want = [f(*row, **shared) for row in zip(*columns, strict=True)]
-    with noted_fallbacks() as found:
+    with noted_fallbacks() as found, inspect.watched(run, "call_on_each") as whole_calls:
         got = examples(batch(f)(*map(batch_of, columns), **shared))
+    assert not whole_calls
     assert len(found) == 1
     assert f"{__file__}:" in found[0]
     assert_same(got, want)

@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.fallback import forget_warnings
 from autobatch.core.lanes import current_region, region, set_region
 from autobatch.errors import FallbackWarning

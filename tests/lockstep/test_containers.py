@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.results import examples
 from tests.lockstep.law import batch_of, equals_loop, ragged
 
 SCALARS = [np.float64(v) for v in (1.0, -2.0, 3.0, -0.5)]

@@ -5,12 +5,10 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from autobatch.core.lanes import Example, current_example, example
-from autobatch.core.op import Op
-from autobatch.ops import contractions
+from autobatch.testing import inspect
 from tests.lockstep.law import assert_same, batch_of, ragged
 
 
@@ -22,35 +20,6 @@ def rnn(xs, w, u):
 
 
 W, U = ragged(2, 3, width=3, seed=9)
-
-
-@pytest.fixture
-def gathers(monkeypatch):
-    """The (number of lanes) of every gather of lanes."""
-    taken = []
-    take = MaskedBatch._take
-
-    def counted(self, index, memo):
-        taken.append(len(index))
-        return take(self, index, memo)
-
-    monkeypatch.setattr(MaskedBatch, "_take", counted)
-    return taken
-
-
-@pytest.fixture
-def launches(monkeypatch):
-    """The names of the ops that ran on plain arrays."""
-    names = []
-    call = Op.__call__
-
-    def counted(self, *args, **params):
-        if all(isinstance(arg, np.ndarray | np.generic | int | float) for arg in args):
-            names.append(self.name)
-        return call(self, *args, **params)
-
-    monkeypatch.setattr(Op, "__call__", counted)
-    return names
 
 
 def test_a_loop_over_a_sorted_batch_gathers_nothing(gathers):
@@ -81,27 +50,21 @@ def test_an_outer_value_is_gathered_once_for_the_whole_loop(gathers):
     assert [count for count in gathers if count == 4] == [4, 4]  # mean, and h put back
 
 
-def test_lanes_do_not_add_launches(launches):
+def test_lanes_do_not_add_launches(op_calls):
     f = batch(rnn, strict=True)
     f(batch_of(ragged(5, 5, width=2)), W, U)
-    few = len(launches)
-    launches.clear()
+    few = sum(call.computes for call in op_calls)
+    op_calls.clear()
     f(batch_of(ragged(*[5] * 64, width=2)), W, U)
-    assert len(launches) == few
+    assert sum(call.computes for call in op_calls) == few
 
 
-def test_work_is_done_only_for_the_lanes_that_are_there(monkeypatch):
-    rows = []
-    matmul = contractions.matmul_p.impl
-
-    def counted(a, b, **params):
-        rows.append(a.shape[0])
-        return matmul(a, b, **params)
-
-    monkeypatch.setattr(contractions.matmul_p, "impl", counted)
-    with options(blocks=False):
+def test_work_is_done_only_for_the_lanes_that_are_there():
+    with options(blocks=False), inspect.products() as products:
         batch(rnn, strict=True)(batch_of(ragged(5, 3, 1, 0, width=2)), W, U)
-    assert sum(rows) == (5 + 3 + 1) + (2 + 2 + 1 + 1)  # x @ w; and h @ u, but in the first step, where h is shared
+    assert sum(x[0] for x, _ in products) == (5 + 3 + 1) + (
+        2 + 2 + 1 + 1
+    )  # x @ w; and h @ u, but in the first step, where h is shared
 
 
 def draws(xs):

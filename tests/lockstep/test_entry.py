@@ -11,8 +11,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import examples
 from autobatch.core.memory import keep_freed_memory
 from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
 

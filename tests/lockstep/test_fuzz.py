@@ -1,8 +1,10 @@
-"""A few dozen random programs; `python -m tests.lockstep.fuzz N` compares as many as wanted."""
+"""A few dozen random programs; `python -m tests.lockstep.fuzz` compares as many as wanted."""
 
 import pytest
 
 from tests.lockstep.fuzz import compare, compare_gradients
+
+pytestmark = pytest.mark.fuzz
 
 
 @pytest.mark.parametrize("first", range(0, 60, 10))

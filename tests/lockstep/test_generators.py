@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.fallback import noted_fallbacks
 from autobatch.errors import FallbackWarning
 from tests.lockstep.law import assert_same, batch_of, equals_loop, gradients_equal_loops, ragged

@@ -15,7 +15,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from tests.lockstep.law import agrees, assert_same, batch_of, equals_loop, ragged, run_again
 

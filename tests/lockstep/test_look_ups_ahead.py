@@ -5,10 +5,9 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
-from autobatch.blocks import program
+from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
-from autobatch.ops import blocked
+from autobatch.testing import inspect
 from tests.lockstep.law import agrees, batch_of, run_again
 from tests.lockstep.test_hoisting import PARAMS, RNG, SENTENCES, rnn
 
@@ -84,15 +83,10 @@ def test_a_write_into_a_looked_up_row_reaches_the_table():
 
 
 @pytest.fixture
-def blocks_of_columns(monkeypatch):
+def blocks_of_columns():
     """Whatever the machine and the size."""
-    made = []
-    columns = blocked.column_blocks_p.impl
-    monkeypatch.setattr(blocked.column_blocks_p, "impl", lambda y: made.append(y.shape) or columns(y))
-    monkeypatch.setattr(program, "has_blocks", lambda shape, dtype: shape == (4, 4))
-    monkeypatch.setattr(blocked, "_width", lambda inner, columns: 2)
-    monkeypatch.setattr(blocked, "_UNPACKED", 5 * 4 * 2)
-    return made
+    with inspect.column_blocks(lambda shape: shape == (4, 4), unpacked=5 * 4 * 2) as made:
+        yield made
 
 
 def test_the_matrix_of_the_state_is_laid_out_once(blocks_of_columns):

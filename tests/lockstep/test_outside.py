@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
 from tests.lockstep.law import assert_same, batch_of, ragged
 from tests.lockstep.outside import Model, equals_loop, state

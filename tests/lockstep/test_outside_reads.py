@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.fallback import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
 from tests.lockstep.law import assert_same, batch_of, ragged

@@ -3,7 +3,6 @@
 import ast
 import linecache
 import textwrap
-import time
 import traceback
 
 import numpy as np
@@ -16,6 +15,7 @@ from autobatch.rewrite.expressions import Operators
 from autobatch.rewrite.ownership import Ownership
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import statements
+from autobatch.testing.inspect import python_calls
 from tests.lockstep.law import equals_loop, ragged
 
 
@@ -341,18 +341,24 @@ def test_no_source_for_a_library_function():
         source(textwrap.dedent)
 
 
+def assert_rewriting_costs_little(head, block, *, at_most):
+    """Decorating reads no source, and rewriting costs a number of Python calls that grows as the source does."""
+
+    def costs(times):
+        text, filename = head + block * times, f"<{times} blocks>"
+        linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+        namespace = {}
+        exec(compile(text, filename, "exec"), namespace)
+        assert python_calls(lambda: batch(namespace["f"])) < 20
+        return python_calls(lambda: convert(namespace["f"]))
+
+    few, many = costs(3), costs(12)
+    assert few < 3 * at_most
+    assert many < 4.2 * few
+
+
 def test_decorating_costs_nothing_and_rewriting_little():
-    text = "def f(x):\n" + "    x = x[0:2] + sum([a for a in x])\n" * 50 + "    return x\n"
-    linecache.cache["<long>"] = (len(text), None, text.splitlines(keepends=True), "<long>")
-    namespace = {}
-    exec(compile(text, "<long>", "exec"), namespace)
-    start = time.process_time()
-    for _ in range(100):
-        batch(namespace["f"])
-    assert time.process_time() - start < 0.05
-    start = time.process_time()
-    convert(namespace["f"])
-    assert time.process_time() - start < 0.5
+    assert_rewriting_costs_little("def f(x):\n", "    x = x[0:2] + sum([a for a in x])\n", at_most=15_000)
 
 
 def test_liveness_of_a_name_that_a_later_iteration_reads():

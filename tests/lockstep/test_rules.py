@@ -15,12 +15,9 @@ import numpy as np
 import pytest
 
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.core.config import options
-from autobatch.core.lanes import Example, current_example, current_region, example
-from autobatch.core.op import Op
-from autobatch.lockstep import branches, walks
-from autobatch.lockstep.branches import truth
+from autobatch.core.lanes import Example, current_example, example
 from tests.lockstep.law import batch_of, ragged
 from tests.lockstep.test_walks import NUMBERS, XS, fibonacci
 
@@ -76,20 +73,6 @@ def test_a_name_bound_in_one_arm_is_unbound_for_the_others():
     assert caught.value.__notes__ == ["raised for example 1"]
 
 
-@pytest.fixture
-def decisions(monkeypatch):
-    """The number of lanes at each condition."""
-    out = []
-
-    def counted(test):
-        out.append(current_region().count)
-        return truth(test)
-
-    monkeypatch.setattr(branches, "truth", counted)
-    monkeypatch.setattr(walks, "truth", counted)
-    return out
-
-
 def test_a_condition_is_evaluated_once_by_the_lanes_that_reach_it(decisions):
     def f(n):
         if n > 2:
@@ -117,18 +100,9 @@ def test_an_arm_without_lanes_is_not_entered(decisions):
 
 
 @pytest.fixture
-def computed(monkeypatch):
-    """(the op, its lanes) of each launch."""
-    out = []
-    call = Op.__call__
-
-    def counted(self, *args, **params):
-        if all(isinstance(arg, np.ndarray | np.generic | int | float) for arg in args):
-            out.append((self.name, max((len(arg) for arg in args if np.ndim(arg)), default=0)))
-        return call(self, *args, **params)
-
-    monkeypatch.setattr(Op, "__call__", counted)
-    return out
+def computed(op_calls):
+    """(the op, its lanes) of each launch so far, by a call."""
+    return lambda: [(call.op, call.lanes) for call in op_calls if call.computes]
 
 
 def test_fibonacci_runs_as_deep_as_its_deepest_lane(decisions):
@@ -150,7 +124,7 @@ def test_a_while_is_linear_in_the_steps_of_its_lanes(computed):
 
     numbers = [9, 1, 0, 4, 2, 2]
     batch(f, strict=True)(batch_of(numbers), batch_of(ragged(*[3] * 6)))
-    lanes = [count for name, count in computed if name == "tanh"]
+    lanes = [count for name, count in computed() if name == "tanh"]
     assert len(lanes) == 9
     assert sum(lanes) == sum(numbers)
 
@@ -162,7 +136,7 @@ def test_each_arm_computes_its_own_lanes(computed):
         return np.tanh(x)
 
     batch(f, strict=True)(batch_of(NUMBERS), batch_of(ragged(*[3] * 6)))
-    assert [launch for launch in computed if launch[0] in ("exp", "tanh")] == [("exp", 4), ("tanh", 2)]
+    assert [launch for launch in computed() if launch[0] in ("exp", "tanh")] == [("exp", 4), ("tanh", 2)]
 
 
 def test_a_loop_left_by_break_computes_the_lanes_that_are_there(computed):
@@ -177,7 +151,7 @@ def test_a_loop_left_by_break_computes_the_lanes_that_are_there(computed):
     xs = ragged(3, 1, 5, 4, 2, 6, width=2)
     with options(blocks=False):
         batch(f, strict=True)(batch_of(NUMBERS), batch_of(xs))
-    assert sum(count for name, count in computed if name == "tanh") == sum(
+    assert sum(count for name, count in computed() if name == "tanh") == sum(
         min(n, len(x)) for n, x in zip(NUMBERS, xs, strict=True)
     )
 

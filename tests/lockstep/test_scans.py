@@ -8,7 +8,6 @@ Mutations that must turn this file red; each was made by hand and seen red:
     - a state that is written into, and an item of a list: in `lockstep.scans`, no `freeze`.
 """
 
-import types
 import unittest.mock
 import warnings
 
@@ -17,8 +16,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
-from autobatch.blocks.scan import Scan
+from autobatch.batches.examples import examples
 from autobatch.core.config import options
 from autobatch.errors import FallbackWarning
 from tests.lockstep.law import agrees, assert_same, batch_of, equals_loop, gradients_equal_loops, ragged, run_again
@@ -28,28 +26,6 @@ U = RNG.normal(size=(4, 4)) / 4
 PARAMS = {"w": RNG.normal(size=(3, 4)), "u": U, "b": RNG.normal(size=4)}
 ROWS = ragged(5, 0, 3, 9, 1, 9, 12, width=3)
 STARTS = [RNG.normal(size=4) * 10.0**-i for i in range(5)]
-
-
-@pytest.fixture
-def scans(monkeypatch):
-    """How many steps each scan ran."""
-    seen = []
-    run = Scan.run
-
-    def counted(self, *data):
-        steps = []
-        form = self._form
-
-        forward = lambda args: steps.append(1) or form.forward(args)
-        self._form = types.SimpleNamespace(forward=forward, wanted=form.wanted)
-        try:
-            return run(self, *data)
-        finally:
-            self._form = form
-            seen.append(len(steps))
-
-    monkeypatch.setattr(Scan, "run", counted)
-    return seen
 
 
 def rnn(xs, p):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.embedding import pending
 from autobatch.errors import FallbackWarning
+from autobatch.testing import inspect
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(9, 4)).astype(np.float32)
@@ -16,16 +16,9 @@ WITH_EMPTY = [*IDS, np.array([], np.int64)]
 
 
 @pytest.fixture
-def launches(monkeypatch):
-    modes = []
-    inner = pending.bags_p
-
-    def counted(*args, mode, **more):
-        modes.append(mode)
-        return inner(*args, mode=mode, **more)
-
-    monkeypatch.setattr(pending, "bags_p", counted)
-    return modes
+def launches():
+    with inspect.bags() as modes:
+        yield modes
 
 
 def total(ids, table):

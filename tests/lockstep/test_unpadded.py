@@ -6,6 +6,7 @@ Mutations that must turn this file red; each was made by hand and seen red:
     - an axis too many: in `unpadded._along`, `a < 1`.
 """
 
+import math
 import warnings
 
 import numpy as np
@@ -15,8 +16,8 @@ import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches import masked, unpadded
 from autobatch.batches.unpadded import Unpadded
-from autobatch.ops import contractions
-from autobatch.ops.broadcasting import kept
+from autobatch.ops.rules.padding import kept
+from autobatch.testing import inspect
 from tests.lockstep.law import batch_of, equals_loop, ragged
 
 RNG = np.random.default_rng(1)
@@ -30,10 +31,10 @@ FULL = ragged(6, 6, 6, width=D)
 
 
 @pytest.fixture(autouse=True)
-def always(monkeypatch):
+def always():
     """However small the data, and however full."""
-    monkeypatch.setattr(unpadded, "_LEAST_ELEMENTS", 0)
-    monkeypatch.setattr(unpadded, "_MOST_FILLED", 1.0)
+    with inspect.however_small("rows without padding"):
+        yield
 
 
 def dense(x, w, v):
@@ -152,45 +153,29 @@ def test_gradients_are_those_of_the_loop(f, columns, shared):
         np.testing.assert_allclose(got[name], 0, atol=1e-8)
 
 
-def test_no_work_is_done_for_padding(monkeypatch):
-    rows = []
-    matmul = contractions.matmul_p.impl
-
-    def counted(x, y, **params):
-        rows.append(x.size // x.shape[-1])
-        return matmul(x, y, **params)
-
-    monkeypatch.setattr(contractions.matmul_p, "impl", counted)
-    batch(lambda x, w: np.tanh(x @ w) @ w, strict=True)(batch_of(XS), w=W)
-    assert rows == [sum(LENGTHS)] * 2
+def test_no_work_is_done_for_padding():
+    with inspect.products() as products:
+        batch(lambda x, w: np.tanh(x @ w) @ w, strict=True)(batch_of(XS), w=W)
+    assert [math.prod(x[:-1]) for x, _ in products] == [sum(LENGTHS)] * 2
 
 
-def test_no_work_is_done_for_padding_after_a_reshape_to_the_example_s_own_length(monkeypatch):
-    rows = []
-    matmul = contractions.matmul_p.impl
-
-    def counted(x, y, **params):
-        if y.ndim == 2:
-            rows.append(x.size // x.shape[-1])
-        return matmul(x, y, **params)
-
+def test_no_work_is_done_for_padding_after_a_reshape_to_the_example_s_own_length():
     def residual(x, w):
         heads = x.reshape(len(x), 2, D // 2).transpose(1, 0, 2)
         y = x + heads.transpose(1, 0, 2).reshape(len(x), D) @ w
         return y @ w
 
-    monkeypatch.setattr(contractions.matmul_p, "impl", counted)
-    batch(residual, strict=True)(batch_of(XS), W)
-    assert rows == [sum(LENGTHS)] * 2
+    with inspect.products() as products:
+        batch(residual, strict=True)(batch_of(XS), W)
+    assert [math.prod(x[:-1]) for x, y in products if len(y) == 2] == [sum(LENGTHS)] * 2
 
 
-def test_no_work_is_done_for_padding_where_a_gradient_is_taken(monkeypatch):
-    made = []
-    monkeypatch.setattr(Unpadded, "_ab_force", lambda self, force=Unpadded._ab_force: made.append(self) or force(self))
+def test_no_work_is_done_for_padding_where_a_gradient_is_taken():
     f = batch(lambda x, w, v: np.tanh(x @ w + v) @ w, strict=True)
     total = batch(lambda y: (y * y).sum(), strict=True)
     x = batch_of(XS)
-    ab.grad(lambda p: total(f(x, *p)).data.sum())((W, V))
+    with inspect.watched(Unpadded, "_ab_force") as made:
+        ab.grad(lambda p: total(f(x, *p)).data.sum())((W, V))
     assert len(made) == 1  # where the result leaves the call
 
 
@@ -211,18 +196,18 @@ def test_outside_of_a_call_data_is_an_array():
     assert type(x.data) is np.ndarray
 
 
-def test_few_or_full_rows_stay_as_they_are(monkeypatch):
-    made = []
-    monkeypatch.setattr(masked, "unpadded", lambda *args: made.append(unpadded.unpadded(*args)) or made[-1])
-    monkeypatch.setattr(unpadded, "_LEAST_ELEMENTS", 1 << 13)
-    batch(dense, strict=True)(batch_of(XS), W, V)
-    assert type(made.pop()) is np.ndarray
-    monkeypatch.setattr(unpadded, "_LEAST_ELEMENTS", 0)
-    monkeypatch.setattr(unpadded, "_MOST_FILLED", 0.9)
-    batch(dense, strict=True)(batch_of(ragged(6, 6, 6, 5, width=D)), W, V)
-    assert type(made.pop()) is np.ndarray
-    batch(dense, strict=True)(batch_of(XS), W, V)
-    assert type(made.pop()) is Unpadded
+def test_few_or_full_rows_stay_as_they_are():
+    def kind(examples, **sizes):
+        with (
+            inspect.replaced(unpadded, **sizes),
+            inspect.watched(masked, "unpadded", after=lambda made, *args: type(made)) as kinds,
+        ):
+            batch(dense, strict=True)(batch_of(examples), W, V)
+        return kinds[-1]
+
+    assert kind(XS, _LEAST_ELEMENTS=1 << 13) is np.ndarray
+    assert kind(ragged(6, 6, 6, 5, width=D), _MOST_FILLED=0.9) is np.ndarray
+    assert kind(XS, _MOST_FILLED=0.9) is Unpadded
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int64])

@@ -12,6 +12,7 @@ import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.core.config import options
 from autobatch.lockstep import blocks
+from autobatch.testing import inspect
 from tests.lockstep.law import agrees, batch_of, equals_loop, ragged, run_again
 from tests.lockstep.test_rewrite import body_of, written
 
@@ -48,18 +49,11 @@ def in_a_loop(xs, u):
 
 
 @pytest.fixture
-def ran(monkeypatch):
+def ran():
     """(the names of its ops, its number of rows, its program) of every launch of a block."""
-    seen = []
-    launch = blocks.launch_rows
-
-    def counted(program, data, rows):
-        out = launch(program, data, rows)
-        seen.append(([step.op.name for step in program.steps], len(out[0]), program))
-        return out
-
-    monkeypatch.setattr(blocks, "launch_rows", counted)
-    return seen
+    see = lambda out, program, *operands: ([step.op.name for step in program.steps], len(out[0]), program)
+    with inspect.watched(blocks, "launch_rows", after=see) as seen:
+        yield seen
 
 
 def test_a_test_and_a_result_are_bound_before_the_statement():

@@ -5,8 +5,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.results import examples
 from tests.lockstep.law import equals_loop, ragged
 
 NUMBERS = [3, 7, 0, 5, 1, 4]

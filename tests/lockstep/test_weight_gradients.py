@@ -11,8 +11,9 @@ import pytest
 
 import autobatch as ab
 from autobatch.core import cotangent
-from autobatch.core.cotangent import Contributions, Product, Scatter, Span
-from autobatch.core.transposed import transposed, walking
+from autobatch.core.cotangent import Contributions, Product, Scatter
+from autobatch.core.memory import transposed, walking
+from autobatch.testing import inspect
 
 RNG = np.random.default_rng(0)
 U = RNG.normal(size=(4, 4)) / 2
@@ -27,9 +28,9 @@ def steps(u, count):
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 40])
 @pytest.mark.parametrize("tall", [4, 1024])
-def test_the_gradient_of_a_matrix_that_every_step_reads(monkeypatch, count, tall):
-    monkeypatch.setattr(cotangent, "_TALL", tall)
-    got = ab.grad(lambda u: steps(u, count))(U)
+def test_the_gradient_of_a_matrix_that_every_step_reads(count, tall):
+    with inspect.replaced(cotangent, _TALL=tall):
+        got = ab.grad(lambda u: steps(u, count))(U)
     want = np.zeros_like(U)
     for at in np.ndindex(*U.shape):
         eps = np.zeros_like(U)
@@ -38,25 +39,26 @@ def test_the_gradient_of_a_matrix_that_every_step_reads(monkeypatch, count, tall
     np.testing.assert_allclose(got, want, atol=1e-6)
 
 
-def test_its_products_are_joined(monkeypatch):
-    rows = []
-    dense = Product.to_dense
-    monkeypatch.setattr(Product, "to_dense", lambda self: rows.append(len(self.left)) or dense(self))
-    ab.grad(lambda u: steps(u, 40))(U)
+def joined():
+    """The number of rows of each product that a gradient has become."""
+    return inspect.watched(Product, "to_dense", before=lambda product: len(product.left))
+
+
+def test_its_products_are_joined():
+    with joined() as rows:
+        ab.grad(lambda u: steps(u, 40))(U)
     assert rows == [120]
 
 
-def test_vectors_too(monkeypatch):
+def test_vectors_too():
     def f(u):
         h = np.ones(4)
         for _ in range(5):
             h = np.tanh(h @ u)
         return h.sum()
 
-    rows = []
-    dense = Product.to_dense
-    monkeypatch.setattr(Product, "to_dense", lambda self: rows.append(len(self.left)) or dense(self))
-    got = ab.grad(f)(U)
+    with joined() as rows:
+        got = ab.grad(f)(U)
     assert rows == [5]
     eps = np.zeros_like(U)
     eps[1, 2] = 1e-6
@@ -103,8 +105,11 @@ def test_a_walk_copies_a_matrix_at_its_second_use_and_forgets_it():
     ("starts", "rows"), [((0, 2), 4), ((2, 0), 4), ((0, 1), 4), ((1, 1), 4), ((0, 2, 3), 5), ((0,), 5)]
 )
 def test_spans_add_up_however_they_lie(starts, rows):
-    parts = [Span(start, RNG.normal(size=(2, 3)), (rows, 3), np.float64) for start in starts]
+    parts = [
+        Scatter(slice(start, start + 2), RNG.normal(size=(2, 3)), (rows, 3), np.float64, unique=True)
+        for start in starts
+    ]
     want = np.zeros((rows, 3))
     for part in parts:
-        want[part.start : part.start + 2] += part.values
-    np.testing.assert_allclose(Span.combine(parts), want)
+        want[part.index] += part.values
+    np.testing.assert_allclose(Scatter.combine(parts), want)

@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.batch import batch
-from autobatch.batches.results import examples
+from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
 from tests.lockstep.law import batch_of, equals_loop, ragged
 

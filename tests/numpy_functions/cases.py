@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autobatch.ops import creation
+from autobatch.ops.numpy import creation
 
 rng = np.random.default_rng(7)
 

@@ -6,7 +6,7 @@ import pytest
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.errors import ShapeError
-from autobatch.ops import creation
+from autobatch.ops.numpy import creation
 from tests.numpy_functions.cases import BOTH, COLUMNS, CUBES, ROWS, SQUARES, STATIC, VECTORS, VECTORS2, normals
 from tests.ops.law import Shared, check, check_grads
 

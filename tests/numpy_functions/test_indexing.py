@@ -6,8 +6,8 @@ import pytest
 from autobatch.autodiff.tape import Tape
 from autobatch.batches.masked import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop
-from autobatch.ops.indexing import getitem
-from autobatch.ops.indexing_rows import RowScatter
+from autobatch.ops.numpy.indexing import getitem
+from autobatch.ops.rules.rows import RowScatter
 from tests.numpy_functions.cases import BOTH, CUBES, ROWS, STATIC, VECTORS, normals
 from tests.ops.law import Shared, check, check_grads
 

@@ -10,8 +10,8 @@ import pytest
 from autobatch.autodiff.tape import Tape
 from autobatch.batches.masked import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
-from autobatch.ops.table import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
-from autobatch.ops.table_rest import UNSUPPORTED_REASONS, reason, twin
+from autobatch.ops.numpy.table import UNSUPPORTED_REASONS, reason, twin
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
 from tests.numpy_functions.cases import ROWS, VECTORS
 
 OWN = {

@@ -5,7 +5,7 @@ import pytest
 
 from autobatch.autodiff.tape import Tape
 from autobatch.batches.masked import MaskedBatch
-from autobatch.ops import creation
+from autobatch.ops.numpy import creation
 from tests.numpy_functions.cases import BOTH, ROWS, STATIC, VECTORS, VECTORS2, normals
 from tests.ops.law import Shared, check, check_grads
 

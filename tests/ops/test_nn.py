@@ -10,7 +10,7 @@ from autobatch.autodiff.tape import Tape
 from autobatch.core.lanes import Example, example
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 from autobatch.ops import nn
-from autobatch.ops.normal import erf, erfc, normal_cdf
+from autobatch.ops.nn.activations import erf, erfc, normal_cdf, random_uniform
 from tests.ops.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)
@@ -231,7 +231,7 @@ def test_dropout_draws_what_the_loop_draws(shape):
     for i, one in enumerate(x):
         with example(Example(i)):
             np.testing.assert_array_equal(
-                nn.random_uniform(keys, batch).examples()[i], nn.random_uniform.impl(Example(i).next_key(0), one)
+                random_uniform(keys, batch).examples()[i], random_uniform.impl(Example(i).next_key(0), one)
             )
     assert all(want.dtype == np.float32 for want in wants)
 

@@ -9,15 +9,15 @@ from autobatch.api.batch import batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
-from autobatch.embedding.sparse import SparseRows
-from autobatch.embedding.table import EmbeddingTable
 from autobatch.kernels.buffers import ONE_BUFFER
-from autobatch.lazy import launching, mapping
-from autobatch.ops import kinds, reductions
-from autobatch.ops.table import UFUNCS
-from autobatch.testing.batched_ways import LockStep, OnTheFly, default_ways
-from autobatch.testing.equivalence import check_equivalence
-from autobatch.testing.proof import assert_equivalent
+from autobatch.lazy import fibers, launching
+from autobatch.ops.numpy import reductions
+from autobatch.ops.rules import kinds
+from autobatch.ops.rules.dispatch import UFUNCS
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable
+from autobatch.testing.equivalence import assert_equivalent, check_equivalence
+from autobatch.testing.ways import LockStep, OnTheFly, default_ways
 
 RNG = np.random.default_rng(0)
 XS = [RNG.standard_normal((n, 3)).astype(np.float32) for n in (2, 5, 0, 3)]
@@ -114,8 +114,8 @@ def wrong_rows(patch):
 
 
 def wrong_example(patch):
-    right = mapping.note_example
-    patch.setattr(mapping, "note_example", lambda error, index: right(error, index + 1))
+    right = fibers.note_example
+    patch.setattr(fibers, "note_example", lambda error, index: right(error, index + 1))
 
 
 def wrong_bag_gradient(patch):

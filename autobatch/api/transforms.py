@@ -1,0 +1,186 @@
+"""`ab.map`, `ab.grad` and `ab.value_and_grad`: what makes of a function of one example another function."""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from autobatch.autodiff import grad as plain
+from autobatch.autodiff.tape import active_tape
+from autobatch.core.config import config
+from autobatch.lazy import fibers
+from autobatch.lazy.fibers import active_trace
+from autobatch.lazy.launching import Stats
+from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.structural import memory_of
+from autobatch.rewrite.taped_forms import alone, taped_form
+
+__all__ = ["grad", "map", "map_with_stats", "taped", "value_and_grad"]
+
+
+P = ParamSpec("P")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+R = TypeVar("R")
+Aux = TypeVar("Aux")
+
+
+@overload
+def map(f: Callable[Concatenate[A, P], R], xs: Iterable[A], /, *args: P.args, **shared: P.kwargs) -> list[R]: ...
+@overload
+def map(
+    f: Callable[Concatenate[A, B, P], R], xs: Iterable[A], ys: Iterable[B], /, *args: P.args, **shared: P.kwargs
+) -> list[R]: ...
+@overload
+def map(
+    f: Callable[Concatenate[A, B, C, P], R],
+    xs: Iterable[A],
+    ys: Iterable[B],
+    zs: Iterable[C],
+    /,
+    *args: P.args,
+    **shared: P.kwargs,
+) -> list[R]: ...
+@overload
+def map(
+    f: Callable[..., R],
+    first: Iterable[Any],
+    second: Iterable[Any],
+    third: Iterable[Any],
+    fourth: Iterable[Any],
+    /,
+    *more: Iterable[Any],
+    **shared: Any,
+) -> list[R]: ...
+def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> list[Any]:
+    """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
+
+    The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
+    arrays of an example and on shared arrays are recorded; where a value is needed (`if`, `int()`, printing), that
+    example waits and the others run on.
+
+    Args:
+        f: a function of one example; a function decorated with `ab.batch` serves as the function it decorates.
+        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each.
+        shared: keyword arguments that are the same for all examples: parameters, tables.
+
+    Returns:
+        A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
+
+    Raises:
+        ShapeError: the sequences differ in length. UnsupportedError: no sequence, or one that is none, as a dict.
+        Exception: whatever `f` raises for the first example that fails, with a note that names its index.
+
+    >>> import numpy as np
+    >>> xs = [np.arange(2.0), np.arange(3.0), np.ones(2)]
+    >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
+    [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
+    """
+    return map_with_stats(f, *example_sequences, **shared)[0]
+
+
+def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
+    """As `map`, and what was launched."""
+    function = _undecorated(f)
+    plain = alone(function)
+    try:
+        form = block_form(function) if config.blocks else plain
+        return fibers.map_with_stats(plain, form, example_sequences, shared, memory_of(function))
+    finally:
+        if active_trace() is None:  # a map inside of an example goes on with what that has found
+            forget_forms()
+
+
+def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that `ab.batch` decorated; any other function as it is."""
+    return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
+
+
+def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
+    """The gradient of a function that returns one real scalar.
+
+    Args:
+        f: any function of NumPy arrays and pytrees of them (dict, list, tuple, namedtuple, dataclass).
+        argnums: which positional argument(s) to differentiate; with a sequence, the result is a tuple.
+        has_aux: `f` returns (scalar, anything), and the result is (gradient, anything).
+
+    Returns:
+        A function of the same arguments. The gradient has the structure of the argument: an array of the leaf's shape
+        and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`, None for a leaf that is neither an array
+        nor a number and for a table for look-ups only. A leaf that does not influence the result gets zeros.
+
+    Raises:
+        DTypeError: an integer or complex number or array among the leaves; the message names it.
+        ShapeError: the result is not a scalar.
+        UnsupportedError: the result is a batch, or an operation has no gradient.
+
+    Arrays that `f` makes and writes into (`h = np.zeros(n)`, `h[0] = x`), and lists that it gives to NumPy functions
+    (`np.mean([x, y])`), carry the gradient on: `f` and the functions of the user's that it calls run in a form in which
+    these calls are ours. That needs their source; without it they are errors, as is writing into any other array.
+
+    >>> import numpy as np
+    >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
+    {'w': array([2., 4.])}
+    """
+    return _forgetting(plain.grad(taped(f), argnums, has_aux))
+
+
+@overload
+def value_and_grad(
+    f: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: Literal[False] = False
+) -> Callable[P, tuple[R, Any]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, tuple[R, Aux]], argnums: int | Sequence[int] = 0, *, has_aux: Literal[True]
+) -> Callable[P, tuple[tuple[R, Aux], Any]]: ...
+@overload
+def value_and_grad(
+    f: Callable[P, Any], argnums: int | Sequence[int], has_aux: bool
+) -> Callable[P, tuple[Any, Any]]: ...
+def value_and_grad(
+    f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+) -> Callable[P, tuple[Any, Any]]:
+    """As `grad`, and the value too.
+
+    Args:
+        f, argnums, has_aux: as for `grad`.
+
+    Returns:
+        A function of the same arguments, which gives (value, gradient); with `has_aux` ((value, aux), gradient). The
+        gradient is that of `grad`.
+
+    Raises:
+        DTypeError, ShapeError, UnsupportedError: as `grad`.
+
+    >>> value, gradient = value_and_grad(lambda x: x * x)(3.0)
+    >>> value, gradient
+    (9.0, 6.0)
+    """
+    return _forgetting(plain.value_and_grad(taped(f), argnums, has_aux))
+
+
+def taped(f: Any) -> Any:
+    """What calls `f` in its form for gradients; anything that cannot be called as it is."""
+    if not callable(f):
+        return f
+
+    @functools.wraps(f)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return taped_form(f)(*args, **kwargs)
+
+    call.__name__ = getattr(f, "__name__", type(f).__name__)
+    return call
+
+
+def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    """Let go of what the outermost call has found, which holds the user's closures."""
+
+    @functools.wraps(gradient)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return gradient(*args, **kwargs)
+        finally:
+            if active_tape() is None:
+                taped_form.forget()
+
+    return call

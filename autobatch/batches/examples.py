@@ -1,0 +1,227 @@
+"""Trees with batches in them: split into one plain tree per example, stacked again, and a function applied to each."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, batches_in, is_batched, per_lane
+from autobatch.core.abstract_eval import is_non_c_order
+from autobatch.core.batched import Batched
+from autobatch.core.fallback import fell_back
+from autobatch.core.lanes import current_region
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
+from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.calls import effect_of
+from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
+
+__all__ = [
+    "SCALAR_DTYPES",
+    "broadcast",
+    "examples",
+    "is_batched",
+    "lanes_of",
+    "loop_over_examples",
+    "map_lanes",
+    "prefix_lanes",
+    "stack_results",
+    "take_lanes",
+    "weak_lanes",
+]
+
+Tree = TypeVar("Tree")
+SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+
+
+def examples(tree: Tree) -> list[Tree]:
+    """A batched result as a list of plain results, one per example.
+
+    Args:
+        tree: any nesting of dict, list, tuple, named tuple and dataclass. Each batch in it is split into its examples
+            (arrays without padding, Python scalars where an example is one); every other leaf is repeated.
+
+    Returns:
+        A list of one tree of the same structure for each example, in the order of the batch.
+
+    Raises:
+        UnsupportedError: no leaf is a batch, so the number of examples is not known.
+        ShapeError: the batches differ in size.
+
+    >>> from autobatch.batches.masked import MaskedBatch
+    >>> examples({"x": MaskedBatch.from_examples([[1, 2], [3]]), "name": "a"})
+    [{'x': array([1, 2]), 'name': 'a'}, {'x': array([3]), 'name': 'a'}]
+    """
+    size = batch_size_of(tree)
+    if size is None:
+        raise UnsupportedError(
+            f"no batch in {_shown(tree)}, so the number of examples is not known; "
+            "give the result of a call on a MaskedBatch or PackedBatch"
+        )
+    return lanes_of(tree, size)
+
+
+def lanes_of(tree: Any, batch_size: int) -> list[Any]:
+    """`examples` where the batch size is known, so that a tree without a batch is repeated."""
+    if isinstance(tree, Batch):
+        return tree.examples()
+    if not is_node(tree):
+        return [tree] * batch_size
+    values, structure = flatten(tree)
+    columns = [leaf.examples() if isinstance(leaf, Batch) else [leaf] * batch_size for leaf in values]
+    return [unflatten(structure, [column[i] for column in columns]) for i in range(batch_size)]
+
+
+def _shown(tree: Any) -> str:
+    text = repr(tree)
+    return text if len(text) < 80 else f"{text[:77]}..."
+
+
+def take_lanes(batch: Any, index: Any, memo: dict[Any, Any] | None = None) -> Any:
+    """The lanes of a batch named by `index` (integers, in that order), as a batch of the current region.
+
+    `memo` lets batches that share one `Lengths` share the narrowed one, so later ops need not compare them.
+    """
+    return batch._take(np.asarray(index), {} if memo is None else memo)
+
+
+def prefix_lanes(batch: Any, count: int, memo: dict[Any, Any] | None = None) -> Any:
+    """The first `count` lanes of a batch as a view, as a batch of the current region. `memo` as in `take_lanes`."""
+    return batch._prefix(count, {} if memo is None else memo)
+
+
+def weak_lanes(data: np.ndarray, scalar: type) -> Any:
+    """Lanes that each are a Python scalar of this type, from (B,) data of its dtype."""
+    return FORMS["masked"].of(Batched(data, (), scalar))
+
+
+def broadcast(value: Any, batch_size: int) -> Any:
+    """A shared value repeated in each lane; what is a batch already stays as it is."""
+    if isinstance(value, Batch):
+        return value
+    if type(value) in SCALAR_DTYPES:
+        try:
+            return weak_lanes(np.full(batch_size, value, SCALAR_DTYPES[type(value)]), type(value))
+        except OverflowError:
+            return FORMS["objects"]([value] * batch_size)
+    if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
+        out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
+        return set_order(out, is_non_c_order(value))
+    if is_node(value):
+        return map_tree(lambda leaf: broadcast(leaf, batch_size), value)
+    return FORMS["objects"]([value] * batch_size)
+
+
+def stack_results(results: Sequence[Any]) -> Any:
+    """One batched tree from one plain result per example; the inverse of `examples`.
+
+    Structure that all results share is kept. A leaf becomes
+    - a padded batch, if all examples have arrays of one rank and dtype there,
+    - lanes that are Python scalars, if all have Python scalars of one type,
+    - itself, if all have one and the same object, or equal strings: it is shared,
+    - an `ObjectBatch` otherwise, as do parts of different structure.
+
+    >>> stack_results([(1, "a"), (2, "a")])
+    (MaskedBatch(batch_size=2, example=int, data=[1 2]), 'a')
+    """
+    if not len(results):
+        return FORMS["objects"]([])
+    first = results[0]
+    if not is_node(first):
+        return _stack_leaf(results)
+    kind = type(first)
+    if kind is tuple or kind is list:
+        if any(type(other) is not kind or len(other) != len(first) for other in results):
+            return FORMS["objects"](results)
+        return kind(stack_results(column) for column in zip(*results, strict=True))
+    columns, structures = zip(*map(flatten, results), strict=True)
+    structure: TreeDef = structures[0]
+    if any(other != structure for other in structures[1:]):
+        return FORMS["objects"](results)
+    return unflatten(structure, [_stack_leaf(column) for column in zip(*columns, strict=True)])
+
+
+def _stack_leaf(column: Sequence[Any]) -> Any:
+    first = column[0]
+    kind = type(first)
+    dtype = SCALAR_DTYPES.get(kind)
+    if dtype is not None:
+        if all(type(x) is kind for x in column):
+            try:
+                return weak_lanes(np.array(column, dtype), kind)
+            except OverflowError:  # an int beyond int64 stays exact
+                return FORMS["objects"](column)
+    elif isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
+        if _alike(column):
+            out = FORMS["masked"].stacked(column)
+            return zero_d(out) if all(isinstance(x, np.ndarray) for x in column) else out
+    elif all(x is first or (kind in (str, bytes) and type(x) is kind and x == first) for x in column):
+        return first
+    return FORMS["objects"](column)
+
+
+def _alike(column: Sequence[Any]) -> bool:
+    """Whether all are arrays of the first one's rank and dtype, of a dtype that pads."""
+    first = column[0]
+    if first.dtype.kind not in KINDS:
+        return False
+    ndim, dtype = first.ndim, first.dtype
+    for x in column:
+        if not (isinstance(x, np.ndarray | np.generic) or (is_boxed(x) and not isinstance(x, Batch))):
+            return False
+        if x.ndim != ndim or x.dtype != dtype:
+            return False
+    return True
+
+
+def map_lanes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function once per lane and stack the results; once, if no argument is a batch.
+
+    >>> from autobatch.batches.objects import ObjectBatch
+    >>> map_lanes(str.upper, ObjectBatch(["a", "b"]))
+    ObjectBatch(['A', 'B'])
+    """
+    if next(batches_in((args, kwargs)), None) is None:
+        return function(*args, **kwargs)
+    return stack_results(per_lane(function, args, kwargs))
+
+
+def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], reason: str) -> Any:
+    """Call `function` on each example's values and stack the results.
+
+    Warns once per source line, and raises under `strict`. An error of an example carries a note that names it.
+
+    Raises:
+        NeedsLoop: in a lock-step call, where `function` writes into an argument: if all of the call runs again later,
+            it has to find its arguments as they were.
+    """
+    effect = effect_of(function)
+    if current_region() is not None and effect is not None and effect.written(args, kwargs):
+        raise NeedsLoop(reason)
+    fell_back(reason)
+    viewed: list[Any] = []
+    bent: set[int] = set()
+
+    def call(*values: Any, **named: Any) -> Any:
+        out = function(*values, **named)
+        viewed[:] = viewed or _viewed(out, (args, kwargs), (values, named))
+        bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
+        return out
+
+    out = stack_results(per_lane(call, args, kwargs))
+    for place, part in enumerate(leaves(out)):
+        if place in bent:
+            set_order(part, True)
+        for base in viewed:
+            unclear_view(part, base)
+    return out
+
+
+def _viewed(out: Any, batches: Any, values: Any) -> list[Any]:
+    """The batches whose example's array shares memory with a result."""
+    results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
+    return [
+        batch
+        for batch, value in zip(leaves(batches), leaves(values), strict=True)
+        if isinstance(value, np.ndarray) and any(np.may_share_memory(x, value) for x in results)
+    ][:1]

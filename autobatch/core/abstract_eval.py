@@ -1,0 +1,264 @@
+"""Shape and dtype of anything an op takes, without dispatching and without reading its data."""
+
+import marshal
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.error_state import silence
+from autobatch.core.op import Op
+
+__all__ = [
+    "WEAK",
+    "Aval",
+    "Weak",
+    "abstract_eval",
+    "aval_of",
+    "dtype_of",
+    "freeze",
+    "freeze_params",
+    "is_non_c_order",
+    "known_aval",
+    "may_leave_c_order",
+    "ndim_of",
+    "shape_of",
+    "shared_aval",
+    "type_of",
+    "with_length",
+    "with_order",
+    "without_length",
+]
+
+
+def shape_of(x: Any) -> Any:
+    """The shape of an array of any interpreter, or of a Python scalar or sequence.
+
+    `np.shape` is itself overridable, so it must not be used inside rules and vjps.
+    """
+    shape = getattr(x, "shape", None)
+    return np.asarray(x).shape if shape is None else shape
+
+
+def ndim_of(x: Any) -> int:
+    """The number of dimensions, as `shape_of`."""
+    ndim = getattr(x, "ndim", None)
+    return np.asarray(x).ndim if ndim is None else ndim
+
+
+def dtype_of(x: Any) -> np.dtype:
+    """The dtype; of a Python scalar, the one NumPy gives it on its own."""
+    dtype = getattr(x, "dtype", None)
+    return np.asarray(x).dtype if dtype is None else dtype
+
+
+def type_of(x: Any, *more: Any) -> Any:
+    """What `type` says; of an array of ours the class of what NumPy would have in its place."""
+    return x.__class__ if hasattr(x, "_ab_rank") and not more else type(x, *more)
+
+
+def is_non_c_order(value: Any) -> bool:
+    """Whether the axes of this array, plain or of ours, may lie in other than C order.
+
+    >>> x = np.zeros((3, 4))
+    >>> [is_non_c_order(y) for y in (x, x[:, ::2], x.T, x.T[:1])]
+    [False, False, True, False]
+    """
+    if type(value) is not np.ndarray:
+        return getattr(value, "_ab_non_c_order", False)
+    if value.ndim < 2 or value.flags.c_contiguous:
+        return False
+    steps = [abs(step) for step, size in zip(value.strides, value.shape, strict=True) if step and size > 1]
+    return any(steps[i] < steps[i + 1] for i in range(len(steps) - 1))
+
+
+def may_leave_c_order(op: Op, params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
+    """Whether the result of a call, of this rank, may lie in other than C order, given whether an operand does."""
+    if rank < 2:
+        return False
+    return non_c_order if op.layout is None else op.layout(params, non_c_order, rank)
+
+
+_MARSHALLED = frozenset((int, float, complex, bool, str, type(None)))
+
+
+class Aval:
+    """The shape and dtype of an array. Interned: two values alike in both have the same `Aval`.
+
+    Attributes:
+        scalar: a 0-d value that NumPy gives as a scalar (`np.float64`), not as a 0-d array.
+        shared: the value is one object for all examples; such an `Aval` is made for that object alone.
+        shape: as an array's; -1 for a first length that was left out.
+        non_c_order: its axes may lie in other than C order.
+        weak: the type of a Python number, which NumPy's promotion takes into account less than an array's dtype.
+        key: what `abstract_eval` may remember it by.
+        nbytes: the size of one value.
+    """
+
+    __slots__ = ("_text", "dtype", "key", "nbytes", "ndim", "non_c_order", "scalar", "shape", "shared", "weak")
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype, scalar: bool, shared: bool = False, non_c_order: bool = False
+    ) -> None:
+        self.shape = shape
+        self.ndim = len(shape)
+        self.dtype = dtype
+        self.scalar = scalar
+        self.shared = shared
+        self.non_c_order = non_c_order
+        count = 1
+        for n in shape:
+            count *= n
+        self.nbytes = count * dtype.itemsize
+        self.key: Any = self
+        self.weak: type | None = None
+        self._text = ""
+
+    def dummy(self, regular: bool = False) -> Any:
+        """A value of this kind that takes no memory: zeros for ids, ones elsewhere.
+
+        Args:
+            regular: square matrices become the identity, of which there is an inverse.
+        """
+        if self.weak is not None:
+            return 0 if self.weak is int else self.weak(1)
+        one = self.dtype.type(1 if self.dtype.kind in "fc" else 0)
+        if self.scalar:
+            return one
+        if regular and self.ndim > 1 and self.shape[-1] == self.shape[-2] and self.dtype.kind in "fc":
+            return np.broadcast_to(np.eye(self.shape[-1], dtype=self.dtype), self.shape)
+        return np.broadcast_to(np.asarray(one, self.dtype), self.shape)
+
+    def __repr__(self) -> str:
+        if not self._text:  # NumPy takes its time over the name of a dtype
+            known = self.key if type(self.key) is Aval else self
+            text = f"{self.dtype.name}{list(self.shape)}" if known is self else repr(known)
+            self._text = text + ("s" if self.shared else "")
+        return self._text
+
+
+class Weak(Aval):
+    """The place of a Python number in a signature: its type counts in NumPy's promotion, its value does not."""
+
+    __slots__ = ("kind",)
+
+    def __init__(self, kind: type) -> None:
+        super().__init__((), np.dtype(kind), scalar=True, shared=True)
+        self.kind = self.weak = kind
+        self._text = kind.__name__
+
+
+WEAK: dict[type, Weak] = {kind: Weak(kind) for kind in (int, float, bool, complex)}
+_LIMIT = 1 << 14  # remembered kinds and results; beyond it the memory starts afresh
+_avals: dict[tuple[Any, ...], Aval] = {}
+_results: dict[tuple[Any, ...], Any] = {}
+_lock = threading.Lock()
+
+
+def aval_of(shape: tuple[int, ...], dtype: np.dtype, scalar: bool = False, non_c_order: bool = False) -> Aval:
+    """The interned `Aval` of a shape and dtype."""
+    key = (shape, dtype, scalar, non_c_order)
+    found = _avals.get(key)
+    if found is None:
+        with _lock:
+            if len(_avals) > _LIMIT:
+                _avals.clear()
+                _results.clear()
+            found = _avals.setdefault(key, Aval(shape, dtype, scalar, non_c_order=non_c_order))
+    return found
+
+
+def with_order(aval: Aval, non_c_order: bool) -> Aval:
+    """The `Aval` of an array of the same shape and dtype that may, or may not, lie in other than C order."""
+    if aval.non_c_order is non_c_order or aval.shared:
+        return aval
+    return aval_of(aval.shape, aval.dtype, aval.scalar, non_c_order)
+
+
+def freeze(value: Any) -> Any:
+    """A hashable stand-in for a static attribute that tells apart what `==` does not: 1, 1.0 and True; 0.0 and -0.0."""
+    kind = type(value)
+    if kind is int or kind is str or value is None:
+        return value
+    if kind is tuple:
+        return (tuple, *map(freeze, value))
+    if kind is slice:
+        return (slice, freeze(value.start), freeze(value.stop), freeze(value.step))
+    if kind is bool:
+        return (bool, value)
+    if kind is float or kind is complex or isinstance(value, np.inexact):
+        return (kind, repr(value))
+    hash(value)
+    return (kind, value)
+
+
+def abstract_eval(op: Op, params: dict[str, Any], token: Any, avals: Sequence[Any]) -> Aval | None:
+    """The `Aval` of the result, from one run on dummy values; None if it cannot be known without the real ones.
+
+    A run that fails is not an error yet: the caller then runs the op on real values, which raises NumPy's own error.
+    """
+    key = (op, token, *[aval.key for aval in avals])
+    if key in _results:
+        return _results[key]
+    out = None
+    for dummies in ([aval.dummy() for aval in avals], [aval.dummy(regular=True) for aval in avals]):
+        try:
+            with silence():
+                result = op.impl(*dummies, **params)
+        except Exception:  # whatever it is, the run on real values decides
+            continue
+        out = _aval_of_result(result)
+        if out is not None and may_leave_c_order(
+            op, params, any(aval.non_c_order for aval in avals), sum(n != 1 for n in out.shape)
+        ):
+            out = with_order(out, True)
+        break
+    if len(_results) > _LIMIT:
+        _results.clear()
+    _results[key] = out
+    return out
+
+
+def _aval_of_result(result: Any) -> Aval | None:
+    if isinstance(result, np.generic):
+        return aval_of((), result.dtype, True)
+    if type(result) is np.ndarray and result.dtype.kind in "biufc":
+        return aval_of(result.shape, result.dtype)
+    return None
+
+
+def freeze_params(params: dict[str, Any]) -> Any:
+    """A hashable form of attributes that tells 1, 1.0 and True apart."""
+    items = tuple(params.items())
+    for value in params.values():
+        kind = type(value)
+        if kind not in _MARSHALLED and (kind is not tuple or any(type(part) not in _MARSHALLED for part in value)):
+            return freeze(items)
+    return marshal.dumps(items, 2)  # the quickest; version 2 writes equal values alike
+
+
+def known_aval(value: Any) -> Aval:
+    """The `Aval` of a value that is there."""
+    return aval_of(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic), is_non_c_order(value))
+
+
+def shared_aval(value: Any) -> Aval:
+    """An `Aval` for one shared object: signatures that hold it are about this object."""
+    key = known_aval(value)
+    out = Aval(key.shape, key.dtype, key.scalar, shared=True, non_c_order=key.non_c_order)
+    out.key = key
+    if type(getattr(value, "value", None)) is float:  # a Python float on a tape stays weak
+        out.weak = float
+        out.key = WEAK[float]
+    return out
+
+
+def without_length(aval: Any) -> Any:
+    """The kind of a ragged operand: its first length left out."""
+    return aval if aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
+
+
+def with_length(aval: Any, arg: Any) -> Any:
+    """The kind of one actual ragged operand."""
+    return aval if aval.shared else aval_of(tuple(arg.shape), np.dtype(arg.dtype))

@@ -1,0 +1,112 @@
+"""What the arrays of every recorder share: a lazy trace's, a tape's, and those of the tracer of blocks.
+
+Such an array stands for a value of one example. Its shape and dtype are known; where Python needs more of it, the
+recorder is asked for the value: it waits until the value is there, refuses, or knows it.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import with_order
+
+__all__ = ["AbstractArray", "RecordedArray"]
+
+
+def _conversion(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def convert(self: Any, *args: Any) -> Any:
+        return function(self._ab_read(name), *args)
+
+    return convert
+
+
+def _of_value(name: str) -> Callable[..., Any]:
+    return _conversion(name, lambda value, *args: getattr(value, name)(*args))
+
+
+class RecordedArray:
+    """An array that a recorder stands for: to be mixed in before `ops.face.ArrayFace`.
+
+    A subclass has `shape`, `dtype`, `__copy__` and `_ab_read(name)`: the value, which the method of this name needs.
+    """
+
+    __slots__ = ()
+
+    shape: Any
+    dtype: Any
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-d array")
+        return (self[i] for i in range(self.shape[0]))  # type: ignore[index]
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()  # type: ignore[attr-defined]
+
+    __bool__ = _conversion("__bool__", bool)
+    __int__ = _conversion("__int__", int)
+    __float__ = _conversion("__float__", float)
+    __complex__ = _conversion("__complex__", complex)
+    __index__ = _conversion("__index__", operator.index)
+    __round__ = _conversion("__round__", round)
+    __floor__ = _conversion("__floor__", math.floor)
+    __ceil__ = _conversion("__ceil__", math.ceil)
+    __trunc__ = _conversion("__trunc__", math.trunc)
+    __str__ = _conversion("__str__", str)
+    __format__ = _conversion("__format__", format)
+    item = _of_value("item")
+    tolist = _of_value("tolist")
+    tobytes = _of_value("tobytes")
+
+
+class AbstractArray(RecordedArray):
+    """A recorded array that says what it is by its `aval`."""
+
+    __slots__ = ()
+
+    aval: Any  # its `Aval`
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.aval.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.aval.dtype
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What `isinstance` sees: the class of what NumPy would have here."""
+        aval = self.aval
+        return aval.weak or (aval.dtype.type if aval.scalar else np.ndarray)
+
+    @property
+    def _ab_non_c_order(self) -> bool:
+        return self.aval.non_c_order
+
+    def _ab_set_order(self, non_c_order: bool) -> None:
+        self.aval = with_order(self.aval, non_c_order)
+
+    def copy(self, order: Any = "C") -> Any:
+        """As `np.ndarray.copy`; a scalar, which nothing changes, is its own."""
+        return self if self.aval.scalar else super().copy(order)  # type: ignore[misc]

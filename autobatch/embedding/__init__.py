@@ -1,1 +1,0 @@
-"""Embedding tables, look-ups, bags, segments and the sparse gradients of tables."""

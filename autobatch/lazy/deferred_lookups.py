@@ -1,0 +1,145 @@
+"""Look-ups that wait to see what becomes of their rows: a reduction over them makes the two one bag.
+
+`table[ids]` of a shared table and a list of ids is not recorded at once. `rows.sum(0)`, `.mean(0)`, `.max(0)`,
+`.min(0)` or `(rows * weights[:, None]).sum(0)` then records one `segment_p`, whose signature leaves the number of ids
+out; any other use records the look-up itself.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import aval_of
+from autobatch.core.op import Op
+from autobatch.lazy.array import LazyArray
+from autobatch.ops.face import ArrayFace
+from autobatch.ops.numpy import elementwise, reductions, statistics
+from autobatch.ops.rules.aliasing import _View as View
+from autobatch.tables.lookup import lookup_p
+from autobatch.tables.reduce import segment_p
+
+__all__ = ["bag", "now", "read", "read_row", "reduced"]
+
+_MODES: dict[Op, str] = {
+    reductions.sum_p: "sum",
+    reductions.amax_p: "max",
+    reductions.amin_p: "min",
+    statistics.mean_p: "mean",
+}
+_SHARED = View(None, None, None, (), True)  # a view of an array that all examples share: not to be written to
+_MULTIPLY = elementwise.UFUNCS[np.multiply]
+
+
+def read(trace: Any, table: LazyArray, index: Any) -> Any:
+    """`table[index]` of a shared table: put off where a bag may follow, else recorded."""
+    kind = type(index)
+    aval = table.aval
+    if aval.ndim == 2 and aval.dtype.kind == "f":
+        if kind is np.ndarray:
+            if index.ndim == 1 and index.dtype.kind in "iu" and _from_zero(table, index):
+                return _put_off(trace, table, index.astype(np.int64), None)
+        elif (kind is int or kind is np.int64) and 0 <= index < aval.shape[0]:
+            out = _row(trace, table, np.int64(index))
+            if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
+                out._view = _SHARED
+            return out
+    return _read_now(table, index)
+
+
+def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
+    """Whether no id counts from the end: in a table that is an error, in an array it has a meaning."""
+    return getattr(table.source, "_ab_lookup", None) is not None or len(ids) == 0 or int(ids.min()) >= 0
+
+
+def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
+    """One row of a shared table; the id is an operand, so all such reads go together."""
+    segment = trace.segment
+    key = (table.aval, "row")
+    sig = trace.views.get(key)
+    if sig is not None and (table.segment is segment or trace.enter(table)):
+        return trace.append_two(segment, sig, table.ref, segment.external(index, -1))
+    out = lookup_p(table, index)
+    if type(out) is LazyArray and out.segment is trace.segment:
+        trace.views[key] = trace.signature_of(out)
+    return out
+
+
+def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
+    """`rows[index]` of rows that were put off: the look-up of one row, unless they are weighted."""
+    table, ids, weights = rows.pending
+    if weights is not None:
+        trace.settle(rows)
+        return rows[index]
+    if not -len(ids) <= index < len(ids):
+        raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")
+    return _row(trace, table, ids[index])
+
+
+def _put_off(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:
+    out = LazyArray(trace, aval_of((len(ids), table.aval.shape[1]), table.aval.dtype), None, 0)
+    out.pending = (table, ids, weights)
+    return out
+
+
+def _read_now(table: LazyArray, index: Any) -> Any:
+    lookup = getattr(table.source, "_ab_lookup", None)
+    if lookup is None:
+        return ArrayFace.__getitem__(table, index)
+    return lookup(table, index, lambda i: ArrayFace.__getitem__(table, i))
+
+
+def now(handle: LazyArray) -> Any:
+    """The look-up behind a handle, recorded."""
+    table, ids, weights = handle.pending
+    rows = _read_now(table, ids)
+    return rows if weights is None else rows * weights
+
+
+def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """What an op on rows that were put off records instead of a look-up; None if it needs the rows."""
+    if op is _MULTIPLY:
+        found = _weighted(trace, args[0], args[1])
+        return _weighted(trace, args[1], args[0]) if found is None else found
+    mode = _MODES.get(op)
+    if mode is None or params.get("axis") != (0,) or len(params) > 1 + ("keepdims" in params) or params.get("keepdims"):
+        return None
+    table, ids, weights = args[0].pending
+    if weights is None:
+        return segment_p(table, ids, mode=mode, form="one", empty="numpy")
+    if mode not in ("sum",):
+        return None
+    return segment_p(table, ids, weights.reshape(len(ids)), mode=mode, form="one", empty="numpy")
+
+
+def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
+    """Rows that were put off, reduced over the first axis: one `segment_p`; None if they are weighted."""
+    table, ids, weights = rows.pending
+    if weights is not None:
+        return None
+    segment = trace.segment
+    key = (table.aval, "bag", mode)
+    sig = trace.views.get(key)
+    if sig is not None and (table.segment is segment or trace.enter(table)):
+        return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
+    out = segment_p(table, ids, mode=mode, form="one", empty="numpy")
+    if type(out) is LazyArray and out.segment is trace.segment:
+        trace.views[key] = trace.signature_of(out)
+    return out
+
+
+def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:
+    """Rows times a column of weights, put off once more."""
+    if (
+        type(rows) is not LazyArray
+        or rows.segment is not None
+        or rows.source is not None
+        or rows.pending[2] is not None
+    ):
+        return None
+    table, ids, _ = rows.pending
+    if getattr(weights, "dtype", None) != rows.aval.dtype or getattr(weights, "shape", None) != (len(ids), 1):
+        return None
+    if type(weights) is np.ndarray:
+        weights = weights.copy()
+    return _put_off(trace, table, ids, weights)

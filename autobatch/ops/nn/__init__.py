@@ -1,0 +1,22 @@
+"""`ab.nn`: the functions of neural networks, of one example as of a batch; plain NumPy on plain arrays.
+
+Floating dtypes are kept (float16 accumulates in float32 where a mean is taken); integers become float64.
+"""
+
+from autobatch.ops.nn.activations import dropout, gelu, relu, sigmoid
+from autobatch.ops.nn.losses import causal_mask, cross_entropy, one_hot
+from autobatch.ops.nn.normalisation import layer_norm, log_softmax, logsumexp, softmax
+
+__all__ = [
+    "causal_mask",
+    "cross_entropy",
+    "dropout",
+    "gelu",
+    "layer_norm",
+    "log_softmax",
+    "logsumexp",
+    "one_hot",
+    "relu",
+    "sigmoid",
+    "softmax",
+]

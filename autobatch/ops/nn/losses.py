@@ -1,0 +1,206 @@
+"""cross_entropy with class ids or probabilities, one_hot and causal_mask."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.op import Op
+from autobatch.errors import BadIdError, DTypeError, note_example
+from autobatch.ops.nn.normalisation import log_softmax, log_softmax_p, softmax_p
+from autobatch.ops.numpy.contractions import check_same
+from autobatch.ops.numpy.statistics import mean_p
+from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.rules.padding import unbroadcast
+from autobatch.ops.rules.sizes import has_lengths, size_per_lane
+
+__all__ = ["causal_mask", "causal_mask_p", "cross_entropy", "cross_entropy_p", "one_hot", "one_hot_p"]
+
+
+def _check_ids(ids: np.ndarray, classes: Any, what: str) -> None:
+    """Every id is in 0 .. classes - 1 (`classes` broadcasts against the ids)."""
+    wrong = (ids < 0) | (ids >= classes)
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        count = int(np.broadcast_to(classes, ids.shape)[at])
+        place = f" at position {at if len(at) > 1 else at[0]}" if at else ""
+        raise BadIdError(f"{what} {int(ids[at])}{place} is not one of the {count} classes 0 .. {count - 1}")
+
+
+def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
+    """The ids with zeros at the padding, checked; an error is the one of the first failing example."""
+    data = np.asarray(ids.data)
+    mask = padding_mask(ids.sizes, data.shape[1:])
+    data = data if mask is None else np.where(mask, data, np.zeros((), data.dtype))
+    limit = np.broadcast_to(classes, (len(data),)).reshape((-1,) + (1,) * (data.ndim - 1))
+    wrong = (data < 0) | (data >= limit)
+    wrong = wrong if mask is None else wrong & mask
+    if wrong.any():
+        lane = int(np.argwhere(wrong)[0][0])
+        corner = tuple(slice(s.values[lane] if isinstance(s, Lengths) else s) for s in ids.sizes)
+        try:
+            _check_ids(data[lane][corner], int(limit.reshape(-1)[lane]), what)
+        except BadIdError as error:
+            raise note_example(error, lane) from None
+    return data
+
+
+def _picked(log_p: Any, labels: Any) -> Any:
+    return -np.take_along_axis(log_p, labels[..., None], -1)[..., 0]
+
+
+def _picked_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position:
+        return None
+    log_p, labels = args
+    hit = np.expand_dims(labels, -1) == np.arange(shape_of(log_p)[-1])
+    return np.where(hit, -np.expand_dims(ct, -1), np.zeros((), dtype_of(ct)))
+
+
+# Minus the log-probability of each row's label, which was checked.
+_picked_p = Op("nll", _picked, vjp=_picked_vjp, kind="loss")
+
+
+def _cross_entropy(logits: Any, labels: Any) -> Any:
+    labels = np.asarray(labels)
+    logits = np.asarray(logits)
+    if labels.shape != logits.shape[:-1]:
+        raise ValueError(f"cross_entropy: labels of shape {labels.shape} for logits of shape {logits.shape}")
+    _check_ids(labels, logits.shape[-1], "label")
+    rows = _picked(log_softmax_p.impl(logits, axis=logits.ndim - 1), labels)
+    return rows.mean() if rows.ndim else rows[()]
+
+
+def _cross_entropy_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position:
+        return None
+    logits, labels = args
+    rank = ndim_of(logits)
+    p = softmax_p(logits, axis=rank - 1)
+    hit = np.expand_dims(labels, -1) == np.arange(shape_of(logits)[-1])
+    rows = int(np.prod(shape_of(logits)[:-1], dtype=np.int64))
+    return unbroadcast((p - hit.astype(dtype_of(p))) * (ct / max(rows, 1)), logits)
+
+
+def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    batch_size = next(x.batch_size for x in operands if isinstance(x, Batched))
+    logits, labels = (_everywhere(x, batch_size) for x in operands)
+    if labels.rank != logits.rank - 1:
+        raise ValueError(f"cross_entropy: labels of rank {labels.rank} for logits of rank {logits.rank}")
+    for a, b in zip(logits.sizes, labels.sizes, strict=False):
+        check_same(a, b, "cross_entropy")
+    ids = _check_lanes(labels, size_per_lane(logits.sizes[-1]), "label")
+    if logits.rank == 1 and not has_lengths(logits.sizes):
+        return Batched(_picked_p(log_softmax_p(logits.data, axis=1), ids), ())
+    log_p = log_softmax_p.rule(log_softmax_p, [logits], {"axis": logits.rank - 1})  # type: ignore[misc]
+    common = [min(m, n) for m, n in zip(log_p.data.shape[1:-1], ids.shape[1:], strict=True)]
+    crop = (slice(None), *(slice(n) for n in common))
+    data = log_p.data if log_p.data.shape[1:-1] == tuple(common) else log_p.data[crop]
+    rows = Batched(_picked_p(data, ids[crop]), labels.sizes)
+    if not rows.rank:
+        return rows
+    return mean_p.rule(mean_p, [rows], {"axis": tuple(range(rows.rank))})  # type: ignore[misc]
+
+
+def _everywhere(x: Any, batch_size: int) -> Batched:
+    return x if isinstance(x, Batched) else Batched(np.broadcast_to(x, (batch_size, *shape_of(x))), shape_of(x))
+
+
+# cross_entropy_p(logits, labels): the mean over rows; labels are class ids of shape logits.shape[:-1].
+cross_entropy_p = Op("cross_entropy", _cross_entropy, rule=_cross_entropy_rule, vjp=_cross_entropy_vjp, kind="loss")
+
+
+def _one_hot(ids: Any, *, classes: int, dtype: np.dtype) -> Any:
+    ids = np.asarray(ids)
+    _check_ids(ids, classes, "id")
+    return (ids[..., None] == np.arange(classes)).astype(dtype)
+
+
+def _one_hot_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    ids = operands[0]
+    return Batched(op(_check_lanes(ids, params["classes"], "id"), **params), (*ids.sizes, params["classes"]))
+
+
+one_hot_p = Op("one_hot", _one_hot, rule=_one_hot_rule, kind="loss")
+
+
+def _below(shape: tuple[int, ...]) -> np.ndarray:
+    return np.tri(shape[-2], shape[-1], dtype=bool)
+
+
+def _causal_mask(scores: Any, *, fill: float) -> Any:
+    return np.where(_below(np.shape(scores)), scores, fill)
+
+
+def _causal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    return Batched(op(operands[0].data, **params), operands[0].sizes)
+
+
+def _causal_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return unbroadcast(np.where(_below(shape_of(ct)), ct, np.zeros((), dtype_of(ct))), args[0])
+
+
+# The last two dimensions are (query, key), and padding comes last in both, so the batch needs no mask of its own.
+causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_vjp, kind="masking")
+
+
+def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
+    """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
+
+    Raises:
+        DTypeError: the ids are not integers.
+        BadIdError: an id outside 0 .. num_classes - 1.
+
+    >>> one_hot([0, 2], 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    ids = as_array(ids)
+    if dtype_of(ids).kind not in "iu":
+        raise DTypeError(f"one_hot: ids of dtype {dtype_of(ids)}; expected integers")
+    return one_hot_p(ids, classes=int(num_classes), dtype=np.dtype(dtype))
+
+
+def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
+    """Minus the log-probability, under softmax(logits), of the label; over several rows their mean.
+
+    Args:
+        logits: (..., C), of any real dtype.
+        label: class ids of shape (...), or probabilities of the shape of the logits.
+
+    Raises:
+        BadIdError: a class id outside 0 .. C - 1.
+        ValueError: shapes that do not fit.
+
+    >>> float(cross_entropy(np.array([0.0, 0.0]), 1).round(6))
+    0.693147
+    """
+    logits, label = as_array(logits), as_array(label)
+    if ndim_of(logits) == 0:
+        raise ValueError("cross_entropy: logits need a dimension of classes")
+    if dtype_of(label).kind in "iu":
+        return cross_entropy_p(logits, label)
+    if ndim_of(label) != ndim_of(logits):
+        raise ValueError(
+            f"cross_entropy: label of dtype {dtype_of(label)} and shape {shape_of(label)} for logits of shape "
+            f"{shape_of(logits)}; expected integer class ids, or probabilities of the shape of the logits"
+        )
+    rows = -np.sum(label * log_softmax(logits), axis=-1)
+    return np.mean(rows) if ndim_of(rows) else rows
+
+
+def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
+    """Scores (..., query, key) with `fill` where the key comes after the query.
+
+    Raises:
+        ValueError: the scores have fewer than two dimensions.
+
+    >>> causal_mask(np.zeros((2, 2)), fill=-1.0).tolist()
+    [[0.0, -1.0], [0.0, 0.0]]
+    """
+    scores = as_array(scores)
+    if ndim_of(scores) < 2:
+        raise ValueError(f"causal_mask: scores of shape {shape_of(scores)}; expected at least two dimensions")
+    return causal_mask_p(scores, fill=float(fill))

@@ -1,0 +1,380 @@
+"""softmax and its logarithm, logsumexp and layer_norm: stable, one op each.
+
+Many rows of float32 go through a kernel, in threads where they are very many.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.config import config
+from autobatch.core.error_state import underflow_is_ignored
+from autobatch.core.op import Op
+from autobatch.core.threads import run_together, split_work
+from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows
+from autobatch.kernels.softmax import softmax_gradient, softmax_rows
+from autobatch.kernels.vectors import Lanes
+from autobatch.ops.numpy.elementwise import add_p, mul_p
+from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
+from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
+from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
+
+__all__ = [
+    "as_floating",
+    "as_rows",
+    "is_worthwhile",
+    "layer_norm",
+    "layer_norm_gradient_of_rows",
+    "layer_norm_of_rows",
+    "layer_norm_p",
+    "log_softmax",
+    "log_softmax_p",
+    "logsumexp",
+    "logsumexp_p",
+    "softmax",
+    "softmax_gradient_of_rows",
+    "softmax_of_rows",
+    "softmax_p",
+]
+
+_LEAST_ELEMENTS = 1 << 14
+_SOFTMAX_COST = 8  # bytes that a thread reads from its cache in the time of one element
+VECTOR = Lanes("f4", 16)
+
+
+def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
+    """softmax along the last axis; None where NumPy is to do it.
+
+    Args:
+        counts: how many elements each row has; None: all.
+    """
+    if not is_worthwhile(x) or not underflow_is_ignored():
+        return None
+    rows, counts = as_rows(x), _counts(x, counts)
+    out = np.empty_like(rows)
+
+    def work(part: tuple[int, int]) -> bool:
+        scratch = np.arange(32, dtype=np.float32)
+        return bool(softmax_rows(rows, counts, out, part, scratch, VECTOR))
+
+    done = run_together([functools.partial(work, part) for part in split_work(len(rows), x.size * _SOFTMAX_COST)])
+    return out.reshape(x.shape) if all(done) else None
+
+
+def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
+    """The cotangent of the operand, from the result and its cotangent; None where NumPy is to compute it."""
+    if not is_worthwhile(y) or type(ct) is not np.ndarray or ct.dtype != y.dtype:
+        return None
+    rows, counts = as_rows(y), _counts(y, counts)
+    above = as_rows(ct)
+    out = np.empty_like(rows)
+    work = [
+        functools.partial(softmax_gradient, rows, above, counts, out, part)
+        for part in split_work(len(rows), y.size * _SOFTMAX_COST)
+    ]
+    run_together(work)
+    return out.reshape(y.shape)
+
+
+def is_worthwhile(x: Any) -> bool:
+    """Whether there are enough elements for a kernel to be faster."""
+    return type(x) is np.ndarray and x.dtype == np.float32 and x.size >= _LEAST_ELEMENTS and config.kernels
+
+
+def as_rows(x: np.ndarray) -> np.ndarray:
+    """Its last axis as the rows of a matrix."""
+    return np.ascontiguousarray(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+
+
+def _counts(x: np.ndarray, counts: Any) -> np.ndarray:
+    if counts is None:
+        return np.full(math.prod(x.shape[:-1]), x.shape[-1])
+    return np.ascontiguousarray(counts, np.int64).reshape(-1)
+
+
+def as_floating(x: Any) -> Any:
+    """Integers and bools as float64, as NumPy's own functions of real numbers take them."""
+    x = x if hasattr(x, "dtype") else np.asarray(x)
+    return x.astype(np.float64) if x.dtype.kind in "iub" else x
+
+
+def _softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
+    x = as_floating(x)
+    if not x.shape[axis]:
+        return x.copy()
+    if axis == x.ndim - 1 and (out := softmax_of_rows(x, counts)) is not None:
+        return out
+    x = _without_the_rest(x, counts)
+    out = np.exp(x - x.max(axis=axis, keepdims=True))
+    out /= out.sum(axis=axis, keepdims=True)
+    return out if counts is None else kept(_inside(counts, x.shape[axis]), out)
+
+
+def _softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
+    if axis == ndim_of(out) - 1 and (found := softmax_gradient_of_rows(out, ct, counts)) is not None:
+        return found
+    ct = _zero_behind(ct, counts)
+    return _zero_behind(out * (ct - np.sum(ct * out, axis=axis, keepdims=True)), counts)
+
+
+def _log_softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
+    x = as_floating(x)
+    if not x.shape[axis]:
+        return x.copy()
+    x = _without_the_rest(x, counts)
+    out = x - x.max(axis=axis, keepdims=True)
+    out -= np.log(np.exp(out).sum(axis=axis, keepdims=True))
+    return out if counts is None else kept(_inside(counts, x.shape[axis]), out)
+
+
+def _log_softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
+    ct = _zero_behind(ct, counts)
+    return _zero_behind(ct - np.exp(out) * np.sum(ct, axis=axis, keepdims=True), counts)
+
+
+def _zero_behind(ct: Any, counts: Any) -> Any:
+    return ct if counts is None else fill_p(ct, _inside(counts, shape_of(ct)[-1]), value=0)
+
+
+def _inside(counts: Any, width: int) -> Any:
+    return np.arange(width) < np.expand_dims(counts, -1)
+
+
+def _without_the_rest(x: Any, counts: Any) -> Any:
+    """x with what weighs nothing behind the first elements of each row; all finite in a row of none."""
+    if counts is None:
+        return x
+    behind = np.where(counts > 0, -np.inf, 0).astype(x.dtype)
+    return np.where(_inside(counts, x.shape[-1]), x, np.expand_dims(behind, -1))
+
+
+def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
+    """A normalisation along one axis; of a varying one, moved to the end, `counts` elements, and 0 behind them."""
+
+    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        x, axis = operands[0], params["axis"]
+        if not has_lengths(x.sizes):
+            return Batched(op(x.data, axis=axis + 1), x.sizes)
+        size = x.sizes[axis]
+        if not isinstance(size, Lengths):
+            out = quietly(lambda: op(x.data, axis=axis + 1), lambda: op(fill(x, 0), axis=axis + 1))
+            return Batched(out, x.sizes)
+        data = np.moveaxis(x.data, axis + 1, -1)
+        others = [n for at, n in enumerate(x.sizes) if at != axis]
+        counts = np.broadcast_to(size.values.reshape((-1,) + (1,) * len(others)), data.shape[:-1])
+        mask = padding_mask(others, data.shape[1:-1])
+        out = op(data, counts if mask is None else np.where(mask, counts, 0), axis=x.rank)
+        return Batched(np.moveaxis(out, -1, axis + 1), x.sizes)
+
+    def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if position:
+            return None
+        counts = args[1] if len(args) > 1 else None
+        return unbroadcast(vjp(ct, out, params["axis"], counts), args[0])
+
+    return Op(name, impl, rule=rule, vjp=backward, kind="normalisation")
+
+
+# Operands: x, and where its rows are not of one length `counts`, the length of each. Param: axis (non-negative).
+softmax_p = _along(_softmax, _softmax_vjp, "softmax")
+log_softmax_p = _along(_log_softmax, _log_softmax_vjp, "log_softmax")
+
+
+def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool = False) -> Any:
+    x = as_floating(x)
+    peak = x.max(axis=axis, keepdims=True, initial=-np.inf)
+    peak = np.where(np.isfinite(peak), peak, np.zeros((), x.dtype))
+    with np.errstate(divide="ignore"):  # log(0) = -inf is the sum of nothing
+        out = np.log(np.exp(x - peak).sum(axis=axis, keepdims=True)) + peak
+    return out if keepdims else out.reshape([n for at, n in enumerate(x.shape) if at not in axis])[()]
+
+
+def _logsumexp_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, axes = operands[0], params["axis"]
+    down = {**params, "axis": shifted(axes)}
+    sizes = reduced_sizes(x.sizes, axes, params.get("keepdims", False))
+    if not has_lengths(x.sizes):
+        return Batched(op(x.data, **down), sizes)
+    x = Batched(as_floating(x.data), x.sizes)
+    return Batched(quietly(lambda: op(fill(x, -np.inf, axes), **down), lambda: op(fill(x, -np.inf), **down)), sizes)
+
+
+def _logsumexp_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, axes, keepdims = args[0], params["axis"], params.get("keepdims", False)
+    ct, out = expand(ct, axes, keepdims), expand(out, axes, keepdims)
+    out = np.where(out == -np.inf, np.zeros((), dtype_of(out)), out)
+    return unbroadcast(np.broadcast_to(ct * np.exp(x - out), shape_of(x)), x)
+
+
+# Params: axis (sorted, non-negative), keepdims.
+logsumexp_p = Op("logsumexp", _logsumexp, rule=_logsumexp_rule, vjp=_logsumexp_vjp, kind="reduction")
+
+
+_NORM_COST = 4  # bytes that a thread reads from its cache in the time of one element
+
+
+def layer_norm_of_rows(x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
+    """x less its mean along the last axis, over its deviation; None where NumPy is to do it."""
+    return _by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
+
+
+def layer_norm_gradient_of_rows(ct: Any, x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
+    """The cotangent of x, from that of the result; None where NumPy is to compute it."""
+    return _by(layer_norm_gradient, axis, eps, x, ct)
+
+
+def _by(kernel: Callable[..., bool], axis: tuple[int, ...], eps: float, *arrays: Any) -> np.ndarray | None:
+    x = arrays[0]
+    if not is_worthwhile(x) or axis != (x.ndim - 1,) or x.shape[-1] % VECTOR.n:
+        return None
+    if any(type(each) is not np.ndarray or each.dtype != x.dtype or each.shape != x.shape for each in arrays):
+        return None
+    rows = [as_rows(each) for each in arrays]
+    out = np.empty_like(rows[0])
+    parts = split_work(len(out), x.size * _NORM_COST)
+    done = run_together([functools.partial(kernel, *rows, out, part, np.float32(eps), VECTOR) for part in parts])
+    return out.reshape(x.shape) if all(done) else None
+
+
+def _wide(x: Any) -> Any:
+    return x.astype(np.float32) if dtype_of(x) == np.float16 else x
+
+
+def _standardise(x: Any, axis: tuple[int, ...], eps: float) -> tuple[Any, Any]:
+    """x less its mean over its deviation, and the deviation's inverse; float16 in float32."""
+    x = _wide(x)
+    n = max(int(np.prod([shape_of(x)[a] for a in axis], dtype=np.int64)), 1)
+    centered = x - np.sum(x, axis=axis, keepdims=True) / n
+    inverse = 1 / np.sqrt(np.sum(centered * centered, axis=axis, keepdims=True) / n + eps)
+    return centered * inverse, inverse
+
+
+def _layer_norm(x: Any, *affine: Any, axis: tuple[int, ...], eps: float, weight: bool, bias: bool) -> Any:
+    x = as_floating(x)
+    out = layer_norm_of_rows(x, axis, eps)
+    out = _standardise(x, axis, eps)[0] if out is None else out
+    out = out if out.dtype == x.dtype else out.astype(x.dtype)
+    if weight:
+        out = out * affine[0]
+    return out + affine[-1] if bias else out
+
+
+def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, axis = args[0], params["axis"]
+    if position and (position == 2 or not params["weight"]):
+        return unbroadcast(ct, args[position])
+    g = _wide(ct * args[1] if params["weight"] and not position else ct)
+    found = None if position else layer_norm_gradient_of_rows(g, x, axis, params["eps"])
+    if found is not None:
+        return found
+    standard, inverse = _standardise(x, axis, params["eps"])
+    if position == 1:
+        return unbroadcast(ct * standard, args[1])
+    n = max(int(np.prod([shape_of(x)[a] for a in axis], dtype=np.int64)), 1)
+    mean = np.sum(g, axis=axis, keepdims=True) / n
+    along = np.sum(g * standard, axis=axis, keepdims=True) / n
+    return unbroadcast(inverse * (g - mean - standard * along), x)
+
+
+def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, *affine = operands
+    if not isinstance(x, Batched):
+        batch_size = next(a.batch_size for a in affine if isinstance(a, Batched))
+        x = Batched(np.broadcast_to(x, (batch_size, *shape_of(x))), shape_of(x))
+    down = {**params, "axis": shifted(params["axis"])}
+    shared = not any(isinstance(a, Batched) or ndim_of(a) > x.rank for a in affine)
+    if shared and not has_lengths(x.sizes):
+        return Batched(op(x.data, *affine, **down), x.sizes)
+    out = _normalised(op, x, params["axis"], {**down, "weight": False, "bias": False})
+    if params["weight"]:
+        out = mul_p.rule(mul_p, [out, affine[0]], {})  # type: ignore[misc]
+    return add_p.rule(add_p, [out, affine[-1]], {}) if params["bias"] else out  # type: ignore[misc]
+
+
+def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any]) -> Batched:
+    if not any(isinstance(x.sizes[axis], Lengths) for axis in axes):
+        if not has_lengths(x.sizes):
+            return Batched(op(x.data, **params), x.sizes)
+        return Batched(quietly(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
+    data = as_floating(x.data)
+    dtype = dtype_of(data)
+    mask: Any = padding_mask(x.sizes, x.data.shape[1:])
+    data = _wide(fill_p(data, mask, value=0))
+    n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)), 1).astype(dtype_of(data))
+    n = n.reshape((-1,) + (1,) * x.rank)
+    over = params["axis"]
+    centered = fill_p(data - np.sum(data, axis=over, keepdims=True) / n, mask, value=0)
+    inverse = 1 / np.sqrt(np.sum(centered * centered, axis=over, keepdims=True) / n + params["eps"])
+    out = fill_p(centered * inverse, mask, value=0)
+    return Batched(out if dtype_of(out) == dtype else out.astype(dtype), x.sizes)
+
+
+# Operands: x, then weight and bias if the params say that they are given. Params: axis, eps, weight, bias.
+layer_norm_p = Op("layer_norm", _layer_norm, rule=_rule, vjp=_vjp, kind="normalisation")
+
+
+def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
+    """exp(x) / sum(exp(x)) along an axis, computed from x less its maximum.
+
+    Raises:
+        AxisError: x has no such axis.
+
+    >>> softmax(np.array([0.0, np.log(3.0)])).round(6).tolist()
+    [0.25, 0.75]
+    """
+    x = as_array(x)
+    return softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
+
+
+def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
+    """log(softmax(x)) along an axis, without leaving the logarithm.
+
+    Raises:
+        AxisError: x has no such axis.
+
+    >>> log_softmax(np.array([0.0, 0.0])).round(6).tolist()
+    [-0.693147, -0.693147]
+    """
+    x = as_array(x)
+    return log_softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
+
+
+def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:
+    """log(sum(exp(x))) over axes; -inf where there is nothing to sum, as `torch.logsumexp`.
+
+    Raises:
+        AxisError: x has no such axis.
+
+    >>> float(logsumexp(np.array([1000.0, 1000.0])).round(6))
+    1000.693147
+    """
+    x = as_array(x)
+    return logsumexp_p(x, axis=normal_axes(axis, ndim_of(x)), keepdims=bool(keepdims))
+
+
+def layer_norm(
+    x: ArrayLike,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    axis: int | tuple[int, ...] = -1,
+    eps: float = 1e-5,
+) -> NDArray[Any]:
+    """(x - mean) / sqrt(var + eps) over an axis or several, times `weight` plus `bias` (which broadcast against x).
+
+    Raises:
+        AxisError: x has no such axis.
+
+    >>> layer_norm(np.array([1.0, 3.0]), eps=0.0).tolist()
+    [-1.0, 1.0]
+    """
+    x = as_array(x)
+    affine = [as_array(a) for a in (weight, bias) if a is not None]
+    axes = normal_axes(axis, ndim_of(x))
+    return layer_norm_p(x, *affine, axis=axes, eps=float(eps), weight=weight is not None, bias=bias is not None)

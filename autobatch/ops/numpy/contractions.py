@@ -1,0 +1,691 @@
+"""Products that contract a dimension: matmul, einsum and their family; outer products and convolutions.
+
+The op `einsum_p` is the contraction that every other can be written as; its param `spec` has one letter per example
+dimension and an explicit result. The batch axis is one more letter, so a shared operand turns a batch of products into
+a single tall one, forward and backward. Where the contracted dimension is ragged, zero is selected at the padding of
+both operands.
+
+Products of few rows with a matrix that stays the same are made by blocks of its columns, laid out once: BLAS packs the
+matrix anew in every product of more than a million multiplications, which for few rows takes longer than multiplying.
+Below that size OpenBLAS (with AVX-512) multiplies without packing.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.cotangent import Product
+from autobatch.core.memory import transposed
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import ShapeError
+from autobatch.ops.numpy.creation import arange
+from autobatch.ops.numpy.indexing import getitem
+from autobatch.ops.rules.aliasing import unclear_view
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements
+from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
+from autobatch.ops.rules.sizes import axes_of, broadcast_size, has_lengths, size_per_lane
+
+__all__ = [
+    "blocked_matmul_p",
+    "column_blocks_p",
+    "convolve",
+    "correlate",
+    "cross",
+    "einsum_p",
+    "has_blocks",
+    "kron",
+    "matmul_p",
+]
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@functools.lru_cache(maxsize=4096)
+def _split(spec: str) -> tuple[list[str], str]:
+    inputs, out = spec.split("->")
+    return inputs.split(","), out
+
+
+@functools.lru_cache(maxsize=4096)
+def _batched_spec(spec: str, batched: tuple[bool, ...]) -> str:
+    """The subscripts with a letter for the batch axis on the operands that have one, and on the result."""
+    inputs, result = _split(spec)
+    batch = next(letter for letter in _LETTERS if letter not in spec)
+    return ",".join(batch * has + letters for letters, has in zip(inputs, batched, strict=True)) + f"->{batch}{result}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _product_plan(spec: str) -> tuple[Any, ...] | None:
+    """How a contraction of two operands is one matrix product, or None where it is none.
+
+    Returns (equal axes, order of the left axes, of the right axes, number of batch, row and contracted letters, order
+    of the result's axes): left becomes (batch, rows, contracted), right (batch, contracted, columns).
+    """
+    (left, right), out = _split(spec)
+    if len(set(left)) < len(left) or len(set(right)) < len(right):
+        return None
+    shared = [letter for letter in left if letter in right]
+    contracted = [letter for letter in shared if letter not in out]
+    batch = [letter for letter in out if letter in shared]
+    rows = [letter for letter in out if letter in left and letter not in right]
+    columns = [letter for letter in out if letter in right and letter not in left]
+    alone = any(letter not in out and letter not in shared for letter in left + right)
+    if alone or not contracted or not (rows or columns):
+        return None
+    result = [*batch, *rows, *columns]
+    return (
+        [(left.index(letter), right.index(letter)) for letter in shared],
+        [left.index(letter) for letter in (*batch, *rows, *contracted)],
+        [right.index(letter) for letter in (*batch, *contracted, *columns)],
+        (len(batch), len(rows), len(contracted)),
+        [result.index(letter) for letter in out],
+    )
+
+
+def _einsum(*operands: Any, spec: str) -> Any:
+    """Two operands become one matrix product where BLAS gains by it; NumPy's einsum does the rest."""
+    plan = _product_plan(spec) if len(operands) == 2 else None
+    if plan is None:
+        return np.einsum(spec, *operands, optimize=len(operands) > 2)
+    x, y = (np.asarray(operand) for operand in operands)
+    equal, x_order, y_order, (batch, rows, contracted), out_order = plan
+    if x.dtype.kind not in "fc" or any(x.shape[i] != y.shape[j] for i, j in equal):
+        return np.einsum(spec, x, y)
+    x, y = x.transpose(x_order), y.transpose(y_order)
+    stack, k = x.shape[:batch], math.prod(x.shape[batch + rows :])
+    m, n = x.shape[batch : batch + rows], y.shape[batch + contracted :]
+    product = np.matmul(x.reshape(*stack, math.prod(m), k), y.reshape(*stack, k, math.prod(n)))
+    return product.reshape(*stack, *m, *n).transpose(out_order)
+
+
+def _einsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The same contraction with result and operand exchanged; a repeated letter puts it on the diagonal."""
+    inputs, result = _split(params["spec"])
+    own, x = inputs[position], args[position]
+    shape = dict(zip(own, shape_of(x), strict=True))
+    full: dict[str, int] = {}
+    for letters, arg in zip(inputs, args, strict=True):
+        for letter, n in zip(letters, shape_of(arg), strict=True):
+            full[letter] = max(n, full.get(letter, n)) if n != 0 else 0
+    others = [(letters, arg) for at, (letters, arg) in enumerate(zip(inputs, args, strict=True)) if at != position]
+    have = set(result).union(*(letters for letters, _ in others)) if others else set(result)
+    unique = "".join(dict.fromkeys(own))
+    kept = "".join(letter for letter in unique if letter in have and shape[letter] == full[letter])
+    spec = ",".join([result, *(letters for letters, _ in others)]) + "->" + kept
+    grad = einsum_p(ct, *(arg for _, arg in others), spec=spec)
+    sizes = dict(zip(kept, shape_of(grad), strict=True))
+    if kept != unique or any(sizes[letter] != shape[letter] for letter in kept):  # 1 in all others: it was stretched
+        grad = np.reshape(grad, tuple(sizes.get(letter, 1) for letter in unique))
+        grad = np.broadcast_to(grad, tuple(shape[letter] for letter in unique))
+        summed = [full[c] for c in unique if c not in kept and shape[c] == 1 and c not in have]
+        grad = grad * np.prod(summed) if summed and np.prod(summed) != 1 else grad
+    if unique != own:
+        grad = _on_diagonal(grad, own, shape)
+    return unbroadcast(grad, x)
+
+
+def _on_diagonal(grad: Any, own: str, shape: dict[str, int]) -> Any:
+    seen: list[str] = []
+    axes: list[int] = []
+    mask: Any = True
+    for at, letter in enumerate(own):
+        if letter in seen:
+            n = shape[letter]
+            first = own.index(letter)
+            view = [1] * len(own)
+            view[first] = view[at] = n
+            mask = mask & np.eye(n, dtype=bool).reshape(view)
+            axes.append(at)
+        seen.append(letter)
+    for at in axes:
+        grad = np.expand_dims(grad, at)
+    return np.where(mask, grad, np.zeros((), dtype_of(grad)))
+
+
+def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    inputs, result = _split(params["spec"])
+    sizes = _letter_sizes(inputs, operands)
+    used = set("".join(inputs))
+    spec = _batched_spec(params["spec"], tuple(isinstance(x, Batched) for x in operands))
+    out_sizes = tuple(sizes[letter] for letter in result)
+    if not has_lengths(tuple(sizes.values())):
+        return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
+    extents = _letter_extents(inputs, operands, sizes)
+    boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
+    products = _lane_by_lane(inputs, result, operands, sizes, extents)
+    if products is not None:
+        return Batched(products, out_sizes)
+    contracted = {letter for letter in used if letter not in result}
+
+    def arrays(letters_to_fill: set[str]) -> list[Any]:
+        return [
+            _prepare(x, letters, sizes, extents, letters_to_fill) for letters, x in zip(inputs, operands, strict=True)
+        ]
+
+    out = quietly(lambda: op(*arrays(used if boxed else contracted), spec=spec), lambda: op(*arrays(used), spec=spec))
+    return Batched(select(out, out_sizes) if boxed else out, out_sizes)
+
+
+_CALL = 100_000  # multiplications that take as long as the call of a product
+_CLEARED = 40  # and those that take as long as to make an element of the padding zero
+
+
+def _lane_by_lane(
+    inputs: Sequence[str], result: str, operands: Sequence[Any], sizes: dict[str, Size], extents: dict[str, int]
+) -> np.ndarray | None:
+    """The product of two matrices of each lane, without their padding; None where one of all lanes is no slower.
+
+    Returns:
+        (B, rows, columns), zero at the padding.
+    """
+    if not (len(inputs) == 2 and len(set(inputs[0] + inputs[1])) == 3 and {2} == {len(result), *map(len, inputs)}):
+        return None
+    if not all(isinstance(x, Batched) for x in operands) or len({dtype_of(x.data) for x in operands}) > 1:
+        return None
+    if dtype_of(operands[0].data).kind != "f":
+        return None
+    for letters, x in zip(inputs, operands, strict=True):
+        if not all(same_size(own, sizes[letter]) for letter, own in zip(letters, x.sizes, strict=True)):
+            return None  # some lanes are stretched
+    contracted = next(letter for letter in inputs[0] if letter not in result)
+    left = 0 if result[0] in inputs[0] else 1
+    if contracted not in inputs[1] or result[1] not in inputs[1 - left]:
+        return None
+    lanes = operands[0].batch_size
+    m, k, n = (_per_lane(sizes[letter], lanes) for letter in (result[0], contracted, result[1]))
+    rows, depth, columns = (extents[letter] for letter in (result[0], contracted, result[1]))
+    saved = lanes * rows * depth * columns - int((m * k * n).sum())
+    if isinstance(sizes[contracted], Lengths):
+        saved += _CLEARED * lanes * depth * (rows + columns)
+    if saved < _CALL * lanes:
+        return None
+    x = _lanes(operands[left], m, k, inputs[left][0] != result[0])
+    y = _lanes(operands[1 - left], k, n, inputs[1 - left][1] != result[1])
+    if x is None or y is None:
+        return None
+    out = np.zeros((lanes, rows, columns), dtype_of(operands[0].data))
+    for lane, own, other in zip(out, x, y, strict=True):
+        np.matmul(own, other, out=lane[: own.shape[0], : other.shape[1]])
+    return out
+
+
+def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, turned: bool) -> list[np.ndarray] | None:
+    """The matrix (rows, columns) of each lane, if its data is plain; `turned`: it lies transposed."""
+    first, second = (columns.tolist(), rows.tolist()) if turned else (rows.tolist(), columns.tolist())
+    data = x.data
+    if getattr(data, "_ab_unpadded", False):  # all positions, one lane after the other
+        if type(data.values) is not np.ndarray:
+            return None
+        stops = np.cumsum(first).tolist()
+        found = [data.values[stop - n : stop] for n, stop in zip(first, stops, strict=True)]
+    elif type(data) is np.ndarray:
+        found = [lane[:n, :m] for lane, n, m in zip(data, first, second, strict=True)]
+    else:
+        return None
+    return [lane.T for lane in found] if turned else found
+
+
+def _per_lane(size: Size, lanes: int) -> np.ndarray:
+    return size.values if isinstance(size, Lengths) else np.full(lanes, size)
+
+
+def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, Size]:
+    sizes: dict[str, Size] = {}
+    for letters, x in zip(inputs, operands, strict=True):
+        for letter, size in zip(letters, x.sizes if isinstance(x, Batched) else shape_of(x), strict=True):
+            sizes[letter] = broadcast_size(sizes[letter], size) if letter in sizes else size
+    return sizes
+
+
+def _letter_extents(inputs: Sequence[str], operands: Sequence[Any], sizes: dict[str, Size]) -> dict[str, int]:
+    extents: dict[str, int] = {}
+    for letter, size in sizes.items():
+        if isinstance(size, int):
+            extents[letter] = size
+            continue
+        widths = [
+            (x.data.shape[1 + at] if isinstance(x, Batched) else shape_of(x)[at])
+            for letters, x in zip(inputs, operands, strict=True)
+            for at, own in enumerate(letters)
+            if own == letter and same_size(x.sizes[at] if isinstance(x, Batched) else shape_of(x)[at], size)
+        ]
+        extents[letter] = min(widths) if widths else size.max()
+    return extents
+
+
+def _prepare(x: Any, letters: str, sizes: dict[str, Size], extents: dict[str, int], to_fill: set[str]) -> Any:
+    """An operand's data cropped to the common extents, lanes of length one stretched, zero at the padding."""
+    batched = isinstance(x, Batched)
+    own = x.sizes if batched else shape_of(x)
+    goal = tuple(sizes[letter] for letter in letters)
+    shape = tuple(extents[letter] for letter in letters)
+    data = align(x.data if batched else x, own, goal, shape, batched)
+    if not batched and not any(isinstance(size, Lengths) for size in goal):
+        return data
+    axes = [at for at, letter in enumerate(letters) if letter in to_fill and isinstance(goal[at], Lengths)]
+    if not axes:
+        return data
+    if not batched:  # every lane has the shared operand's length, or the operand has length one
+        return data
+    widths = data.shape[1:]
+    axes = [at for at in axes if widths[at] == shape[at]]
+    mask = padding_mask(goal, widths, axes)
+    return data if mask is None else fill_p(data, mask, value=0)
+
+
+def _einsum_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
+    """NumPy writes the result in C order where no operand has its letters in another order."""
+    inputs, result = _split(params["spec"])
+    return non_c_order or any([c for c in result if c in own] != [c for c in own if c in result] for own in inputs)
+
+
+einsum_p = Op("einsum", _einsum, rule=_einsum_rule, vjp=_einsum_vjp, layout=_einsum_layout, kind="contraction")
+
+
+def _explicit(subscripts: str, ranks: Sequence[int]) -> str:
+    """Subscripts with the ellipsis replaced by letters and the result written out.
+
+    >>> _explicit("...i,ij", [3, 2])
+    'abi,ij->abj'
+    """
+    subscripts = subscripts.replace(" ", "")
+    inputs_text, arrow, out = subscripts.partition("->")
+    inputs = inputs_text.split(",")
+    if len(inputs) != len(ranks):
+        raise ValueError(f"einsum: {len(inputs)} subscripts for {len(ranks)} operands")
+    named = set(inputs_text + out) - set(".,")
+    free = [letter for letter in _LETTERS if letter not in named]
+    widths = [rank - (len(text) - 3) if "..." in text else 0 for text, rank in zip(inputs, ranks, strict=True)]
+    dots = "".join(free[: max(widths, default=0)])
+    full = []
+    for text, rank, width in zip(inputs, ranks, widths, strict=True):
+        letters = text.replace("...", dots[len(dots) - width :] if width > 0 else "")
+        if len(letters) != rank:
+            raise ValueError(f"einsum: subscripts {text!r} do not name the {rank} dimensions of their operand")
+        full.append(letters)
+    joined = "".join(full)
+    if not arrow:
+        once = sorted(letter for letter in set(joined) - set(dots) if joined.count(letter) == 1)
+        out = dots + "".join(once)
+    return ",".join(full) + "->" + out.replace("...", dots)
+
+
+@implements(np.einsum)
+def _np_einsum(*operands: Any, optimize: Any = False) -> Any:
+    if not isinstance(operands[0], str):
+        raise Declined("np.einsum with subscripts as lists")
+    arrays = _common(*operands[1:])
+    spec = _explicit(operands[0], [ndim_of(x) for x in arrays])
+    own, result = spec.split("->")
+    if len(arrays) > 1 or set(own) != set(result):
+        return einsum_p(*arrays, spec=spec)
+    if len(own) == len(result):  # of a single operand, without a sum: a view
+        return np.transpose(arrays[0], [own.index(letter) for letter in result])
+    return unclear_view(einsum_p(*arrays, spec=spec), arrays[0])
+
+
+_FEW_ROWS = 512  # a product of fewer is joined with others of the same matrix, as far as its gradient goes
+
+
+def _matmul(x: Any, y: Any, **options: Any) -> Any:
+    tall = type(x) is np.ndarray and x.ndim > 2 and type(y) is np.ndarray and y.ndim == 2 and not options
+    if tall and y.shape[0] and x.shape[-1] == y.shape[0]:
+        return np.matmul(x.reshape(-1, y.shape[0]), y).reshape(*x.shape[:-1], y.shape[1])
+    return np.matmul(x, y, **options)
+
+
+def _t(x: Any) -> Any:
+    return np.swapaxes(x, -1, -2)
+
+
+def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, y = args
+    x_rank, y_rank = ndim_of(x), ndim_of(y)
+    if x_rank == y_rank == 2 and type(ct) is type(x) is type(y) is np.ndarray:
+        if len(x) < _FEW_ROWS and x.dtype is ct.dtype is y.dtype:
+            return Product(x, ct) if position else np.matmul(ct, transposed(y))
+        return unbroadcast(np.matmul(x.T, ct) if position else np.matmul(ct, y.T), args[position])
+    if x_rank == 1 and y_rank == 1:
+        return unbroadcast(ct * (x if position else y), args[position])
+    if x_rank == 1:
+        if position:
+            if y_rank == 2 and type(ct) is type(x) is type(y) is np.ndarray and x.dtype is ct.dtype is y.dtype:
+                return Product(x[None], ct[None])
+            return unbroadcast(np.expand_dims(x, -1) * np.expand_dims(ct, -2), y)
+        return unbroadcast(matmul_p(y, np.expand_dims(ct, -1))[..., 0], x)
+    if y_rank == 1:
+        if position:
+            width = shape_of(y)[0]
+            return unbroadcast(matmul_p(np.reshape(ct, (-1,)), np.reshape(x, (_size(ct), width))), y)
+        return unbroadcast(np.expand_dims(ct, -1) * y, x)
+    if position == 0:
+        return unbroadcast(matmul_p(ct, _t(y)), x)
+    if y_rank == 2 and x_rank > 2:
+        rows = _size(ct) // max(shape_of(y)[1], 1) if shape_of(y)[1] else int(np.prod(shape_of(x)[:-1]))
+        flat = np.reshape(x, (rows, shape_of(y)[0]))
+        return unbroadcast(matmul_p(_t(flat), np.reshape(ct, (rows, shape_of(y)[1]))), y)
+    return unbroadcast(matmul_p(_t(x), ct), y)
+
+
+def _size(x: Any) -> int:
+    return int(np.prod(shape_of(x), dtype=np.int64))
+
+
+def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, y = operands
+    if isinstance(x, Batched):
+        if not isinstance(y, Batched):
+            shape = shape_of(y)
+            if len(shape) == 2 and x.sizes and x.sizes[-1] == shape[0] and x.scalar is None:
+                return _tall(op, x, y, params, (*x.sizes[:-1], shape[1]))
+        elif len(x.sizes) == len(y.sizes) > 1 and _plain_stack(x.sizes, y.sizes):
+            return Batched(op(x.data, y.data, **params), (*x.sizes[:-1], y.sizes[-1]))
+    if params:
+        raise Declined("np.matmul with dtype= on a batch of these shapes")
+    own = [x.sizes if isinstance(x, Batched) else shape_of(x) for x in operands]
+    check_matmul(own[0], own[1])
+    dtype = np.result_type(*(dtype_of(x.data if isinstance(x, Batched) else x) for x in operands))
+    operands = [_as(x, dtype) for x in operands]
+    return einsum_p.rule(einsum_p, operands, {"spec": matmul_spec(len(own[0]), len(own[1]))})  # type: ignore[misc]
+
+
+def _tall(op: Op, x: Batched, y: Any, params: dict[str, Any], sizes: tuple[Size, ...]) -> Batched:
+    """The rows of all lanes times a shared matrix. Under a tape padding rows are zero, both ways."""
+    if not has_lengths(x.sizes):
+        return Batched(op(x.data, y, **params), sizes)
+    if is_boxed(x.data) or is_boxed(y):
+        return Batched(select(op(fill(x, 0), y, **params), sizes), sizes)
+    return Batched(quietly(lambda: op(x.data, y, **params), lambda: op(fill(x, 0), y, **params)), sizes)
+
+
+def _plain_stack(x: tuple[Size, ...], y: tuple[Size, ...]) -> bool:
+    return x[:-2] == y[:-2] and x[-1] == y[-2] and not has_lengths(x) and not has_lengths(y)
+
+
+def _as(x: Any, dtype: np.dtype) -> Any:
+    if isinstance(x, Batched):
+        return x if dtype_of(x.data) == dtype and x.scalar is None else Batched(x.data.astype(dtype), x.sizes)
+    x = x if hasattr(x, "shape") else np.asarray(x)
+    return x if dtype_of(x) == dtype else x.astype(dtype)
+
+
+def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul") -> None:
+    """Raise where the contracted dimensions of some example differ (they never broadcast)."""
+    if not x or not y:
+        which = 0 if not x else 1
+        raise ValueError(
+            f"{name}: Input operand {which} does not have enough dimensions (has 0, gufunc core with signature "
+            "(n?,k),(k,m?)->(n?,m?) requires 1)"
+        )
+    check_same(x[-1], y[-2] if len(y) > 1 else y[-1], name)
+
+
+def check_same(a: Size, b: Size, name: str) -> None:
+    if same_size(a, b):
+        return
+    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
+    lane = int(np.argmax(left != right))
+    raise ShapeError(f"{name}: the contracted dimensions are {left[lane]} and {right[lane]} in example {lane}")
+
+
+def matmul_spec(x_rank: int, y_rank: int) -> str:
+    """matmul of these ranks as subscripts.
+
+    >>> matmul_spec(3, 2)
+    'Smk,kn->Smn'
+    """
+    stack = "STUVWXYZQRP"
+    x_stack, y_stack = max(x_rank - 2, 0), max(y_rank - 2, 0)
+    both = stack[: max(x_stack, y_stack)]
+    left = both[len(both) - x_stack :] + ("mk" if x_rank > 1 else "k")
+    right = both[len(both) - y_stack :] + ("kn" if y_rank > 1 else "k")
+    return f"{left},{right}->{both}{'m' if x_rank > 1 else ''}{'n' if y_rank > 1 else ''}"
+
+
+def _matmul_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
+    """Matrices are written in C order; several leading dimensions in that of the operands."""
+    return non_c_order and rank > 3
+
+
+matmul_p = Op("matmul", _matmul, rule=_matmul_rule, vjp=_matmul_vjp, layout=_matmul_layout, kind="contraction")
+UFUNCS[np.matmul] = matmul_p
+
+
+def _common(*arrays: Any) -> list[Any]:
+    arrays_ = [x if hasattr(x, "shape") else np.asarray(x) for x in arrays]
+    dtype = np.result_type(*(dtype_of(x) for x in arrays_))
+    return [x if dtype_of(x) == dtype else x.astype(dtype) for x in arrays_]
+
+
+def _example_sizes(x: Any) -> Any:
+    """What the dimensions of an operand are called in a check: its shape (per-lane sizes stay opaque)."""
+    return x.sizes if isinstance(x, Batched) else shape_of(x)
+
+
+def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, int]]) -> Any:
+    """An einsum whose contracted dimensions must be equal: NumPy broadcasts them in einsum only."""
+    a, b = _common(a, b)
+    left, right = _example_sizes(a), _example_sizes(b)
+    for i, j in pairs:
+        if isinstance(left[i], int | Lengths) and isinstance(right[j], int | Lengths):
+            check_same(left[i], right[j], name)
+    return einsum_p(a, b, spec=spec)
+
+
+def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function of two operands as what a product's ufunc is; with dtype= it has no rule."""
+
+    def register(product: Callable[..., Any]) -> Callable[..., Any]:
+        def call(a: Any, b: Any, **options: Any) -> Any:
+            if options:
+                raise Declined(f"np.{ufunc.__name__} with dtype=")
+            return product(a, b)
+
+        UFUNCS[ufunc] = call
+        return product
+
+    return register
+
+
+def _conjugate(x: Any) -> Any:
+    return np.conjugate(x) if dtype_of(x).kind == "c" else x
+
+
+@_product_of(np.vecdot)
+def _vecdot(a: Any, b: Any) -> Any:
+    stack = "STUVWXYZ"
+    a, b = _common(a, b)
+    x, y = ndim_of(a) - 1, ndim_of(b) - 1
+    both = stack[: max(x, y)]
+    spec = f"{both[len(both) - x :]}k,{both[len(both) - y :]}k->{both}"
+    return _contract("vecdot", _conjugate(a), b, spec, [(-1, -1)])
+
+
+@_product_of(np.matvec)
+def _matvec(a: Any, b: Any) -> Any:
+    return np.matmul(a, np.expand_dims(b, -1))[..., 0]
+
+
+@_product_of(np.vecmat)
+def _vecmat(a: Any, b: Any) -> Any:
+    return np.matmul(np.expand_dims(_conjugate(a), -2), b)[..., 0, :]
+
+
+def _letters_of(left: int, right: int) -> tuple[str, str]:
+    """Letters for the dimensions of two operands, none twice."""
+    return _LETTERS[:left], _LETTERS[left : left + right]
+
+
+@implements(np.dot)
+def _np_dot(a: Any, b: Any) -> Any:
+    if ndim_of(a) == 0 or ndim_of(b) == 0:
+        return np.multiply(a, b)
+    if ndim_of(b) <= 2:
+        return np.matmul(a, b)
+    left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 2)
+    return _contract("dot", a, b, f"{left}K,{right}KN->{left}{right}N", [(-1, -2)])
+
+
+@implements(np.vdot)
+def _np_vdot(a: Any, b: Any) -> Any:
+    return np.matmul(_flat(_conjugate(a)), _flat(b))
+
+
+def _flat(x: Any) -> Any:
+    return x if ndim_of(x) == 1 else np.ravel(x)
+
+
+@implements(np.inner)
+def _np_inner(a: Any, b: Any) -> Any:
+    if ndim_of(a) == 0 or ndim_of(b) == 0:
+        return np.multiply(a, b)
+    left, right = _letters_of(ndim_of(a) - 1, ndim_of(b) - 1)
+    return _contract("inner", a, b, f"{left}K,{right}K->{left}{right}", [(-1, -1)])
+
+
+@implements(np.outer)
+def _np_outer(a: Any, b: Any) -> Any:
+    return np.multiply(np.expand_dims(_flat(a), 1), np.expand_dims(_flat(b), 0))
+
+
+@implements(np.tensordot)
+def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    a_rank, b_rank = ndim_of(a), ndim_of(b)
+    if isinstance(axes, int | np.integer):
+        pairs: Any = list(range(a_rank - int(axes), a_rank)), list(range(int(axes)))
+    else:
+        pairs = ([axis] if isinstance(axis, int | np.integer) else list(axis) for axis in axes)
+    a_axes, b_axes = pairs
+    if len(a_axes) != len(b_axes):
+        raise ValueError("shape-mismatch for sum")
+    a_axes, b_axes = axes_of(a_axes, a_rank), axes_of(b_axes, b_rank)
+    left, right = map(list, _letters_of(a_rank, b_rank))
+    for i, j in zip(a_axes, b_axes, strict=True):
+        right[j] = left[i]
+    out = [c for at, c in enumerate(left) if at not in a_axes] + [c for at, c in enumerate(right) if at not in b_axes]
+    spec = f"{''.join(left)},{''.join(right)}->{''.join(out)}"
+    return _contract("tensordot", a, b, spec, list(zip(a_axes, b_axes, strict=True)))
+
+
+@implements(np.linalg.cross)
+def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return cross(x1, x2, axis=axis)
+
+
+@implements(np.cross)
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: Any = None) -> Any:
+    if axis is not None:
+        axisa = axisb = axisc = axis
+    a, b = np.moveaxis(as_array(a), axisa, -1), np.moveaxis(as_array(b), axisb, -1)
+    if shape_of(a)[-1] != 3 or shape_of(b)[-1] != 3:
+        raise Declined("np.cross of vectors that are not of three elements")
+    x, y, z = (a[..., i] for i in range(3))
+    u, v, w = (b[..., i] for i in range(3))
+    return np.moveaxis(np.stack([y * w - z * v, z * u - x * w, x * v - y * u], axis=-1), -1, axisc)
+
+
+@implements(np.kron)
+def kron(a: Any, b: Any) -> Any:
+    a, b = as_array(a), as_array(b)
+    rank = max(ndim_of(a), ndim_of(b))
+    a, b = a[(None,) * (rank - ndim_of(a))], b[(None,) * (rank - ndim_of(b))]
+    left = a[tuple(item for _ in range(rank) for item in (slice(None), None))]
+    right = b[tuple(item for _ in range(rank) for item in (None, slice(None)))]
+    sizes = tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True))
+    return np.reshape(left * right, sizes)
+
+
+@implements(np.convolve)
+def convolve(a: Any, v: Any, mode: str = "full") -> Any:
+    """np.convolve: sums of the rows of the Toeplitz matrix of `v` times `a`, by selection, since 0 times inf is NaN."""
+    a, v = as_array(a), as_array(v)
+    n, m = shape_of(a)[0], shape_of(v)[0]
+    for name, size in (("a", n), ("v", m)):
+        if np.any(np.equal(size.data if is_boxed(size) else size, 0)):
+            raise ValueError(f"{name} cannot be empty")
+    if mode not in ("full", "valid", "same"):
+        raise Declined(f"np.convolve with mode={mode!r}")
+    if mode != "full" and (is_boxed(n) or is_boxed(m)):
+        raise Declined("np.convolve of lengths that differ between examples, with a mode other than full")
+    places = arange(n + m - 1)[:, None] - arange(n)
+    inside = (places >= 0) & (places < m)
+    dtype = np.result_type(dtype_of(a), dtype_of(v))
+    wide = np.float32 if dtype == np.float16 else dtype  # in which NumPy's own products of halves are summed
+    terms = getitem(v, np.where(inside, places, 0)).astype(wide) * a.astype(wide)
+    out = np.sum(np.where(inside, terms, np.zeros((), wide)), axis=1, dtype=wide).astype(dtype)
+    if mode == "full":
+        return out
+    small, large = min(n, m), max(n, m)
+    if mode == "valid":
+        return out[small - 1 : large]
+    return out[(small - 1) // 2 : (small - 1) // 2 + large]
+
+
+@implements(np.correlate)
+def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
+    return convolve(a, np.conjugate(as_array(v))[::-1], mode)
+
+
+_UNPACKED = 1_000_000  # multiplications, up to which a product is made without packing
+_ROWS = 120  # the blocks are made for products of up to so many
+_FEWEST = 32  # a matrix of which products of so many rows are below that size has no blocks
+_NARROWEST = 16
+
+
+@functools.cache
+def _is_faster() -> bool:
+    """Whether this machine's BLAS is one that packs as described."""
+    blas = np.show_config(mode="dicts").get("Build Dependencies", {}).get("blas", {}).get("name", "")
+    features = getattr(np._core._multiarray_umath, "__cpu_features__", {})  # type: ignore[attr-defined]
+    return "openblas" in str(blas) and bool(features.get("AVX512_SKX"))
+
+
+def _width(inner: int, columns: int) -> int:
+    """How many columns make a block; 0 where blocks gain nothing."""
+    if inner * columns * _FEWEST <= _UNPACKED:
+        return 0
+    width = max(_UNPACKED // (_ROWS * max(inner, 1)), _NARROWEST)
+    while width >= _NARROWEST and columns % width:
+        width -= 1
+    return width if _NARROWEST <= width < columns else 0
+
+
+def has_blocks(shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether products of few rows with a matrix of this shape are faster by blocks."""
+    return len(shape) == 2 and dtype.char in "fd" and _is_faster() and _width(*shape) > 0
+
+
+def _column_blocks(y: Any) -> Any:
+    width = _width(*y.shape)
+    return np.ascontiguousarray(np.swapaxes(y.reshape(y.shape[0], -1, width), 0, 1))
+
+
+def _blocked_matmul(x: Any, y: Any, blocks: Any) -> Any:
+    parts, inner, width = blocks.shape
+    if x.ndim == 2 and type(x) is np.ndarray:
+        least = len(x) * inner * width
+        if least <= _UNPACKED < least * parts and x.dtype is y.dtype:
+            out = np.empty((len(x), parts, width), x.dtype)
+            np.matmul(x, blocks, out=np.swapaxes(out, 0, 1))
+            return out.reshape(len(x), parts * width)
+    return matmul_p.impl(x, y)
+
+
+def _blocked_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, y, blocks = operands
+    return Batched(op(x.data, y, blocks), (y.shape[1],))
+
+
+def _blocked_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return None if position == 2 else matmul_p.vjp(position, ct, out, args[:2], params)  # type: ignore[misc]
+
+
+# column_blocks(y): (blocks, rows, width) of a (rows, blocks * width) matrix. blocked_matmul(x, y, column_blocks(y)) is
+# x @ y; the gradient is that of x and y.
+column_blocks_p = Op("column_blocks", _column_blocks, kind="layout")
+blocked_matmul_p = Op("blocked_matmul", _blocked_matmul, rule=_blocked_rule, vjp=_blocked_vjp, kind="contraction")

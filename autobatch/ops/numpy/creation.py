@@ -1,0 +1,293 @@
+"""New arrays whose size may differ between examples, and the `_like` functions.
+
+`np.zeros` and its relatives take no array argument, so NumPy never hands them to us: lock-step looks a function up in
+`CREATION` and calls ours where an argument differs between examples.
+"""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.ops.numpy.shaping import broadcast_to_p
+from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, zero_d
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.sizes import Template, filled, lane_sizes, lanes_of, size_operands, width_of
+
+__all__ = ["CREATION", "arange", "array", "empty", "eye", "full", "identity", "linspace", "ones", "vander", "zeros"]
+
+
+def _full_of(*sizes: Any, shape: Template, value: Any, dtype: np.dtype) -> Any:
+    return np.full(filled(shape, sizes), value, dtype)
+
+
+def _full_of_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    sizes = lane_sizes(params["shape"], operands)
+    for size in sizes:
+        if isinstance(size, Lengths) and (size.values < 0).any():
+            raise ValueError("negative dimensions are not allowed")
+    shape = (lanes_of(operands), *map(width_of, sizes))
+    return Batched(np.full(shape, params["value"], params["dtype"]), sizes)
+
+
+full_of_p = Op("full", _full_of, rule=_full_of_rule, kind="creation")
+
+
+def _constant(shape: Any, value: Any, dtype: Any) -> Any:
+    template, operands = size_operands(shape)
+    if not operands:
+        return np.full(template, value, dtype)
+    return full_of_p(*operands, shape=template, value=value, dtype=np.dtype(dtype))
+
+
+def _ordered(out: Any, order: Any) -> Any:
+    """A new array in C order, as one in this order."""
+    return np.copy(out, order=order) if order in ("F", "A") else out
+
+
+def zeros(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
+    """np.zeros; a size may be a per-example integer."""
+    return _ordered(_constant(shape, 0, dtype or float), order)
+
+
+def ones(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
+    """np.ones; a size may be a per-example integer."""
+    return _ordered(_constant(shape, 1, dtype or float), order)
+
+
+def empty(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
+    """np.empty, with zeros; a size may be a per-example integer."""
+    return _ordered(_constant(shape, 0, dtype or float), order)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> Any:
+    """np.full; sizes and the value may differ between examples, and the gradient flows through the value."""
+    if not is_boxed(fill_value):
+        if ndim_of(fill_value) == 0:
+            return _ordered(_constant(shape, np.asarray(fill_value).item(), dtype or dtype_of(fill_value)), order)
+        fill_value = np.asarray(fill_value)
+    if dtype is not None and dtype_of(fill_value) != dtype:
+        fill_value = fill_value.astype(dtype)
+    template, operands = size_operands(shape)
+    return zero_d(np.copy(broadcast_to_p(fill_value, *operands, shape=template), order=order))
+
+
+def _like_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x = operands[0]
+    return Batched(np.full(shape_of(x.data), **params), x.sizes)
+
+
+# Its vjp gives nothing back, but the result stands on the tape of its operand, so that what carries a gradient can be
+# written into it.
+like_p = Op(
+    "full_like",
+    lambda a, fill_value, dtype: np.full(np.shape(a), fill_value, dtype),
+    rule=_like_rule,
+    vjp=lambda position, ct, out, args, params: None,
+    kind="creation",
+)
+
+
+def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
+    dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
+    if shape is None:
+        out = zero_d(like_p(a, fill_value=value, dtype=dtype))
+        return out if order == "K" else np.copy(out, order=order)
+    return _ordered(_constant(shape, value, dtype), order)
+
+
+@implements(np.zeros_like, np.empty_like)
+def zeros_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
+    return _like(a, 0, dtype, shape, order)
+
+
+@implements(np.ones_like)
+def ones_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
+    return _like(a, 1, dtype, shape, order)
+
+
+@implements(np.full_like)
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None, **_: Any) -> Any:
+    dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
+    if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
+        return _like(a, np.asarray(fill_value).item(), dtype, shape, order)
+    if shape is None and order == "K" and is_non_c_order(a):
+        order = "A"
+    return full(shape_of(a) if shape is None else shape, fill_value, dtype, order)
+
+
+# ranges
+
+
+def _arange(*bounds: Any, given: int, dtype: np.dtype | None) -> Any:
+    values = [_scalar(bound) for bound in bounds]
+    return np.arange(*values, dtype=dtype)
+
+
+def _scalar(bound: Any) -> Any:
+    return bound.item() if isinstance(bound, np.ndarray) else bound
+
+
+def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes = lanes_of(operands)
+    values = [np.asarray(x.data if isinstance(x, Batched) else x) for x in operands]
+    kinds = [
+        x.scalar(0) if isinstance(x, Batched) and x.scalar else v[:0] if v.ndim else _weak(v, x)
+        for x, v in zip(operands, values, strict=True)
+    ]
+    dtype = params["dtype"]
+    if dtype is None:
+        dtype = np.result_type(np.int64 if all(type(k) is int for k in kinds) else np.arange(0).dtype, *kinds)
+        if any(isinstance(k, np.ndarray | np.generic) for k in kinds):
+            dtype = (
+                np.result_type(*kinds) if not any(type(k) is int for k in kinds) else np.result_type(np.int64, *kinds)
+            )
+    start: Any = np.zeros(1, np.int64)
+    step: Any = np.ones(1, np.int64)
+    if len(values) == 1:
+        stop = values[0]
+    else:
+        start, stop = values[:2]
+        step = values[2] if len(values) == 3 else step
+    if (step == 0).any():
+        raise ZeroDivisionError("division by zero")
+    lengths = np.broadcast_to(np.maximum(np.ceil((stop - start) / step), 0).astype(np.int64), (lanes,))
+    size = Lengths(lengths)
+    steps = np.arange(size.max())
+    return Batched(
+        (start.reshape(-1, 1) + steps * step.reshape(-1, 1)).astype(dtype) + np.zeros((lanes, 1), dtype), (size,)
+    )
+
+
+def _weak(value: np.ndarray, given: Any) -> Any:
+    return given if type(given) in (int, float) else value.dtype.type(0)
+
+
+arange_p = Op("arange", _arange, rule=_arange_rule, data_dependent=True, kind="creation")
+
+
+def arange(*bounds: Any, dtype: Any = None, **named: Any) -> Any:
+    """np.arange; start, stop and step may differ between examples."""
+    given = [*bounds, *(named[key] for key in ("start", "stop", "step") if named.get(key) is not None)]
+    if len(given) == 4:
+        dtype = given.pop()
+    if any(rank_of(bound) == BATCH_RANK for bound in given):
+        return arange_p(*given, given=len(given), dtype=None if dtype is None else np.dtype(dtype))
+    return np.arange(*(_known(bound) for bound in given), dtype=dtype)
+
+
+def _known(bound: Any) -> Any:
+    if not is_boxed(bound):
+        return bound
+    return operator.index(bound) if dtype_of(bound).kind in "iu" else float(bound)
+
+
+def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C") -> Any:  # noqa: N803
+    """np.eye; the sizes may differ between examples."""
+    rows = arange(N)
+    columns = rows if M is None else arange(M)
+    return (rows[:, None] + k == columns).astype(dtype)
+
+
+def identity(n: Any, dtype: Any = None) -> Any:
+    """np.identity; the size may differ between examples."""
+    return eye(n, dtype=dtype or float)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+) -> Any:
+    """np.linspace for a number and bounds that may differ between examples; differentiable in the bounds."""
+    if axis != 0 or ndim_of(start) or ndim_of(stop):
+        raise Declined("linspace between arrays")
+    float_dtype = dtype_of((start + stop) * 1.0)
+    start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
+    steps = arange(num).astype(float_dtype)
+    parts = num - 1 if endpoint else num
+    divisor = np.maximum(parts, 1) * 1.0
+    step = ((stop - start) / divisor).astype(float_dtype)
+    out = steps * step + start
+    if endpoint:
+        out = np.where((steps == parts) & (steps > 0), stop * 1.0, out)
+    if dtype is not None:
+        out = (np.floor(out) if np.dtype(dtype).kind in "iu" else out).astype(dtype)
+    return (out, step) if retstep else out
+
+
+def array(object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0) -> Any:
+    """np.array of nested lists that hold arrays of ours."""
+    out = _stacked(object)
+    if not is_boxed(out):
+        return np.array(out, dtype=dtype, copy=copy, ndmin=ndmin)
+    if dtype is not None and dtype_of(out) != np.dtype(dtype):
+        out = out.astype(dtype, order=order or "K")
+    elif out is object and (copy or is_scalar(out)):
+        out = np.copy(out, order=order or "K")
+    elif order in ("C", "F", "A"):
+        out = _in_order(out, order)
+    return zero_d(out) if ndim_of(out) >= ndmin else out[(None,) * (ndmin - ndim_of(out))]
+
+
+def _stacked(item: Any) -> Any:
+    if not isinstance(item, list | tuple):
+        return item
+    parts = [_stacked(part) for part in item]
+    return np.stack(parts) if any(is_boxed(part) for part in parts) else item
+
+
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -> Any:
+    """np.asarray of an array of ours, or of nested lists that hold some."""
+    if is_boxed(a) and not copy and dtype is None and not is_scalar(a) and order in (None, "K"):
+        return a
+    return array(a, dtype, copy=bool(copy), order=order)
+
+
+def _in_order(x: Any, order: Any) -> Any:
+    """An array itself if it lies in this order, else a copy."""
+    if order != "F" and is_contiguous(x) and getattr(x, "_ab_plain", None) is None:
+        return x
+    plain = stand_in(x)
+    if plain is not None:
+        return x if np.asarray(plain, order=order) is plain else np.copy(x, order=order)
+    return unclear_view(np.copy(x, order=order), x)
+
+
+def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
+    """np.ascontiguousarray: a copy of what does not lie in C order."""
+    return array(a, dtype, copy=False, order="C", ndmin=1)
+
+
+_MADE: dict[Any, Callable[..., Any]] = {
+    np.zeros: zeros,
+    np.ones: ones,
+    np.empty: empty,
+    np.full: full,
+    np.arange: arange,
+    np.eye: eye,
+    np.identity: identity,
+    np.linspace: linspace,
+    np.array: array,
+    np.asarray: asarray,
+    np.asanyarray: asarray,
+    np.ascontiguousarray: ascontiguousarray,
+}
+CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
+    function: implements(function)(ours) for function, ours in _MADE.items()
+}
+
+
+@implements(np.vander)
+def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:  # noqa: N803
+    powers = arange(shape_of(x)[0] if N is None else N)
+    out = x[:, None] ** powers
+    return out if increasing else out[:, ::-1]

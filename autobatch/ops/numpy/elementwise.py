@@ -1,0 +1,377 @@
+"""Elementwise ops, one for each ufunc: one line each, the vjp of each argument beside it; casts, copies and rounding.
+
+Ties of maximum and minimum give their gradient to the first operand.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy._core import umath
+
+from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.rules.aliasing import into
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, Declined, as_array, implements, ufunc_table
+from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.padding import kept
+
+__all__ = ["UFUNCS", "astype", "astype_p", "clip", "copy", "copy_p", "imag", "imag_p", "real", "real_p"]
+
+_LN2 = float(np.log(2.0))
+_LN10 = float(np.log(10.0))
+
+
+def _safe(denominator: Any, ct: Any) -> Any:
+    """The denominator, 1 where nothing is to be divided: a guarded sqrt(0) then has gradient 0, not 0/0."""
+    return np.where(ct == 0, np.ones((), dtype_of(denominator)), denominator)
+
+
+def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    if type(y) in (int, float):
+        return ct * (y * x ** (y - 1)) if y else ct * 0
+    flat = y == 0
+    return ct * np.where(flat, np.zeros((), dtype_of(out)), y * x ** np.where(flat, np.ones((), dtype_of(y)), y - 1))
+
+
+def _power_y(ct: Any, out: Any, x: Any, y: Any) -> Any:
+    return ct * out * np.log(np.where(x == 0, np.ones((), dtype_of(x)), x))
+
+
+def _not_minus_inf(out: Any) -> Any:
+    return np.where(out == -np.inf, np.zeros((), dtype_of(out)), out)
+
+
+def _phase(size: Any, x: Any) -> Any:
+    """What the size of a number grows by as the number does: its sign; if it is complex, that of its conjugate."""
+    if dtype_of(x).kind != "c":
+        return np.sign(x)
+    return np.conjugate(x) / np.where(size == 0, np.ones((), dtype_of(size)), size)
+
+
+# fmt: off
+add_p     = elementwise(np.add,           lambda ct, out, x, y: ct,
+                                          lambda ct, out, x, y: ct)
+sub_p     = elementwise(np.subtract,      lambda ct, out, x, y: ct,
+                                          lambda ct, out, x, y: -ct)
+mul_p     = elementwise(np.multiply,      lambda ct, out, x, y: ct * y,
+                                          lambda ct, out, x, y: ct * x)
+div_p     = elementwise(np.divide,        lambda ct, out, x, y: ct / y,
+                                          lambda ct, out, x, y: -ct * out / y, pad=(None, 1.0))
+pow_p     = elementwise(np.power,         _power_x, _power_y, pad=(1.0, 1.0))
+fpow_p    = elementwise(np.float_power,   _power_x, _power_y, pad=(1.0, 1.0))
+mod_p     = elementwise(np.remainder,     lambda ct, out, x, y: ct,
+                                          lambda ct, out, x, y: -ct * np.floor(x / y), pad=(None, 1))
+fmod_p    = elementwise(np.fmod,          lambda ct, out, x, y: ct,
+                                          lambda ct, out, x, y: -ct * np.trunc(x / y), pad=(None, 1))
+floordiv_p = elementwise(np.floor_divide, pad=(None, 1))
+
+neg_p     = elementwise(np.negative,      lambda ct, out, x: -ct)
+pos_p     = elementwise(np.positive,      lambda ct, out, x: ct)
+abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * _phase(out, x))
+fabs_p    = elementwise(np.fabs,          lambda ct, out, x: ct * np.sign(x))
+square_p  = elementwise(np.square,        lambda ct, out, x: 2 * ct * x)
+recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pad=1)
+sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: 0.5 * ct / _safe(out, ct), pad=1.0)
+cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: ct / (3 * _safe(out * out, ct)), pad=1.0)
+conj_p    = elementwise(np.conjugate,     lambda ct, out, x: np.conjugate(ct))
+sign_p    = elementwise(np.sign)
+
+exp_p     = elementwise(np.exp,           lambda ct, out, x: ct * out, pad=0.0)
+exp2_p    = elementwise(np.exp2,          lambda ct, out, x: ct * out * _LN2, pad=0.0)
+expm1_p   = elementwise(np.expm1,         lambda ct, out, x: ct * (out + 1), pad=0.0)
+log_p     = elementwise(np.log,           lambda ct, out, x: ct / x, pad=1.0)
+log2_p    = elementwise(np.log2,          lambda ct, out, x: ct / (x * _LN2), pad=1.0)
+log10_p   = elementwise(np.log10,         lambda ct, out, x: ct / (x * _LN10), pad=1.0)
+log1p_p   = elementwise(np.log1p,         lambda ct, out, x: ct / (1 + x), pad=0.0)
+logaddexp_p = elementwise(np.logaddexp,   lambda ct, out, x, y: ct * np.exp(x - _not_minus_inf(out)),
+                                          lambda ct, out, x, y: ct * np.exp(y - _not_minus_inf(out)), pad=0.0)
+logaddexp2_p = elementwise(np.logaddexp2, lambda ct, out, x, y: ct * np.exp2(x - _not_minus_inf(out)),
+                                          lambda ct, out, x, y: ct * np.exp2(y - _not_minus_inf(out)), pad=0.0)
+
+sin_p     = elementwise(np.sin,           lambda ct, out, x: ct * np.cos(x))
+cos_p     = elementwise(np.cos,           lambda ct, out, x: -ct * np.sin(x))
+tan_p     = elementwise(np.tan,           lambda ct, out, x: ct * (1 + out * out))
+arcsin_p  = elementwise(np.arcsin,        lambda ct, out, x: ct / np.sqrt(1 - x * x), pad=0.0)
+arccos_p  = elementwise(np.arccos,        lambda ct, out, x: -ct / np.sqrt(1 - x * x), pad=0.0)
+arctan_p  = elementwise(np.arctan,        lambda ct, out, x: ct / (1 + x * x))
+arctan2_p = elementwise(np.arctan2,       lambda ct, out, y, x: ct * x / (x * x + y * y),
+                                          lambda ct, out, y, x: -ct * y / (x * x + y * y), pad=(0.0, 1.0))
+hypot_p   = elementwise(np.hypot,         lambda ct, out, x, y: ct * x / np.where(out == 0, 1, out),
+                                          lambda ct, out, x, y: ct * y / np.where(out == 0, 1, out), pad=1.0)
+sinh_p    = elementwise(np.sinh,          lambda ct, out, x: ct * np.cosh(x), pad=0.0)
+cosh_p    = elementwise(np.cosh,          lambda ct, out, x: ct * np.sinh(x), pad=0.0)
+tanh_p    = elementwise(np.tanh,          lambda ct, out, x: ct * (1 - out * out))
+arcsinh_p = elementwise(np.arcsinh,       lambda ct, out, x: ct / np.sqrt(x * x + 1))
+arccosh_p = elementwise(np.arccosh,       lambda ct, out, x: ct / np.sqrt(x * x - 1), pad=2.0)
+arctanh_p = elementwise(np.arctanh,       lambda ct, out, x: ct / (1 - x * x), pad=0.0)
+deg2rad_p = elementwise(np.deg2rad,       lambda ct, out, x: np.deg2rad(ct))
+rad2deg_p = elementwise(np.rad2deg,       lambda ct, out, x: np.rad2deg(ct))
+radians_p = elementwise(np.radians,       lambda ct, out, x: np.radians(ct))
+degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct))
+
+max_p     = elementwise(np.maximum,       lambda ct, out, x, y: kept((x >= y) | (x != x), ct),
+                                          lambda ct, out, x, y: kept(~((x >= y) | (x != x)), ct))
+min_p     = elementwise(np.minimum,       lambda ct, out, x, y: kept((x <= y) | (x != x), ct),
+                                          lambda ct, out, x, y: kept(~((x <= y) | (x != x)), ct))
+fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: kept((x >= y) | (y != y), ct),
+                                          lambda ct, out, x, y: kept(~((x >= y) | (y != y)), ct))
+fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: kept((x <= y) | (y != y), ct),
+                                          lambda ct, out, x, y: kept(~((x <= y) | (y != y)), ct))
+clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
+                                          lambda ct, out, x, low, high: kept(~((x < low) | (x > high)), ct),
+                                          lambda ct, out, x, low, high: kept((x < low) & ~(low > high), ct),
+                                          lambda ct, out, x, low, high: kept((x > high) | (low > high), ct))
+copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None)
+heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: kept(x == 0, ct))
+ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
+
+floor_p   = elementwise(np.floor)
+ceil_p    = elementwise(np.ceil)
+rint_p    = elementwise(np.rint)
+trunc_p   = elementwise(np.trunc)
+spacing_p = elementwise(np.spacing)
+nextafter_p = elementwise(np.nextafter)
+gcd_p     = elementwise(np.gcd)
+lcm_p     = elementwise(np.lcm)
+
+equal_p         = elementwise(np.equal)
+not_equal_p     = elementwise(np.not_equal)
+less_p          = elementwise(np.less)
+less_equal_p    = elementwise(np.less_equal)
+greater_p       = elementwise(np.greater)
+greater_equal_p = elementwise(np.greater_equal)
+logical_and_p   = elementwise(np.logical_and)
+logical_or_p    = elementwise(np.logical_or)
+logical_xor_p   = elementwise(np.logical_xor)
+logical_not_p   = elementwise(np.logical_not)
+isfinite_p      = elementwise(np.isfinite)
+isinf_p         = elementwise(np.isinf)
+isnan_p         = elementwise(np.isnan)
+isnat_p         = elementwise(np.isnat)
+signbit_p       = elementwise(np.signbit)
+
+bitwise_and_p   = elementwise(np.bitwise_and)
+bitwise_or_p    = elementwise(np.bitwise_or)
+bitwise_xor_p   = elementwise(np.bitwise_xor)
+bitwise_count_p = elementwise(np.bitwise_count)
+invert_p        = elementwise(np.invert)
+left_shift_p    = elementwise(np.left_shift)
+right_shift_p   = elementwise(np.right_shift)
+
+isalpha_p       = elementwise(np.strings.isalpha)
+isalnum_p       = elementwise(np.strings.isalnum)
+isdecimal_p     = elementwise(np.strings.isdecimal)
+isdigit_p       = elementwise(np.strings.isdigit)
+islower_p       = elementwise(np.strings.islower)
+isnumeric_p     = elementwise(np.strings.isnumeric)
+isspace_p       = elementwise(np.strings.isspace)
+istitle_p       = elementwise(np.strings.istitle)
+isupper_p       = elementwise(np.strings.isupper)
+str_len_p       = elementwise(np.strings.str_len)
+ones_p          = elementwise(umath._ones_like)  # type: ignore[attr-defined]
+# fmt: on
+
+ufunc_table(*(op for op in list(globals().values()) if isinstance(op, Op) and isinstance(op.impl, np.ufunc)))
+
+
+def _quotient(x: Any, y: Any, **kwargs: Any) -> Any:
+    return np.divmod(x, y, **kwargs)[0]
+
+
+def _remainder(x: Any, y: Any, **kwargs: Any) -> Any:
+    return np.divmod(x, y, **kwargs)[1]
+
+
+def _fraction(x: Any, **kwargs: Any) -> Any:
+    return np.modf(x, **kwargs)[0]
+
+
+def _whole(x: Any, **kwargs: Any) -> Any:
+    return np.modf(x, **kwargs)[1]
+
+
+def _mantissa(x: Any) -> Any:
+    return np.frexp(x)[0]
+
+
+def _exponent(x: Any) -> Any:
+    return np.frexp(x)[1]
+
+
+# A ufunc with two outputs is two ops.
+# fmt: off
+quotient_p      = elementwise(_quotient, name="divmod[0]", pad=(None, 1))
+divmod_rest_p   = elementwise(_remainder, lambda ct, out, x, y: ct,
+                                          lambda ct, out, x, y: -ct * np.floor(x / y), name="divmod[1]", pad=(None, 1))
+fraction_p      = elementwise(_fraction,  lambda ct, out, x: ct, name="modf[0]")
+whole_p         = elementwise(_whole, name="modf[1]")
+exponent_p      = elementwise(_exponent, name="frexp[1]")
+mantissa_p      = elementwise(_mantissa,  lambda ct, out, x: np.ldexp(ct, -exponent_p(x)), name="frexp[0]")
+# fmt: on
+
+
+def _pair(first: Op, second: Op) -> Callable[..., Any]:
+    def both(*args: Any, **kwargs: Any) -> Any:
+        return first(*args, **kwargs), second(*args, **kwargs)
+
+    return both
+
+
+UFUNCS[np.divmod] = _pair(quotient_p, divmod_rest_p)
+UFUNCS[np.modf] = _pair(fraction_p, whole_p)
+UFUNCS[np.frexp] = _pair(mantissa_p, exponent_p)
+
+_CONTRACTIONS = (np.matmul, np.vecdot, np.matvec, np.vecmat)
+for _ufunc in vars(umath).values():  # as numpy.testing.overrides, whose import takes 30 ms, lists them
+    if isinstance(_ufunc, np.ufunc) and _ufunc not in UFUNCS and _ufunc not in _CONTRACTIONS:
+        UNSUPPORTED[_ufunc] = "it works on strings, whose dtype depends on their length"
+
+
+def _astype(x: Any, *, dtype: np.dtype) -> Any:
+    return np.asarray(x).astype(dtype) if not isinstance(x, np.generic) else x.astype(dtype)
+
+
+astype_p = elementwise(_astype, lambda ct, out, x: ct, name="astype")
+
+
+copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")
+
+
+def _copy_in(order: str) -> Op:
+    """A copy in the memory order "C", "F", or "A" (of which it is not known here which of the two it gives)."""
+    op = elementwise(functools.partial(np.array, order=order), lambda ct, out, x: ct, name="copy")
+    if order != "A":
+        op.layout = lambda params, non_c_order, rank: order == "F"
+    return op
+
+
+_copies = {"K": copy_p, **{order: _copy_in(order) for order in "CFA"}}
+
+
+real_p = elementwise(lambda x: np.asarray(x).real, lambda ct, out, x: ct, name="real")
+
+
+imag_p = elementwise(lambda x: np.asarray(x).imag, lambda ct, out, x: -1j * ct, name="imag")
+
+
+@implements(np.astype)
+def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
+    dtype = np.dtype(dtype)
+    if dtype.kind not in "biufc":
+        raise Declined(f"a cast to {dtype}")
+    return x if dtype_of(x) == dtype and not copy else astype_p(x, dtype=dtype)
+
+
+@implements(np.copy)
+def copy(a: Any, order: str = "K") -> Any:
+    return _copies[order or "K"](a)
+
+
+@implements(np.real)
+def real(val: Any) -> Any:
+    return real_p(val) if dtype_of(val).kind == "c" else val
+
+
+@implements(np.imag)
+def imag(val: Any) -> Any:
+    return imag_p(val) if dtype_of(val).kind == "c" else np.zeros_like(val)
+
+
+@implements(np.clip, out=into)
+def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    low = a_min if a_min is not None else min
+    high = a_max if a_max is not None else max
+    if low is None and high is None:
+        return copy_p(a)
+    if low is None:
+        return min_p(a, high)
+    return max_p(a, low) if high is None else clip_p(a, low, high)
+
+
+# differences and integrals
+
+
+# comparison
+
+
+# numbers
+
+
+@implements(np.nan_to_num)
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    dtype = dtype_of(x)
+    if dtype.kind == "c":
+        raise Declined("np.nan_to_num of complex numbers")
+    if dtype.kind != "f":
+        return np.copy(x) if copy else x
+    limits = np.finfo(dtype)
+    out = np.where(np.isnan(x), np.asarray(nan, dtype), x)
+    out = np.where(x == np.inf, np.asarray(limits.max if posinf is None else posinf, dtype), out)
+    out = np.where(x == -np.inf, np.asarray(limits.min if neginf is None else neginf, dtype), out)
+    return out if copy or not is_boxed(x) else into(x, out)
+
+
+@implements(np.angle)
+def angle(z: Any, deg: bool = False) -> Any:
+    out = np.arctan2(np.imag(z), np.real(z))
+    return out * (180 / np.pi) if deg else out
+
+
+@implements(np.sinc)
+def sinc(x: Any) -> Any:
+    y = np.pi * np.where(x == 0, 1.0e-20, x)
+    return np.sin(y) / y
+
+
+@implements(np.fix, out=into)
+def fix(x: Any) -> Any:
+    return np.trunc(x)
+
+
+@implements(np.round, np.around, out=into)
+def round_(a: Any, decimals: int = 0) -> Any:
+    kind = dtype_of(a).kind
+    if kind == "b" and decimals:
+        raise Declined("np.round of bools to other than integers")
+    if kind in "biu" and decimals >= 0:
+        return np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
+    if kind != "f":
+        raise Declined("np.round of integers to tens, or of complex numbers")
+    if decimals == 0:
+        return np.rint(a)
+    factor = np.asarray(10.0 ** abs(decimals), np.result_type(dtype_of(a)))
+    return np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
+
+
+@implements(np.isneginf, out=into)
+def isneginf(x: Any) -> Any:
+    return x == -np.inf
+
+
+@implements(np.isposinf, out=into)
+def isposinf(x: Any) -> Any:
+    return x == np.inf
+
+
+@implements(np.iscomplex)
+def iscomplex(x: Any) -> Any:
+    return np.imag(x) != 0
+
+
+@implements(np.isreal)
+def isreal(x: Any) -> Any:
+    return np.imag(x) == 0
+
+
+# products
+
+
+@implements(np.polyval)
+def polyval(p: Any, x: Any) -> Any:
+    p = as_array(p)
+    count = shape_of(p)[0]
+    if is_boxed(count):
+        raise Declined("np.polyval of degrees that differ between examples")
+    return functools.reduce(lambda y, i: y * x + p[i], range(count), np.zeros_like(x))

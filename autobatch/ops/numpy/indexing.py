@@ -1,0 +1,344 @@
+"""`x[index]` and `x[index] = value` for each example, with everything NumPy's indexing does.
+
+Python integers in an index are operands, so a call's signature does not depend on `t` in `x[t]`; slices are static
+unless their bounds differ between examples.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.cotangent import Scatter
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.ops.numpy.creation import array
+from autobatch.ops.rules.aliasing import view, write
+from autobatch.ops.rules.dispatch import Declined, refuse, top_box
+from autobatch.ops.rules.indexing import (
+    FULL,
+    Spec,
+    basic_index,
+    build,
+    flat_positions,
+    getitem_rule,
+    is_basic,
+    is_static,
+    parse,
+    scatter_rule,
+)
+from autobatch.ops.rules.padding import to_width, unbroadcast
+from autobatch.ops.rules.rows import RowScatter, last_writes, put_rows_p, rows_p, scatter_rows_p
+from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, lanes_of, size_per_lane
+
+__all__ = [
+    "add_at",
+    "add_at_p",
+    "getitem",
+    "getitem_op",
+    "getitem_p",
+    "placed",
+    "scatter_p",
+    "setitem",
+    "setitem_p",
+    "zero_d_p",
+]
+
+
+def _getitem(x: Any, *operands: Any, spec: Spec) -> Any:
+    return np.asarray(x)[build(spec, operands)] if not isinstance(x, np.ndarray) else x[build(spec, operands)]
+
+
+def _getitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position != 0:
+        return None
+    x, *operands = args
+    spec, shape = params["spec"], tuple(shape_of(x))
+    if is_boxed(ct) or any(is_boxed(operand) for operand in operands):
+        return scatter_p(ct, *operands, spec=spec, shape=shape)
+    kinds = {entry[0] for entry in spec}
+    if spec and spec[0][0] == "a" and all(entry == FULL for entry in spec[1:]):
+        ids = np.asarray(operands[0]).reshape(-1).astype(np.int64)
+        ids = np.where(ids < 0, ids + shape[0], ids) if ids.size and ids.min() < 0 else ids
+        return RowScatter(ids, ct.reshape((ids.size, *shape[1:])), shape, dtype_of(x), False)
+    return Scatter(build(spec, operands), ct, shape, dtype_of(x), unique="a" not in kinds)
+
+
+def _scatter(values: Any, *operands: Any, spec: Spec, shape: tuple[int, ...]) -> Any:
+    out = np.zeros(shape, dtype_of(values))
+    np.add.at(out, build(spec, operands), values)
+    return out
+
+
+def _scatter_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    spec = params["spec"]
+    return getitem_op(spec)(ct, *args[1:], spec=spec) if position == 0 else None
+
+
+def _getitem_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
+    """Index arrays after whole axes, with none between them: NumPy writes what they pick first, and turns it round."""
+    spec = params["spec"]
+    return non_c_order or (any(entry[0] in "ab" for entry in spec) and spec[0][0] in "snd")
+
+
+getitem_p = Op("getitem", _getitem, rule=getitem_rule, vjp=_getitem_vjp, layout=_getitem_layout, kind="index")
+getitem_dynamic_p = Op(
+    "getitem_dynamic", _getitem, rule=getitem_rule, vjp=_getitem_vjp, layout=_getitem_layout, data_dependent=True,
+    kind="index",
+)  # fmt: skip
+scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="index")
+
+
+# What NumPy leaves a 0-d array where it would give a scalar: `x[..., 0]` of a vector.
+zero_d_p = Op(
+    "zero_d",
+    np.asarray,
+    rule=lambda op, operands, params: Batched(operands[0].data, operands[0].sizes),
+    vjp=lambda position, ct, out, args, params: ct,
+)
+
+
+def getitem_op(spec: Spec) -> Op:
+    """The op of a read: one of its own where operand values decide the result's shape."""
+    return getitem_p if is_static(spec) else getitem_dynamic_p
+
+
+def _setitem(x: Any, value: Any, *operands: Any, spec: Spec) -> Any:
+    out = np.array(x)
+    out[build(spec, operands)] = value
+    return out
+
+
+def _setitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, value, *operands = args
+    spec = params["spec"]
+    if position == 0:
+        return unbroadcast(setitem_p(ct, np.zeros((), dtype_of(ct)), *operands, spec=spec), x)
+    if position != 1:
+        return None
+    if all(entry[0] != "a" for entry in spec):
+        read = getitem_op(spec)(ct, *operands, spec=spec)
+        return unbroadcast(read, value)
+    shape = tuple(shape_of(x))
+    size = int(np.prod(shape))
+    src = np.arange(size).reshape(shape)[build(spec, [np.asarray(operand) for operand in operands])]
+    src = last_writes(src, size)
+    read = rows_p(ct.reshape((size,)), src, unique=True)
+    return unbroadcast(np.where(src >= 0, read, np.zeros((), dtype_of(read))), value)
+
+
+def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, value, *index = operands
+    spec: Spec = params["spec"]
+    x = as_batched(x, lanes_of(operands))
+    basic = basic_index(x.sizes, spec, index)
+    if basic is not None and not _leaks(value, basic[1]):
+        data = _value_for(value, basic[1], tuple(shape_of(np.broadcast_to(np.int8(0), shape_of(x.data))[basic[0]])))
+        return Batched(setitem_p(x.data, data, *index, spec=(FULL, *spec)), x.sizes)
+    if len(spec) == 1 and spec[0][0] == "b" and spec[0][1] == len(x.sizes) and _rank(value) == 0:
+        mask = index[0]
+        _check_mask(mask, x)
+        mask_data = _resized(mask.data, x.data) if isinstance(mask, Batched) else mask
+        one = value.data.reshape((-1,) + (1,) * len(x.sizes)) if isinstance(value, Batched) else value
+        one = one if dtype_of(one) == dtype_of(x.data) else one.astype(dtype_of(x.data))
+        if not is_boxed(one) or not x.is_ragged:
+            return Batched(np.where(mask_data, one, x.data), x.sizes)
+    src, sizes = flat_positions(x, spec, index)
+    data = _value_for(value, sizes, src.shape)
+    if dtype_of(data) != dtype_of(x.data):
+        data = data.astype(dtype_of(x.data))
+    shape = tuple(shape_of(x.data))
+    unique = all(entry[0] != "a" for entry in spec)
+    flat = put_rows_p(x.data.reshape((int(np.prod(shape)),)), np.broadcast_to(data, src.shape), src, unique=unique)
+    return Batched(flat.reshape(shape), x.sizes)
+
+
+def _rank(value: Any) -> int:
+    return value.rank if isinstance(value, Batched) else ndim_of(value)
+
+
+def _leaks(value: Any, sizes: Sequence[Size]) -> bool:
+    """Whether the cotangent of a broadcast value would be summed over padding."""
+    ragged = any(isinstance(size, Lengths) for size in sizes)
+    if not ragged:
+        return False
+    if not isinstance(value, Batched):
+        return is_boxed(value)
+    return is_boxed(value.data) and not (len(value.sizes) == len(sizes) and all(map(same_size, value.sizes, sizes)))
+
+
+def _check_mask(mask: Any, x: Batched) -> None:
+    sizes = mask.sizes if isinstance(mask, Batched) else shape_of(mask)
+    for axis, (size, want) in enumerate(zip(sizes, x.sizes, strict=True)):
+        if not same_size(size, want):
+            have, wants = np.broadcast_arrays(size_per_lane(size), size_per_lane(want))
+            lane = int(np.argmax(have != wants))
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis}; size of axis is {wants[lane]} but "
+                f"size of corresponding boolean axis is {have[lane]}"
+            )
+
+
+def _resized(data: Any, like: Any) -> Any:
+    for axis in range(1, ndim_of(data)):
+        data = to_width(data, axis, shape_of(like)[axis])
+    return data
+
+
+def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:
+    """The value's data, broadcastable to (B, *padded) where it broadcasts to `sizes`.
+
+    Raises:
+        ShapeError: the value does not broadcast into the place it is written to, with the example.
+    """
+    batched = isinstance(value, Batched)
+    have = value.sizes if batched else tuple(shape_of(value))
+    if len(have) > len(sizes):
+        raise ShapeError(f"could not broadcast input array of {len(have)} dimensions into {len(sizes)}")
+    broadcast = broadcast_sizes([have, tuple(sizes)])
+    data = value.data if batched else value
+    if not batched and not is_boxed(data):
+        data = np.asarray(data)
+    for place, size in enumerate(have):
+        axis = len(sizes) - len(have) + place
+        if not same_size(broadcast[axis], sizes[axis]):
+            wants, gives = np.broadcast_arrays(size_per_lane(sizes[axis]), size_per_lane(size))
+            lane = int(np.argmax((wants != gives) & (gives != 1)))
+            raise ShapeError(
+                f"could not broadcast input array of length {gives[lane]} into length {wants[lane]} in example {lane}"
+            )
+        if isinstance(size, int) and size == 1:
+            continue
+        if not same_size(size, sizes[axis]):
+            raise NeedsLoop("a value whose length is 1 in some examples only is broadcast")
+        data = to_width(data, place + batched, padded[axis + 1])
+    if batched:
+        shape = shape_of(data)
+        return data.reshape((shape[0],) + (1,) * (len(sizes) - len(have)) + tuple(shape[1:]))
+    return data
+
+
+setitem_p = Op("setitem", _setitem, rule=_setitem_rule, vjp=_setitem_vjp, kind="index")
+
+
+def _add_at(x: Any, values: Any, *operands: Any, spec: Spec) -> Any:
+    out = np.array(x)
+    np.add.at(out, build(spec, operands), values)
+    return out
+
+
+def _add_at_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, values, *operands = args
+    if position == 0:
+        return unbroadcast(ct, x)
+    spec = params["spec"]
+    return unbroadcast(getitem_op(spec)(ct, *operands, spec=spec), values) if position == 1 else None
+
+
+def _add_at_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, values, *index = operands
+    x = as_batched(x, lanes_of(operands))
+    src, sizes = flat_positions(x, params["spec"], index)
+    data = _value_for(values, sizes, src.shape)
+    if dtype_of(data) != dtype_of(x.data):
+        data = data.astype(dtype_of(x.data))
+    data = np.broadcast_to(data, src.shape)
+    if is_boxed(data):  # what is at padding is not added, and gets no cotangent
+        data = np.where(src >= 0, data, np.zeros((), dtype_of(data)))
+    shape = tuple(shape_of(x.data))
+    return Batched(x.data + scatter_rows_p(data, src, rows=int(np.prod(shape))).reshape(shape), x.sizes)
+
+
+add_at_p = Op("add_at", _add_at, rule=_add_at_rule, vjp=_add_at_vjp, kind="index")
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """`x[index]`; a view of `x` where NumPy gives one.
+
+    Raises:
+        IndexError: an index out of bounds, with the example; too many indices; a mask that does not fit.
+    """
+    try:
+        spec, operands = parse(x, index)
+    except Declined as declined:
+        return refuse(operator.getitem, (x, index), {}, declined.reason)
+    op, views, leads = _facts(spec)
+    out = op(x, *operands, spec=spec)
+    if ndim_of(out) == 0 and (index is Ellipsis or (type(index) is tuple and any(i is Ellipsis for i in index))):
+        out = zero_d_p(out)
+    elif type(index) is tuple and not index and ndim_of(out) == 0:  # of a 0-d array: the scalar in it
+        return out
+    if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
+        return out
+    return view(out, x, _derive, _restore, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
+
+
+@functools.lru_cache(maxsize=4096)
+def _facts(spec: Spec) -> tuple[Op, bool, bool]:
+    """The op of a read, whether it gives a view (an element is a copy), and whether that is one contiguous run."""
+    element = bool(spec) and all(entry[0] == "i" for entry in spec)
+    return getitem_op(spec), is_basic(spec) and not element, _leads(spec)
+
+
+def _derive(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+    return getitem_op(spec)(base, *operands, spec=spec)
+
+
+def _restore(base: Any, new: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
+    return setitem_p(base, new, *operands, spec=spec)
+
+
+def _leads(spec: Spec) -> bool:
+    """Whether the view is one contiguous run: integers, then at most one slice of step 1, then whole axes."""
+    rest = [entry for entry in spec if entry[0] != "n"]
+    while rest and rest[0][0] == "i":
+        rest.pop(0)
+    if rest and rest[0][0] == "s" and rest[0][3] in (None, 1):
+        rest.pop(0)
+    return all(entry == FULL for entry in rest)
+
+
+def setitem(x: Any, index: Any, value: Any) -> None:
+    """`x[index] = value` for an array of ours: the object, its base and its views take the new value.
+
+    The value is cast to the dtype of `x`, as NumPy does.
+    """
+    try:
+        spec, operands = parse(x, index)
+    except Declined as declined:
+        raise NeedsLoop(f"item assignment: {declined.reason}") from None
+    if isinstance(value, list | tuple) and top_box(value) is not None:
+        value = array(value)
+    if not is_boxed(value):
+        value = np.asarray(value, dtype_of(x))
+    write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))
+
+
+def add_at(x: Any, index: Any, values: Any) -> None:
+    """`np.add.at(x, index, values)` for an array of ours: repeated positions count each time."""
+    spec, operands = parse(x, index)
+    write(x, add_at_p(x, _fit_rank(values, spec, operands), *operands, spec=spec))
+
+
+def _fit_rank(value: Any, spec: Spec, operands: Sequence[Any]) -> Any:
+    """Drop leading axes of one that the target does not have."""
+    rank = sum(entry[0] in "snd" for entry in spec)
+    if any(entry[0] in "ab" for entry in spec):
+        ranks = [1 if entry[0] == "b" else 0 for entry in spec if entry[0] in "ab"]
+        rank += max([*ranks, *(ndim_of(x) for x in operands if dtype_of(x).kind != "b")])
+    extra = ndim_of(value) - rank
+    if extra <= 0:
+        return value
+    if any(size != 1 for size in shape_of(value)[:extra] if not is_boxed(size)):
+        raise ValueError(f"could not broadcast input array from shape {shape_of(value)} into {rank} dimensions")
+    return value[(0,) * extra]
+
+
+def placed(x: Any, index: Any, value: Any) -> Any:
+    """`x` as it is after `x[index] = value`; `x` itself stays as it is."""
+    spec, operands = parse(x, index)
+    return setitem_p(x, value, *operands, spec=spec)

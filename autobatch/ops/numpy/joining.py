@@ -1,0 +1,445 @@
+"""Joining and splitting, inserting and deleting, repeating, rolling and padding."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.ops.numpy.creation import arange, full
+from autobatch.ops.numpy.indexing import getitem
+from autobatch.ops.numpy.shaping import _atleast
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.grouping import lanewise
+from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.rows import gather_axis
+from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis, size_per_lane, width_of
+
+__all__ = [
+    "append",
+    "array_split",
+    "block",
+    "column_stack",
+    "concatenate",
+    "concatenate_p",
+    "delete",
+    "dstack",
+    "hstack",
+    "insert",
+    "pad",
+    "repeat",
+    "roll",
+    "split",
+    "stack",
+    "stack_p",
+    "tile",
+    "unstack",
+    "vstack",
+]
+
+
+def _arrays(arrays: Any) -> list[Any]:
+    """The arrays to join; a batch may itself be the sequence, along its first dimension."""
+    if is_boxed(arrays):
+        first = shape_of(arrays)[0]
+        if is_boxed(first):
+            raise Declined("joining the rows of an array whose number differs between examples")
+        return [arrays[i] for i in range(first)]
+    return [as_array(x) for x in arrays]
+
+
+def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
+    if dtype is None:
+        return arrays
+    dtype = np.dtype(dtype)
+    for x in arrays:
+        if not np.can_cast(dtype_of(x), dtype, casting):  # type: ignore[arg-type]
+            raise TypeError(
+                f"Cannot cast array data from {dtype_of(x)!r} to {dtype!r} according to the rule '{casting}'"
+            )
+    return [x if dtype_of(x) == dtype else x.astype(dtype) for x in arrays]
+
+
+@implements(np.concatenate)
+def concatenate(arrays: Any, /, axis: Any = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """np.concatenate of each example; lengths along the axis may differ between examples."""
+    parts = _cast(_arrays(arrays), dtype, casting)
+    if not parts:
+        raise ValueError("need at least one array to concatenate")
+    if axis is None:
+        parts = [x.reshape((-1,)) for x in parts]
+        axis = 0
+    rank = ndim_of(parts[0])
+    if rank == 0:
+        raise ValueError("zero-dimensional arrays cannot be concatenated")
+    for place, x in enumerate(parts):
+        if ndim_of(x) != rank:
+            raise ValueError(
+                "all the input array dimensions except for the concatenation axis must match exactly, but the array at "
+                f"index 0 has {rank} dimension(s) and the array at index {place} has {ndim_of(x)} dimension(s)"
+            )
+    return concatenate_p(*parts, axis=normalise_axis(axis, rank))
+
+
+@implements(np.stack)
+def stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    """np.stack of each example."""
+    parts = _cast(_arrays(arrays), dtype, casting)
+    if not parts:
+        raise ValueError("need at least one array to stack")
+    rank = ndim_of(parts[0])
+    if any(ndim_of(x) != rank for x in parts):
+        raise ValueError("all input arrays must have the same shape")
+    return stack_p(*parts, axis=normalise_axis(axis, rank + 1))
+
+
+def _concatenate(*arrays: Any, axis: int) -> Any:
+    return np.concatenate(arrays, axis=axis)
+
+
+def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    axis = params["axis"]
+    first = sum(shape_of(x)[axis] for x in args[:position])
+    part = ct[(slice(None),) * axis + (slice(first, first + shape_of(args[position])[axis]),)]
+    return _like(part, args[position])
+
+
+def _like(ct: Any, arg: Any) -> Any:
+    have, want = dtype_of(ct), dtype_of(arg)
+    if have == want:
+        return ct
+    if have.kind == "c" and want.kind != "c":
+        ct = np.real(ct)
+    return ct.astype(want)
+
+
+def _stack(*arrays: Any, axis: int) -> Any:
+    return np.stack(arrays, axis=axis)
+
+
+def _stack_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return _like(ct[(slice(None),) * params["axis"] + (position,)], args[position])
+
+
+def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], list[Size]]:
+    """The data of batches whose sizes agree (along all axes but `skip`), padded alike, and those sizes."""
+    sizes: list[Size] = []
+    data = [part.data for part in parts]
+    for axis in range(parts[0].rank):
+        if axis == skip:
+            sizes.append(0)
+            continue
+        every = [part.sizes[axis] for part in parts]
+        size = next((size for size in every if isinstance(size, Lengths)), every[0])
+        for other in every:
+            if not same_size(size, other):
+                have, want = np.broadcast_arrays(size_per_lane(other), size_per_lane(size))
+                lane = int(np.argmax(have != want))
+                raise ShapeError(f"{what}: sizes {want[lane]} and {have[lane]} along axis {axis} in example {lane}")
+        sizes.append(size)
+        width = min(shape_of(x)[axis + 1] for x in data)
+        if any(shape_of(x)[axis + 1] != width for x in data):
+            width = width_of(size)
+        data = [to_width(x, axis + 1, width) for x in data]
+    return data, sizes
+
+
+def _stack_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes, axis = lanes_of(operands), params["axis"]
+    first = operands[0]
+    if all(isinstance(x, Batched) and x.scalar is None and x.sizes == first.sizes for x in operands):
+        data = [x.data for x in operands]
+        if len({tuple(shape_of(x)) for x in data}) == 1:
+            return Batched(op(*data, axis=axis + 1), (*first.sizes[:axis], len(data), *first.sizes[axis:]))
+    parts = [as_batched(x, lanes) for x in operands]
+    if len({part.rank for part in parts}) > 1:
+        raise ShapeError("all input arrays must have the same shape")
+    data, sizes = _common(parts, -1, "all input arrays must have the same shape")
+    sizes.insert(axis, len(parts))
+    return Batched(op(*data, axis=axis + 1), sizes)
+
+
+def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes, axis = lanes_of(operands), params["axis"]
+    parts = [as_batched(x, lanes) for x in operands]
+    data, sizes = _common(
+        parts, axis, "all the input array dimensions except for the concatenation axis must match exactly"
+    )
+    along = [part.sizes[axis] for part in parts]
+    joined = op(*data, axis=axis + 1)
+    if not any(isinstance(size, Lengths) for size in along):
+        sizes[axis] = sum(along)
+        return Batched(joined, sizes)
+    total = np.zeros(lanes, np.int64)
+    for size in along:
+        total = total + size_per_lane(size)
+    sizes[axis] = Lengths(total)
+    if not any(isinstance(size, Lengths) for size in along[:-1]):
+        return Batched(joined, sizes)
+    width = int(total.max(initial=0))
+    steps = np.arange(width)
+    src = np.full((lanes, width), -1, np.int64)
+    first = np.zeros((lanes, 1), np.int64)
+    offset = 0
+    for part, size in zip(data, along, strict=True):
+        count = size_per_lane(size).reshape(-1, 1)
+        here = (steps >= first) & (steps < first + count)
+        src = np.where(here, steps - first + offset, src)
+        first = first + count
+        offset += shape_of(part)[axis + 1]
+    return Batched(gather_axis(joined, axis, src, unique=True), sizes)
+
+
+concatenate_p = Op("concatenate", _concatenate, rule=_concatenate_rule, vjp=_concatenate_vjp, kind="join")
+stack_p = Op("stack", _stack, rule=_stack_rule, vjp=_stack_vjp, kind="join")
+
+
+# splitting: slices, so that the parts are views
+
+
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    axis = normalise_axis(axis, ndim_of(ary))
+    total = shape_of(ary)[axis]
+    if isinstance(indices_or_sections, list | tuple | np.ndarray) or ndim_of(indices_or_sections) == 1:
+        points = [0, *indices_or_sections, total]
+    else:
+        if rank_of(indices_or_sections) == BATCH_RANK:
+            raise NeedsLoop("split into a number of parts that differs between examples")
+        sections = int(indices_or_sections)
+        if sections <= 0:
+            raise ValueError("number sections must be larger than 0.")
+        each, extras = total // sections, total % sections
+        points = [0]
+        for i in range(sections):
+            points.append(points[-1] + each + (extras > i))
+    lead = (slice(None),) * axis
+    return [ary[(*lead, slice(start, stop))] for start, stop in itertools.pairwise(points)]
+
+
+@implements(np.split)
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    if not isinstance(indices_or_sections, list | tuple | np.ndarray) and ndim_of(indices_or_sections) == 0:
+        total = shape_of(ary)[normalise_axis(axis, ndim_of(ary))]
+        if np.any(np.asarray(getattr(total % indices_or_sections, "data", total % indices_or_sections))):
+            raise ValueError("array split does not result in an equal division")
+    return array_split(ary, indices_or_sections, axis)
+
+
+@implements(np.unstack)
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    if ndim_of(x) == 0:
+        raise ValueError("Input array must be at least 1-d.")
+    axis = normalise_axis(axis, ndim_of(x))
+    total = shape_of(x)[axis]
+    if is_boxed(total):
+        raise NeedsLoop("unstack gives as many arrays as an example has rows, and that differs between examples")
+    return tuple(x[(*(slice(None),) * axis, i)] for i in range(total))
+
+
+@implements(np.vstack)
+def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    return np.concatenate([_atleast(x, 2) for x in tup], 0, dtype=dtype, casting=casting)  # type: ignore[call-overload]
+
+
+@implements(np.hstack)
+def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
+    parts = [_atleast(x, 1) for x in tup]
+    axis = 0 if parts and ndim_of(parts[0]) == 1 else 1
+    return np.concatenate(parts, axis, dtype=dtype, casting=casting)  # type: ignore[call-overload]
+
+
+@implements(np.dstack)
+def dstack(tup: Any) -> Any:
+    return np.concatenate([_atleast(x, 3) for x in tup], 2)
+
+
+@implements(np.column_stack)
+def column_stack(tup: Any) -> Any:
+    parts = [as_array(x) for x in tup]
+    return np.concatenate([_atleast(x, 2).T if ndim_of(x) < 2 else x for x in parts], 1)
+
+
+@implements(np.append)
+def append(arr: Any, values: Any, axis: Any = None) -> Any:
+    if axis is None:
+        arr, values, axis = np.reshape(as_array(arr), (-1,)), np.reshape(as_array(values), (-1,)), 0
+    return np.concatenate((arr, values), axis=axis)
+
+
+@implements(np.block)
+def block(arrays: Any) -> Any:
+    depth, rank = _block_depth(arrays)
+    return _block(arrays, 1, depth, max(depth, rank))
+
+
+def _block_depth(item: Any) -> tuple[int, int]:
+    if not isinstance(item, list):
+        return 0, ndim_of(item)
+    depths = [_block_depth(part) for part in item]
+    return 1 + max(d for d, _ in depths), max(r for _, r in depths)
+
+
+def _block(item: Any, level: int, depth: int, rank: int) -> Any:
+    if isinstance(item, list):
+        return np.concatenate([_block(part, level + 1, depth, rank) for part in item], axis=-(depth - level + 1))
+    return _atleast(item, rank) if rank < 3 else as_array(item)[(None,) * (rank - ndim_of(item))]
+
+
+@implements(np.delete)
+def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    if axis is None:
+        arr, axis = np.reshape(arr, (-1,)), 0
+    axis = normalise_axis(axis, ndim_of(arr))
+    n = shape_of(arr)[axis]
+    if is_boxed(n) or is_boxed(obj):
+        raise Declined("np.delete at places that differ between examples")
+    return arr[on_axis(axis, np.delete(np.arange(n), obj))]
+
+
+@implements(np.insert)
+def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    if not isinstance(obj, int) or (axis is not None and ndim_of(values) != ndim_of(arr) - 1):
+        raise Declined("np.insert at several places")
+    if axis is None:
+        arr, axis, values = np.reshape(arr, (-1,)), 0, np.reshape(as_array(values), (-1,))
+        if shape_of(values) != (1,):
+            raise Declined("np.insert of several values")
+    else:
+        axis = normalise_axis(axis, ndim_of(arr))
+        values = np.expand_dims(as_array(values), axis)
+    parts = (arr[on_axis(axis, slice(None, obj))], values.astype(dtype_of(arr)), arr[on_axis(axis, slice(obj, None))])
+    return np.concatenate(parts, axis)
+
+
+_repeat_places_p = lanewise("repeat_places", lambda n, repeats: np.repeat(np.arange(n), repeats))
+
+
+@implements(np.repeat)
+def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """np.repeat; the counts may differ between examples and between elements."""
+    if axis is None:
+        a, axis = np.reshape(a, (-1,)), 0
+    axis = normalise_axis(axis, ndim_of(a))
+    n = shape_of(a)[axis]
+    if not is_boxed(repeats):
+        repeats = np.asarray(repeats)
+        repeats = int(repeats) if repeats.ndim == 0 else repeats
+    if ndim_of(repeats) == 0:
+        if not is_boxed(repeats) and repeats < 0:
+            raise ValueError("repeats may not contain negative values.")
+        places = arange(n * repeats) // np.maximum(repeats, 1)
+    else:
+        places = _repeat_places_p(n, repeats)
+    return getitem(a, on_axis(axis, places))
+
+
+@implements(np.tile)
+def tile(A: Any, reps: Any) -> Any:  # noqa: N803
+    """np.tile; the counts may differ between examples."""
+    counts = list(reps) if isinstance(reps, list | tuple) or (not is_boxed(reps) and ndim_of(reps)) else [reps]
+    rank = max(ndim_of(A), len(counts))
+    counts = [1] * (rank - len(counts)) + counts
+    out = A[(None,) * (rank - ndim_of(A))] if rank > ndim_of(A) else np.copy(A)
+    for axis, count in enumerate(counts):
+        if is_boxed(count) or count != 1:
+            n = shape_of(out)[axis]
+            out = getitem(out, on_axis(axis, arange(n * count) % np.maximum(n, 1)))
+    return out
+
+
+@implements(np.resize)
+def resize(a: Any, new_shape: Any) -> Any:
+    shape = tuple(new_shape) if isinstance(new_shape, list | tuple) else (new_shape,)
+    flat = np.reshape(a, (-1,))
+    total: Any = 1
+    for size in shape:
+        total = total * size
+    n = shape_of(flat)[0]
+    return np.reshape(getitem(flat, arange(total) % np.maximum(n, 1)), shape)
+
+
+def _pairs(value: Any, rank: int) -> list[tuple[Any, Any]]:
+    """A pad width (or value) for each side of each axis, from the short forms NumPy takes."""
+    if type(value) is np.ndarray:
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        return [(value, value)] * rank
+    items = [tuple(item) if isinstance(item, list | tuple | np.ndarray) else item for item in value]
+    if all(isinstance(item, tuple) for item in items):
+        pairs = [item if len(item) == 2 else (item[0], item[0]) for item in items]
+        pairs = pairs * rank if len(pairs) == 1 else pairs
+    else:
+        pairs = [(items[0], items[-1])] * rank
+    if len(pairs) != rank:
+        raise ValueError(f"operands could not be broadcast together: {len(pairs)} pad widths for {rank} dimensions")
+    return pairs
+
+
+@implements(np.pad)
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    """np.pad; widths may differ between examples. Modes constant, edge, wrap, reflect, symmetric, empty."""
+    rank = ndim_of(array)
+    if isinstance(pad_width, dict):
+        pad_width = [pad_width.get(axis, pad_width.get(axis - rank, 0)) for axis in range(rank)]
+        pad_width = [item if isinstance(item, tuple) else (item, item) for item in pad_width]
+    widths = _pairs(pad_width, rank)
+    if mode == "empty":
+        mode = "constant"
+    if mode == "constant":
+        values = _pairs(kwargs.pop("constant_values", 0), rank)
+    if kwargs or mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):
+        raise Declined(f"np.pad with mode={mode!r} or its options")
+    out = array
+    for axis, (before, after) in enumerate(widths):
+        if not is_boxed(before) and not is_boxed(after):
+            if before < 0 or after < 0:
+                raise ValueError("index can't contain negative values")
+            if before == after == 0:
+                continue
+        if mode == "constant":
+            out = np.concatenate(
+                [_side(out, axis, before, values[axis][0]), out, _side(out, axis, after, values[axis][1])], axis
+            )
+        else:
+            n = shape_of(out)[axis]
+            places = arange(before + n + after) - before
+            out = getitem(out, on_axis(axis, _places(mode, n, places)))
+    return out if out is not array else np.copy(array)
+
+
+def _side(x: Any, axis: int, width: Any, value: Any) -> Any:
+    shape: Sequence[Any] = (*shape_of(x)[:axis], width, *shape_of(x)[axis + 1 :])
+    return full(shape, value, dtype_of(x))
+
+
+def _places(mode: str, n: Any, i: Any) -> Any:
+    if mode == "edge":
+        return np.clip(i, 0, n - 1)
+    if mode == "wrap":
+        return i % np.maximum(n, 1)
+    period = 2 * n if mode == "symmetric" else 2 * n - 2
+    j = i % np.maximum(period, 1)
+    back = period - 1 - j if mode == "symmetric" else period - j
+    return np.where(j >= n, back, j)
+
+
+@implements(np.roll)
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """np.roll; shifts may differ between examples."""
+    if axis is None:
+        return np.reshape(roll(np.reshape(a, (-1,)), shift, 0), shape_of(a))
+    axes = axes_of(axis, ndim_of(a))
+    several = isinstance(shift, list | tuple) or (not is_boxed(shift) and ndim_of(shift))
+    shifts = list(shift) if several else [shift] * len(axes)
+    if len(shifts) != len(axes):
+        axes = axes * len(shifts) if len(axes) == 1 else axes
+    for place, by in zip(axes, shifts, strict=True):
+        n = shape_of(a)[place]
+        a = getitem(a, on_axis(place, (arange(n) - by) % np.maximum(n, 1)))
+    return a

@@ -1,0 +1,566 @@
+"""Matrices: diagonals and triangles, solve, inverse and determinant, norms, powers, factorisations."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import ShapeError
+from autobatch.ops.numpy.creation import CREATION, arange, zeros
+from autobatch.ops.numpy.indexing import placed
+from autobatch.ops.rules.aliasing import view
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.grouping import by_length
+from autobatch.ops.rules.padding import fill, select, to_width, unbroadcast
+from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
+
+__all__ = ["alone_rule", "det", "inv", "norm", "slogdet", "solve", "svdvals", "tri"]
+
+# order along axes
+
+
+# ranks and stacks
+
+
+# broadcasting against each other
+
+
+# diagonals and triangles
+
+
+def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
+    """np.tri; the sizes may differ between examples."""
+    return _below(N, N if M is None else M, k).astype(dtype)
+
+
+CREATION[np.tri] = implements(np.tri)(tri)
+
+
+def _below(rows: Any, columns: Any, k: int) -> Any:
+    return arange(rows)[:, None] + k >= arange(columns)
+
+
+@implements(np.tril)
+def tril(m: Any, k: int = 0) -> Any:
+    m = _square_of(m)
+    rows, columns = shape_of(m)[-2:]
+    return np.where(_below(rows, columns, k), m, np.zeros((), dtype_of(m)))
+
+
+@implements(np.triu)
+def triu(m: Any, k: int = 0) -> Any:
+    m = _square_of(m)
+    rows, columns = shape_of(m)[-2:]
+    return np.where(_below(rows, columns, k - 1), np.zeros((), dtype_of(m)), m)
+
+
+def _square_of(m: Any) -> Any:
+    return np.broadcast_to(m, (shape_of(m)[0], shape_of(m)[0])) if ndim_of(m) == 1 else m
+
+
+@implements(np.diagonal)
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    if ndim_of(a) < 2:
+        raise ValueError("diag requires an array of at least two dimensions")
+    return view(_diagonal(a, offset, axis1, axis2), a, _diagonal, None, (offset, axis1, axis2))
+
+
+def _diagonal(a: Any, offset: int, axis1: int, axis2: int) -> Any:
+    if not is_boxed(a):
+        return np.diagonal(a, offset, axis1, axis2)
+    a = np.moveaxis(a, (axis1, axis2), (-2, -1))
+    rows, columns = shape_of(a)[-2:]
+    down, right = max(-offset, 0), max(offset, 0)
+    i = arange(np.maximum(np.minimum(rows - down, columns - right), 0))
+    return a[..., i + down, i + right]
+
+
+@implements(np.diag)
+def diag(v: Any, k: int = 0) -> Any:
+    if ndim_of(v) == 2:
+        return diagonal(v, k)
+    if ndim_of(v) != 1:
+        raise ValueError("Input must be 1- or 2-d.")
+    n = shape_of(v)[0]
+    i = arange(n)
+    return placed(zeros((n + abs(k), n + abs(k)), dtype_of(v)), (i + max(-k, 0), i + max(k, 0)), v)
+
+
+@implements(np.diagflat)
+def diagflat(v: Any, k: int = 0) -> Any:
+    return diag(np.reshape(v, (-1,)), k)
+
+
+@implements(np.trace)
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
+    return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+
+
+@implements(np.fill_diagonal)
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    if ndim_of(a) != 2 or wrap or not is_boxed(a):
+        raise Declined("fill_diagonal of other than two dimensions")
+    rows, columns = shape_of(a)
+    i = arange(np.minimum(rows, columns))
+    a[i, i] = val
+
+
+def _with_identity(x: Batched) -> Any:
+    """Square matrices whose padding is that of the identity, so that it adds a block that changes nothing."""
+    rows, columns = x.sizes[-2:]
+    if not same_size(rows, columns):
+        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
+    if not isinstance(rows, Lengths) and not isinstance(columns, Lengths):
+        return x.data
+    if any(isinstance(size, Lengths) for size in x.sizes[:-2]):
+        raise ShapeError("stacks of matrices whose number differs between examples")
+    data = fill(x, 0)
+    width = shape_of(data)[-1]
+    lengths = rows if isinstance(rows, Lengths) else columns
+    places = np.arange(width)
+    outside = places >= lengths.values.reshape((-1,) + (1,) * (x.rank - 1))  # type: ignore[union-attr]
+    ones = outside[..., None] & (places[:, None] == places)
+    return np.where(ones, np.ones((), dtype_of(data)), data)
+
+
+def _matrix_rule(out_rank: int) -> Callable[..., Batched]:
+    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        (x,) = operands
+        out = op(_with_identity(x))
+        if out_rank == 0:
+            return Batched(out, x.sizes[:-2])
+        return Batched(_closed(out, x.sizes), x.sizes)
+
+    return rule
+
+
+def _closed(data: Any, sizes: Sequence[Size]) -> Any:
+    """A result whose padding sends no cotangent back, since every element of a matrix has a part in every other."""
+    return select(data, sizes) if is_boxed(data) else data
+
+
+def _mt(x: Any) -> Any:
+    return np.swapaxes(x, -1, -2)
+
+
+inv_p = Op(
+    "inv",
+    np.linalg.inv,
+    rule=_matrix_rule(2),
+    vjp=lambda position, ct, out, args, params: -np.matmul(np.matmul(_mt(out), ct), _mt(out)),
+    kind="linalg",
+)
+det_p = Op(
+    "det",
+    np.linalg.det,
+    rule=_matrix_rule(0),
+    vjp=lambda position, ct, out, args, params: (ct * out)[..., None, None] * _mt(inv_p(args[0])),
+    kind="linalg",
+)
+logdet_p = Op(
+    "logabsdet",
+    lambda x: np.linalg.slogdet(x)[1],
+    rule=_matrix_rule(0),
+    vjp=lambda position, ct, out, args, params: ct[..., None, None] * _mt(inv_p(args[0])),
+    kind="linalg",
+)
+
+
+def _sign(x: Any) -> Any:
+    return np.linalg.slogdet(x)[0]
+
+
+def _phase_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The sign of a complex determinant turns with it."""
+    return -1j * np.real(1j * ct * out)[..., None, None] * _mt(inv_p(args[0]))
+
+
+sign_p = Op("detsign", _sign, rule=_matrix_rule(0), kind="linalg")
+phase_p = Op("detphase", _sign, rule=_matrix_rule(0), vjp=_phase_vjp, kind="linalg")
+
+
+def _solve_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    a, b = args
+    back = solve_p(_mt(a), ct)
+    return unbroadcast(back, b) if position == 1 else unbroadcast(-np.matmul(back, _mt(out)), a)
+
+
+def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes = lanes_of(operands)
+    a, b = (as_batched(x, lanes) for x in operands)
+    if a.rank != 2 or b.rank != 2:
+        if a.is_ragged or b.is_ragged:
+            raise ShapeError("stacks of linear systems of sizes that differ between examples")
+        out = op(*(_lifted(x, max(a.rank, b.rank)) for x in (a, b)))
+        return Batched(out, shape_of(out)[1:])
+    if not same_size(a.sizes[0], b.sizes[0]):
+        raise ValueError("solve: Input operand 1 has a mismatch in its core dimension 0")
+    matrix = _with_identity(a)
+    data = to_width(fill(b, 0) if b.is_ragged else b.data, 1, shape_of(matrix)[1])
+    sizes = (a.sizes[0], b.sizes[1])
+    return Batched(_closed(op(matrix, data), sizes), sizes)
+
+
+def _lifted(x: Batched, rank: int) -> Any:
+    """The data of examples as of that rank."""
+    return x.data[(slice(None), *[None] * (rank - x.rank))]
+
+
+solve_p = Op("solve", np.linalg.solve, rule=_solve_rule, vjp=_solve_vjp, kind="linalg")
+
+
+def _check(x: Any) -> Any:
+    if ndim_of(x) < 2:
+        raise np.linalg.LinAlgError(f"{ndim_of(x)}-dimensional array given. Array must be at least two-dimensional")
+    return x if dtype_of(x).kind in "fc" else x.astype(np.float64)
+
+
+@implements(np.linalg.inv)
+def inv(a: Any) -> Any:
+    return inv_p(_check(a))
+
+
+@implements(np.linalg.det)
+def det(a: Any) -> Any:
+    return det_p(_check(a))
+
+
+@implements(np.linalg.slogdet)
+def slogdet(a: Any) -> Any:
+    a = _check(a)
+    sign = phase_p if dtype_of(a).kind == "c" else sign_p
+    return type(np.linalg.slogdet(np.eye(1)))(sign(a), logdet_p(a))
+
+
+@implements(np.linalg.solve)
+def solve(a: Any, b: Any) -> Any:
+    a, b = _check(a), b if is_boxed(b) else np.asarray(b)
+    return solve_p(a, b[:, None])[..., 0] if ndim_of(b) == 1 else solve_p(a, b)
+
+
+@implements(np.linalg.norm)
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
+    if dtype_of(x).kind not in "fc":
+        x = x.astype(np.float64)
+    if axis is None and ord is None:
+        return _root(x, tuple(range(ndim_of(x))), keepdims)
+    axes = axes_of(axis, ndim_of(x))
+    if len(axes) == 2:
+        return _root(x, axes, keepdims) if ord in (None, "fro") else _matrix_norm(x, ord, axes, keepdims)
+    size = np.absolute(x)
+    if ord in (None, 2):
+        return _root(x, axes, keepdims)
+    if ord == np.inf:
+        return np.max(size, axis=axes, keepdims=keepdims)
+    if ord == -np.inf:
+        return np.min(size, axis=axes, keepdims=keepdims)
+    if ord == 0:
+        return np.sum((x != 0).astype(dtype_of(size)), axis=axes, keepdims=keepdims)
+    if ord == 1:
+        return np.sum(size, axis=axes, keepdims=keepdims)
+    if isinstance(ord, str):
+        raise ValueError(f"Invalid norm order '{ord}' for vectors")
+    return np.sum(size**ord, axis=axes, keepdims=keepdims) ** (1.0 / ord)
+
+
+def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    square = x * x if dtype_of(x).kind == "f" else np.real(np.conjugate(x) * x)
+    return np.sqrt(np.sum(square, axis=axes, keepdims=keepdims))
+
+
+def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    rows, columns = axes
+    if ord in (1, -1, np.inf, -np.inf):
+        first, then = (rows, columns) if abs(ord) == 1 else (columns, rows)
+        sums = np.sum(np.absolute(x), axis=first, keepdims=True)
+        out = (np.max if ord > 0 else np.min)(sums, axis=then, keepdims=True)
+    elif ord in (2, -2, "nuc"):
+        values = np.linalg.svd(np.moveaxis(x, axes, (-2, -1)), compute_uv=False)
+        out = np.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
+        out = np.expand_dims(out, axes)
+    else:
+        raise ValueError("Invalid norm order for matrices.")
+    return out if keepdims else np.squeeze(out, axes)
+
+
+@implements(np.linalg.vector_norm)
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:
+    if axis is None and not keepdims:
+        return norm(np.reshape(x, (-1,)), ord, 0)
+    if not isinstance(axis, int):
+        raise Declined("vector_norm along several axes")
+    return norm(x, ord, normalise_axis(axis, ndim_of(x)), keepdims)
+
+
+@implements(np.linalg.matrix_norm)
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+@implements(np.linalg.matrix_power)
+def matrix_power(a: Any, n: int) -> Any:
+    if n < 0:
+        return matrix_power(inv(a), -n)
+    if n == 0:
+        return np.matmul(inv(a), a)
+    out = a
+    for _ in range(n - 1):
+        out = np.matmul(out, a)
+    return out
+
+
+@implements(np.linalg.multi_dot)
+def multi_dot(arrays: Any) -> Any:
+    return functools.reduce(np.dot, arrays)
+
+
+@implements(np.matrix_transpose, np.linalg.matrix_transpose)
+def matrix_transpose(x: Any, /) -> Any:
+    if ndim_of(x) < 2:
+        raise ValueError(f"Input array must be at least 2-dimensional, but it is {ndim_of(x)}")
+    return _mt(x)
+
+
+@implements(np.linalg.diagonal)
+def stacked_diagonal(x: Any, /, *, offset: int = 0) -> Any:
+    return np.diagonal(x, offset, -2, -1)
+
+
+@implements(np.linalg.trace)
+def stacked_trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
+    return np.trace(x, offset, -2, -1, dtype=dtype)
+
+
+@implements(np.linalg.vecdot)
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    return np.vecdot(np.moveaxis(x1, axis, -1), np.moveaxis(x2, axis, -1))
+
+
+@implements(np.linalg.outer)
+def outer(x1: Any, x2: Any, /) -> Any:
+    if ndim_of(x1) != 1 or ndim_of(x2) != 1:
+        raise ValueError(f"Input arrays must be one-dimensional, but they are {ndim_of(x1)=} and {ndim_of(x2)=}.")
+    return np.outer(x1, x2)
+
+
+def alone_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The rule of an op on whole examples, of which none may be padded."""
+    (x,) = operands
+    ragged = [axis for axis, size in enumerate(x.sizes) if isinstance(size, Lengths)]
+    if ragged:
+        return by_length(op, x, params, ragged)
+    out = op(x.data, **params)
+    return Batched(out, shape_of(out)[1:])
+
+
+def _factor(name: str, function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:
+    """An op of one matrix, or a stack of them: `vjp(ct, out, x, **params)`."""
+
+    def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        return vjp(ct, out, args[0], **params)
+
+    return Op(name, function, rule=alone_rule, vjp=backward, kind="linalg")
+
+
+def _chain(*matrices: Any) -> Any:
+    out = matrices[0]
+    for each in matrices[1:]:
+        out = np.matmul(out, each)
+    return out
+
+
+def _ratio(x: Any, y: Any) -> Any:
+    """x / y, and 0 where x is: what equal singular values leave undefined counts only where it is asked for."""
+    zero = x == 0
+    return np.where(zero, np.zeros((), dtype_of(x)), x) / np.where(zero, np.ones((), dtype_of(y)), y)
+
+
+def _on_diagonal(n: int) -> np.ndarray:
+    return np.eye(n, dtype=bool)
+
+
+def _zero(x: Any) -> np.ndarray:
+    return np.zeros((), dtype_of(x))
+
+
+def _folded(x: Any, lower: bool) -> Any:
+    """The gradient by the triangle that is read of a symmetric matrix, from one by all of its elements."""
+    both = x + _mt(x)
+    strict = np.tri(shape_of(x)[-1], k=-1, dtype=bool)
+    return np.where(strict if lower else strict.T, both, np.where(_on_diagonal(shape_of(x)[-1]), x, _zero(x)))
+
+
+def _cholesky_vjp(ct: Any, out: Any, x: Any) -> Any:
+    inner = np.matmul(_mt(out), np.tril(ct))
+    inner = np.where(_on_diagonal(shape_of(x)[-1]), inner / 2, np.tril(inner))
+    right = solve_p(_mt(out), inner)
+    return _folded(_mt(solve_p(_mt(out), _mt(right))), lower=True)
+
+
+def _qr(x: Any) -> Any:
+    return np.concatenate(np.linalg.qr(x), axis=-2)
+
+
+def _qr_vjp(ct: Any, out: Any, x: Any) -> Any:
+    rows = shape_of(x)[-2]
+    q, r, ct_q, ct_r = out[..., :rows, :], out[..., rows:, :], ct[..., :rows, :], ct[..., rows:, :]
+    inner = np.matmul(r, _mt(np.triu(ct_r))) - np.matmul(_mt(ct_q), q)
+    both = ct_q + np.matmul(q, np.tril(inner) + _mt(np.tril(inner, -1)))
+    return _mt(solve_p(r, _mt(both)))
+
+
+def _eigh(x: Any, *, UPLO: Any) -> Any:  # noqa: N803
+    values, vectors = np.linalg.eigh(x, UPLO)
+    return np.concatenate([values[..., None, :], vectors], axis=-2)
+
+
+def _eigh_vjp(ct: Any, out: Any, x: Any, UPLO: str) -> Any:  # noqa: N803
+    values, vectors, ct_values = out[..., 0, :], out[..., 1:, :], ct[..., 0, :]
+    on = _on_diagonal(shape_of(x)[-1])
+    inner = np.where(on, _zero(x), np.matmul(_mt(vectors), ct[..., 1:, :]))
+    inner = _ratio(inner, values[..., None, :] - values[..., :, None])
+    inner = np.where(on, ct_values[..., None, :], inner)
+    return _folded(_chain(vectors, inner, _mt(vectors)), lower=UPLO == "L")
+
+
+def _eigvalsh_vjp(ct: Any, out: Any, x: Any, UPLO: str) -> Any:  # noqa: N803
+    vectors = eigh_p(x, UPLO=UPLO)[..., 1:, :]
+    return _folded(np.matmul(vectors * ct[..., None, :], _mt(vectors)), lower=UPLO == "L")
+
+
+def _svd(x: Any) -> Any:
+    u, s, vh = np.linalg.svd(x, full_matrices=False)
+    return np.concatenate([u, s[..., None, :], _mt(vh)], axis=-2)
+
+
+def _svd_vjp(ct: Any, out: Any, x: Any) -> Any:
+    rows, columns = shape_of(x)[-2:]
+    (u, s, v), (ct_u, ct_s, ct_v) = ((y[..., :rows, :], y[..., rows, :], y[..., rows + 1 :, :]) for y in (out, ct))
+    own_u, own_v = np.matmul(_mt(u), ct_u), np.matmul(_mt(v), ct_v)
+    across, down = s[..., None, :], s[..., :, None]
+    gaps = (across - down) * (across + down)
+    inner = _ratio(own_u - _mt(own_u), gaps) * across + down * _ratio(own_v - _mt(own_v), gaps)
+    inner = np.where(_on_diagonal(shape_of(s)[-1]), across * 0 + ct_s[..., None, :], inner)
+    total = _chain(u, inner, _mt(v))
+    if rows > columns:
+        total = total + np.matmul(_ratio(ct_u - np.matmul(u, own_u), across), _mt(v))
+    if columns > rows:
+        total = total + np.matmul(u, _mt(_ratio(ct_v - np.matmul(v, own_v), across)))
+    return total
+
+
+def _svdvals_vjp(ct: Any, out: Any, x: Any) -> Any:
+    rows = shape_of(x)[-2]
+    both = svd_p(x)
+    return np.matmul(both[..., :rows, :] * ct[..., None, :], _mt(both[..., rows + 1 :, :]))
+
+
+def _pinv_vjp(ct: Any, out: Any, x: Any, **params: Any) -> Any:
+    """Golub and Pereyra (1973); where the rank does not change."""
+    ct_t = _mt(ct)
+    left = _chain(ct_t, out, _mt(out)) - _chain(x, out, ct_t, out, _mt(out))
+    right = _chain(_mt(out), out, ct_t) - _chain(_mt(out), out, ct_t, out, x)
+    return left + right - _chain(_mt(out), ct, _mt(out))
+
+
+# fmt: off
+cholesky_p = _factor("cholesky", np.linalg.cholesky, _cholesky_vjp)
+qr_p       = _factor("qr",       _qr,                _qr_vjp)
+eigh_p     = _factor("eigh",     _eigh,              _eigh_vjp)
+eigvalsh_p = _factor("eigvalsh", np.linalg.eigvalsh, _eigvalsh_vjp)
+svd_p      = _factor("svd",      _svd,               _svd_vjp)
+svdvals_p  = _factor("svdvals",  np.linalg.svdvals,  _svdvals_vjp)
+pinv_p     = _factor("pinv",     np.linalg.pinv,     _pinv_vjp)
+# fmt: on
+
+
+def _real_matrix(x: Any) -> Any:
+    """A matrix that has an op, as one of floats.
+
+    Raises:
+        LinAlgError: of fewer than two dimensions.
+    """
+    if ndim_of(x) < 2:
+        raise np.linalg.LinAlgError(f"{ndim_of(x)}-dimensional array given. Array must be at least two-dimensional")
+    if dtype_of(x).kind == "c":
+        raise Declined("a factorisation of complex matrices")
+    return x if dtype_of(x).kind == "f" else x.astype(np.float64)
+
+
+@implements(np.linalg.cholesky)
+def cholesky(a: Any, /, *, upper: bool = False) -> Any:
+    a = _real_matrix(a)
+    return _mt(cholesky_p(_mt(a))) if upper else cholesky_p(a)
+
+
+@implements(np.linalg.qr)
+def qr(a: Any, mode: str = "reduced") -> Any:
+    a = _real_matrix(a)
+    rows, columns = shape_of(a)[-2:]
+    if is_boxed(rows) or is_boxed(columns):
+        raise Declined("np.linalg.qr of matrices whose size differs between examples")
+    if mode not in ("reduced", "r", "complete") or (mode == "complete" and rows > columns):
+        raise Declined(f"np.linalg.qr with mode={mode!r}")
+    both = qr_p(a[..., : min(rows, columns)])
+    q, r = both[..., :rows, :], both[..., rows:, :]
+    if columns > rows:  # what the others are in terms of the first ones
+        r = np.concatenate([r, np.matmul(_mt(q), a[..., rows:])], axis=-1)
+    return r if mode == "r" else type(np.linalg.qr(np.eye(1)))(q, r)
+
+
+@implements(np.linalg.eigh)
+def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
+    both = eigh_p(_real_matrix(a), UPLO=_triangle(UPLO))
+    return type(np.linalg.eigh(np.eye(1)))(both[..., 0, :], both[..., 1:, :])
+
+
+@implements(np.linalg.eigvalsh)
+def eigvalsh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
+    return eigvalsh_p(_real_matrix(a), UPLO=_triangle(UPLO))
+
+
+def _triangle(name: str) -> str:
+    if name.upper() not in ("L", "U"):
+        raise ValueError("UPLO argument must be 'L' or 'U'")
+    return name.upper()
+
+
+@implements(np.linalg.svd)
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """np.linalg.svd, but for the vectors that `full_matrices` adds, which the matrix does not determine."""
+    a = _real_matrix(a)
+    if not compute_uv:
+        return svdvals_p(a)
+    rows, columns = shape_of(a)[-2:]
+    sizes_differ = is_boxed(rows) or is_boxed(columns)
+    if sizes_differ or (full_matrices and rows != columns):
+        raise Declined("its factors are not unique; write full_matrices=False" if not sizes_differ else "sizes differ")
+    both = svd_p(a)
+    parts = both[..., :rows, :], both[..., rows, :], _mt(both[..., rows + 1 :, :])
+    return type(np.linalg.svd(np.eye(1)))(*parts)
+
+
+@implements(np.linalg.svdvals)
+def svdvals(x: Any, /) -> Any:
+    return svdvals_p(_real_matrix(x))
+
+
+@implements(np.linalg.pinv)
+def pinv(a: Any, rcond: Any = None, *, rtol: Any = None) -> Any:
+    if is_boxed(rcond) or is_boxed(rtol):
+        raise Declined("np.linalg.pinv with a bound for each example")
+    given = {name: float(x) for name, x in (("rcond", rcond), ("rtol", rtol)) if x is not None}
+    return pinv_p(_real_matrix(a), **given)
+
+
+@implements(np.linalg.cond)
+def cond(x: Any, p: Any = None) -> Any:
+    if p not in (None, 2, -2):
+        raise Declined(f"np.linalg.cond with p={p!r}")
+    s = svdvals(x)
+    return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]

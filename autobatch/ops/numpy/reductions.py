@@ -1,0 +1,262 @@
+"""Reductions: sum, prod, max, min, any, all, and the positions argmax and argmin.
+
+Over a ragged dimension the padding becomes the reduction's identity; along the other dimensions it stays padding.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import note_example
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.grouping import by_length
+from autobatch.ops.rules.padding import fill, quietly, unbroadcast
+from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
+
+__all__ = [
+    "check_not_empty",
+    "counts",
+    "expand",
+    "one_axis",
+    "reduced_sizes",
+    "reduction",
+    "shifted",
+]
+
+
+def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
+    """The example sizes that are left once these axes are reduced."""
+    if keepdims:
+        return tuple(1 if axis in axes else size for axis, size in enumerate(sizes))
+    return tuple(size for axis, size in enumerate(sizes) if axis not in axes)
+
+
+def ufunc_axes(axis: Any, ndim: int) -> tuple[int, ...]:
+    """`normal_axes` for what is a ufunc's reduce: that takes axis 0 and -1 of an array without dimensions."""
+    return () if ndim == 0 and axis in (0, -1) else normal_axes(axis, ndim)
+
+
+def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
+    """A reduced array with the reduced axes put back as ones."""
+    if keepdims or not axes:
+        return x
+    shape = list(shape_of(x))
+    for axis in axes:
+        shape.insert(axis, 1)
+    return np.reshape(x, tuple(shape))
+
+
+def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
+    """How many elements each example reduces: an int, or (B,) where it varies."""
+    total: Any = 1
+    for axis in axes:
+        size = sizes[axis]
+        total = total * (size.values if isinstance(size, Lengths) else size)
+    return total
+
+
+def shifted(axes: Sequence[int]) -> tuple[int, ...]:
+    """Axes of an example as axes of the batch's data."""
+    return tuple(axis + 1 for axis in axes)
+
+
+def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
+    """Raise where NumPy finds that an example has nothing to reduce, but does have results."""
+    empty = np.asarray(counts(x.sizes, axes) == 0)
+    rest = [axis for axis in range(x.rank) if axis not in axes]
+    wrong = np.broadcast_to(empty & np.asarray(counts(x.sizes, rest) != 0), (x.batch_size,))
+    if wrong.any():
+        raise note_example(ValueError(message), int(np.argmax(wrong)))
+
+
+def reduction(
+    ufunc: np.ufunc, identity: Callable[[np.dtype], Any], vjp: Callable[..., Any] | None = None, *, name: str
+) -> Op:
+    """The op of a ufunc's reduce: padding becomes the identity, so it cannot be seen in the result.
+
+    Params: axis (sorted, non-negative), keepdims, and optionally dtype and initial.
+
+    Args:
+        identity: from the operand's dtype.
+        vjp: `vjp(ct, out, x, axis)`, `ct` and `out` with the reduced axes kept as ones. None: piecewise constant.
+
+    >>> union = reduction(np.bitwise_or, lambda dtype: 0, name="union")
+    >>> union(np.array([[1, 2], [4, 8]]), axis=(1,))
+    array([ 3, 12])
+    """
+
+    def impl(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, **options: Any) -> Any:
+        return ufunc.reduce(x, axis=axis, keepdims=keepdims, **options)
+
+    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        x, axes = operands[0], params["axis"]
+        keepdims = params.get("keepdims", False)
+        down = {**params, "axis": shifted(axes)}
+        sizes = reduced_sizes(x.sizes, axes, keepdims)
+        if not has_lengths(x.sizes):
+            return Batched(op(x.data, **down), sizes)
+        dtype = dtype_of(x.data)
+        if ufunc.identity is None and "initial" not in params:
+            message = f"zero-size array to reduction operation {ufunc.__name__} which has no identity"
+            check_not_empty(x, axes, message)
+            if 0 in (x.data.shape[1 + axis] for axis in axes):  # only examples without results are left
+                down["initial"] = identity(dtype)
+        value = params["initial"] if ufunc.identity is None and "initial" in params else identity(dtype)
+
+        def run() -> Any:
+            return op(fill(x, value, axes), **down)
+
+        def rerun() -> Any:
+            inside = fill(x, value, axes)
+            rest = padding_mask(x.sizes, x.data.shape[1:], [a for a in range(x.rank) if a not in axes])
+            return op(inside if rest is None else np.where(rest, inside, np.asarray(value, dtype)), **down)
+
+        return Batched(quietly(run, rerun), sizes)
+
+    def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        axes, keepdims = params["axis"], params.get("keepdims", False)
+        ct, out = expand(ct, axes, keepdims), expand(out, axes, keepdims)
+        return unbroadcast(vjp(ct, out, args[0], axes), args[0])  # type: ignore[misc]
+
+    return Op(name, impl, rule=rule, vjp=backward if vjp else None, kind="reduction")
+
+
+def _lowest(dtype: np.dtype) -> Any:
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return dtype.kind not in "b" and -np.inf
+
+
+def _highest(dtype: np.dtype) -> Any:
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.inf
+
+
+def _to_last(x: Any, axes: Sequence[int]) -> Any:
+    """The axes of a reduction moved to the end and flattened into one."""
+    ndim = ndim_of(x)
+    kept = [axis for axis in range(ndim) if axis not in axes]
+    x = np.transpose(x, (*kept, *axes)) if (*kept, *axes) != tuple(range(ndim)) else x
+    shape = shape_of(x)[: len(kept)]
+    width = int(np.prod(shape_of(x)[len(kept) :], dtype=np.int64))
+    return np.reshape(x, (*shape, width))
+
+
+def _from_last(flat: Any, axes: Sequence[int], shape: tuple[int, ...]) -> Any:
+    """The inverse of `_to_last`, for an array of this shape."""
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    order = (*kept, *axes)
+    x = np.reshape(flat, tuple(shape[axis] for axis in order))
+    return x if order == tuple(range(len(shape))) else np.transpose(x, tuple(np.argsort(order).tolist()))
+
+
+def _sum_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
+    return np.broadcast_to(ct, shape_of(x))
+
+
+def _first_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
+    """The cotangent goes to the first element that equals the result (NaN: the first NaN), as argmax counts."""
+    if not axes:
+        return ct
+    hit = _to_last((x == out) | (x != x), axes)
+    width = shape_of(hit)[-1]
+    if width == 0:
+        return np.zeros(shape_of(x), dtype_of(ct))
+    first = np.expand_dims(np.argmax(hit, axis=-1), -1) == np.arange(width)
+    first = _from_last(first & hit, axes, shape_of(x))
+    return np.where(first, ct, np.zeros((), dtype_of(ct)))
+
+
+def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
+    """The product of all the others, from the left times from the right: right where some are zero."""
+    flat = _to_last(x.astype(dtype_of(out)) if dtype_of(x) != dtype_of(out) else x, axes)
+    if shape_of(flat)[-1] == 0:
+        return np.zeros(shape_of(x), dtype_of(ct))
+    one = np.ones((*shape_of(flat)[:-1], 1), dtype_of(flat))
+    left = np.cumprod(np.concatenate([one, flat[..., :-1]], axis=-1), axis=-1)
+    right = np.cumprod(np.concatenate([one, flat[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
+    return ct * _from_last(left * right, axes, shape_of(x))
+
+
+# fmt: off
+sum_p  = reduction(np.add,         lambda dtype: 0, _sum_vjp,   name="sum")
+prod_p = reduction(np.multiply,    lambda dtype: 1, _prod_vjp,  name="prod")
+amax_p = reduction(np.maximum,     _lowest,         _first_vjp, name="max")
+amin_p = reduction(np.minimum,     _highest,        _first_vjp, name="min")
+any_p  = reduction(np.logical_or,  lambda dtype: False, name="any")
+all_p  = reduction(np.logical_and, lambda dtype: True,  name="all")
+# fmt: on
+
+
+def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any], name: str) -> Op:
+    """argmax or argmin along one axis, or (axis None) of the flattened example."""
+
+    def impl(x: Any, *, axis: int | None, keepdims: bool = False) -> Any:
+        return function(x, axis=axis, keepdims=keepdims)
+
+    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        x, axis, keepdims = operands[0], params["axis"], params.get("keepdims", False)
+        axes = tuple(range(x.rank)) if axis is None else (axis,)
+        sizes = reduced_sizes(x.sizes, axes, keepdims)
+        check_not_empty(x, axes, f"attempt to get {name} of an empty sequence")
+        if axis is None:
+            if has_lengths(x.sizes[1:]):
+                return by_length(op, x, params, axes)
+            data = fill(x, fill_value(dtype_of(x.data)))
+            width = int(np.prod(data.shape[1:], dtype=np.int64))
+            if not width:
+                return Batched(np.zeros((0, *(1 for _ in sizes)), np.intp), sizes)
+            flat = op(np.reshape(data, (x.batch_size, width)), axis=1)
+            return Batched(flat.reshape((x.batch_size, *(1 for _ in sizes))), sizes)
+        if x.data.shape[1 + axis] == 0:
+            shape = tuple(n for at, n in enumerate(x.data.shape) if keepdims or at != axis + 1)
+            return Batched(np.zeros(shape, np.intp), sizes)
+        data = fill(x, fill_value(dtype_of(x.data)), axes)
+        return Batched(op(data, axis=axis + 1, keepdims=keepdims), sizes)
+
+    return Op(name, impl, rule=rule, kind="reduction")
+
+
+argmax_p = _position(np.argmax, _lowest, "argmax")
+argmin_p = _position(np.argmin, _highest, "argmin")
+
+
+def _register(op: Op, *functions: Callable[..., Any]) -> None:
+    """A reduction under its NumPy names; those that take no dtype= or initial= are never called with one."""
+
+    @implements(*functions)
+    def reduce(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None) -> Any:
+        options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
+        if initial is not None:
+            if is_boxed(initial) or not isinstance(initial, int | float | complex | np.generic):
+                raise Declined("a reduction with an array for initial=")
+            options["initial"] = initial
+        return op(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **options)
+
+
+_register(sum_p, np.sum)
+_register(prod_p, np.prod)
+_register(amax_p, np.max, np.amax)
+_register(amin_p, np.min, np.amin)
+_register(any_p, np.any)
+_register(all_p, np.all)
+
+
+def one_axis(a: Any, axis: Any) -> int | None:
+    """The axis of argmax and its like, non-negative; None: of the flat array."""
+    return None if axis is None else normalise_axis(axis, max(ndim_of(a), 1))
+
+
+def _register_position(op: Op, function: Callable[..., Any]) -> None:
+    @implements(function)
+    def position(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+        return op(a, axis=one_axis(a, axis) if ndim_of(a) else None, keepdims=bool(keepdims))
+
+
+_register_position(argmax_p, np.argmax)
+_register_position(argmin_p, np.argmin)

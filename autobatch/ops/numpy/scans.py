@@ -1,0 +1,244 @@
+"""Functions along one axis: running sums and products, sorting, differences."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.numpy.reductions import one_axis
+from autobatch.ops.numpy.statistics import without_nan
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.grouping import by_length
+from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast
+from autobatch.ops.rules.sizes import normalise_axis
+
+__all__ = ["argsort_p", "cumprod_p", "cumsum_p", "diff", "ediff1d", "gradient", "sort_p", "trapezoid"]
+
+
+def _flat_rule(op: Op, x: Batched, params: dict[str, Any]) -> Batched | None:
+    """The batch with each example flattened, for axis=None, or the finished result where lanes must be grouped."""
+    if x.rank == 1:
+        return None
+    if any(isinstance(size, Lengths) for size in x.sizes):
+        return by_length(op, x, params, range(x.rank))
+    width = int(np.prod(x.data.shape[1:], dtype=np.int64))
+    flat = np.reshape(x.data, (x.batch_size, width))
+    return Batched(op(flat, **{**params, "axis": 1}), (width,))
+
+
+def _scan(function: Callable[..., Any], name: str, identity: int, vjp: Callable[..., Any]) -> Op:
+    """A running sum or product. Padding comes last, so it changes nothing forward; backward nothing comes from it."""
+
+    def impl(x: Any, *, axis: int | None, dtype: Any = None) -> Any:
+        return function(x, axis=axis, dtype=dtype)
+
+    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        x, axis = operands[0], params["axis"]
+        if axis is None:
+            done = _flat_rule(op, x, params)
+            if done is not None:
+                return done
+            axis = 0
+        down = {**params, "axis": axis + 1}
+        if not isinstance(x.sizes[axis], Lengths):
+            return Batched(quietly(lambda: op(x.data, **down), lambda: op(fill(x, identity), **down)), x.sizes)
+        boxed = is_boxed(x.data)
+        data = fill(x, identity) if boxed else x.data
+        out = quietly(lambda: op(data, **down), lambda: op(fill(x, identity), **down))
+        return Batched(select(out, x.sizes) if boxed else out, x.sizes)
+
+    def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        x, axis = args[0], params["axis"]
+        if axis is None:
+            flat = np.reshape(x, (-1,))
+            return unbroadcast(np.reshape(vjp(ct, out, flat, 0), shape_of(x)), x)
+        return unbroadcast(vjp(ct, out, x, axis), x)
+
+    return Op(name, impl, rule=rule, vjp=backward, kind="scan")
+
+
+def _cumsum_vjp(ct: Any, out: Any, x: Any, axis: int) -> Any:
+    return np.flip(np.cumsum(np.flip(ct, axis), axis=axis), axis)
+
+
+def _cumprod_vjp(ct: Any, out: Any, x: Any, axis: int) -> Any:
+    """With the products before j, and what comes after by Horner's scheme: right where some elements are zero."""
+    n = shape_of(x)[axis]
+    if n == 0:
+        return ct
+    at = (slice(None),) * axis
+    after = ct[(*at, slice(n - 1, n))]
+    parts = [after]
+    for j in range(n - 2, -1, -1):
+        after = ct[(*at, slice(j, j + 1))] + x[(*at, slice(j + 1, j + 2))] * after
+        parts.append(after)
+    one = np.ones_like(ct[(*at, slice(0, 1))])
+    before = np.concatenate([one, out[(*at, slice(0, n - 1))]], axis=axis)
+    return before * np.concatenate(parts[::-1], axis=axis)
+
+
+cumsum_p = _scan(np.cumsum, "cumsum", 0, _cumsum_vjp)
+cumprod_p = _scan(np.cumprod, "cumprod", 1, _cumprod_vjp)
+
+
+def _last(dtype: np.dtype) -> Any:
+    """The value that sorts after every other; among equals, padding comes after what was there before it."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.nan
+
+
+def _sort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
+    return np.sort(x, axis=axis, kind=kind)
+
+
+def _argsort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
+    return np.argsort(x, axis=axis, kind=kind)
+
+
+def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, axis = operands[0], params["axis"]
+    if axis is None:
+        done = _flat_rule(op, x, params)
+        if done is not None:
+            return done
+        axis = 0
+    down = {**params, "axis": axis + 1}
+    if not isinstance(x.sizes[axis], Lengths):
+        return Batched(op(x.data, **down), x.sizes)
+    dtype = dtype_of(x.data)
+    stable = params.get("kind") in ("stable", "mergesort")
+    if dtype.kind not in "biuf" or (op is argsort_p and not stable):
+        return by_length(op, x, {**params, "axis": axis}, (axis,))  # the order of ties is each length's own
+    out = op(fill(x, _last(dtype), (axis,)), **down)
+    return Batched(select(out, x.sizes) if is_boxed(out) else out, x.sizes)
+
+
+def _sort_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, axis = args[0], params["axis"]
+    flat = np.reshape(x, (-1,)) if axis is None else x
+    axis = 0 if axis is None else axis
+    order = np.argsort(np.argsort(flat, axis=axis, kind="stable"), axis=axis, kind="stable")
+    return np.reshape(np.take_along_axis(ct, order, axis), shape_of(x))
+
+
+# Params: axis (non-negative, or None: flattened), kind.
+sort_p = Op("sort", _sort, rule=_sort_rule, vjp=_sort_vjp, kind="scan")
+argsort_p = Op("argsort", _argsort, rule=_sort_rule, kind="scan")
+
+
+def _scan_axis(a: Any, axis: Any) -> int | None:
+    """The axis of a scan; an array without dimensions is taken as one of length 1."""
+    at = one_axis(a, axis)
+    return at if ndim_of(a) else None
+
+
+def _register(op: Op, identity: float, scan: Any, without_nans: Any, of_the_standard: Any) -> None:
+    """A running sum or product under NumPy's three names of it."""
+
+    @implements(scan)
+    def run(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+        return op(a, axis=_scan_axis(a, axis), **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+
+    @implements(without_nans)
+    def run_without_nan(a: Any, axis: Any = None, dtype: Any = None) -> Any:
+        return scan(without_nan(a, identity), axis=axis, dtype=dtype)
+
+    @implements(of_the_standard)
+    def run_along_one(x: Any, /, *, axis: Any = None, dtype: Any = None) -> Any:
+        if axis is None and ndim_of(x) > 1:
+            raise ValueError("For arrays which have more than one dimension ``axis`` argument is required.")
+        return scan(x, axis=0 if axis is None else axis, dtype=dtype)
+
+
+_register(cumsum_p, 0, np.cumsum, np.nancumsum, np.cumulative_sum)
+_register(cumprod_p, 1, np.cumprod, np.nancumprod, np.cumulative_prod)
+
+
+def _sort_params(a: Any, axis: Any, kind: Any, stable: Any) -> dict[str, Any]:
+    if stable is not None:
+        if kind is not None:
+            raise ValueError("`kind` and `stable` parameters can't be provided at the same time. Use only one of them.")
+        kind = "stable" if stable else None
+    return {"axis": _scan_axis(a, axis), "kind": kind}
+
+
+@implements(np.sort)
+def _np_sort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Any:
+    if ndim_of(a) == 0 and axis is not None:
+        normalise_axis(axis, 0)
+    return sort_p(a, **_sort_params(a, axis, kind, stable))
+
+
+@implements(np.argsort)
+def _np_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Any:
+    return argsort_p(a, **_sort_params(a, axis, kind, stable))
+
+
+def _step(a: Any, axis: int) -> tuple[Any, Any]:
+    """All elements along an axis but the first, and all but the last."""
+    return a[on_axis(axis, slice(1, None))], a[on_axis(axis, slice(None, -1))]
+
+
+@implements(np.diff)
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    if n < 0:
+        raise ValueError(f"order must be non-negative but got {n!r}")
+    axis = normalise_axis(axis, ndim_of(a))
+
+    def beside(extra: Any) -> Any:
+        extra = as_array(extra)
+        return extra if ndim_of(extra) else np.broadcast_to(extra, (*shape_of(a)[:axis], 1, *shape_of(a)[axis + 1 :]))
+
+    parts = [part if part is a else beside(part) for part in (prepend, a, append) if part is not None]
+    out = np.concatenate(parts, axis) if len(parts) > 1 else a
+    for _ in range(n):
+        later, sooner = _step(out, axis)
+        out = later != sooner if dtype_of(out).kind == "b" else later - sooner
+    return out
+
+
+@implements(np.ediff1d)
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    flat = np.reshape(ary, (-1,))
+    parts = [flat[1:] - flat[:-1]]
+    if to_begin is not None:
+        parts.insert(0, np.reshape(as_array(to_begin), (-1,)).astype(dtype_of(ary)))
+    if to_end is not None:
+        parts.append(np.reshape(as_array(to_end), (-1,)).astype(dtype_of(ary)))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+@implements(np.trapezoid)
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    axis = normalise_axis(axis, ndim_of(y))
+    step: Any = dx
+    if x is not None:
+        step = diff(x) if ndim_of(x) == 1 else diff(x, axis=axis)
+        if ndim_of(x) == 1:
+            step = np.reshape(step, (-1,) + (1,) * (ndim_of(y) - axis - 1))
+    later, sooner = _step(y, axis)
+    return np.sum(step * (later + sooner) / 2.0, axis=axis)
+
+
+@implements(np.gradient)
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
+    axes = range(ndim_of(f)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if edge_order != 1 or len(varargs) > 1 or any(ndim_of(v) for v in varargs) or dtype_of(f).kind != "f":
+        raise Declined("np.gradient with second-order edges or uneven spacing")
+    step = varargs[0] if varargs else 1.0
+    out = []
+    for place in axes:
+        place = normalise_axis(place, ndim_of(f))
+
+        def at(start: Any, stop: Any, place: int = place) -> Any:
+            return f[on_axis(place, slice(start, stop))]
+
+        inner = (at(2, None) - at(None, -2)) / (2.0 * step)
+        first, last = (at(1, 2) - at(0, 1)) / step, (at(-1, None) - at(-2, -1)) / step
+        out.append(np.concatenate([first, inner, last], place))
+    return out[0] if len(out) == 1 else tuple(out)

@@ -1,0 +1,229 @@
+"""Selecting elements: where, take, nonzero and their relatives; writes by position."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.numpy.creation import arange
+from autobatch.ops.numpy.indexing import getitem, setitem
+from autobatch.ops.numpy.shaping import flat_view
+from autobatch.ops.rules.aliasing import into
+from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.indexing import nonzero_lanes, on_axis
+from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.sizes import normalise_axis
+
+__all__ = ["nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
+
+
+def _zero(ct: Any) -> Any:
+    return np.zeros((), dtype_of(ct))
+
+
+where_p = elementwise(
+    np.where,
+    None,
+    lambda ct, out, condition, x, y: np.where(condition, ct, _zero(ct)),
+    lambda ct, out, condition, x, y: np.where(condition, _zero(ct), ct),
+    name="where",
+)
+
+
+def truth(x: Any) -> Any:
+    """An array as bool, by NumPy's truth of an element."""
+    if not is_boxed(x):
+        return np.asarray(x).astype(bool)
+    return x if dtype_of(x).kind == "b" else x != 0
+
+
+@implements(np.where)
+def where(condition: Any, /, *choices: Any, **named: Any) -> Any:
+    """np.where; with a condition only, np.nonzero."""
+    choices = (*choices, *named.values()) if named else choices
+    if not choices:
+        return nonzero(condition)
+    if len(choices) != 2:
+        raise ValueError("either both or neither of x and y should be given")
+    x, y = choices
+    return where_p(truth(condition), _operand(x), _operand(y))
+
+
+def _operand(x: Any) -> Any:
+    return x if is_boxed(x) or type(x) in (int, float, bool, complex) else np.asarray(x)
+
+
+# casts and copies
+
+
+# reads by position
+
+
+@implements(np.take, out=into)
+def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
+    """np.take: positions along an axis, or in the flattened array."""
+    if axis is None:
+        a, axis = np.reshape(a, (-1,)), 0
+    axis = normalise_axis(axis, ndim_of(a))
+    indices = indices if is_boxed(indices) else np.asarray(indices)
+    if dtype_of(indices).kind == "b":
+        indices = indices.astype(np.int64)
+    if mode != "raise":
+        size = shape_of(a)[axis]
+        indices = np.clip(indices, 0, size - 1) if mode == "clip" else indices % size
+    return getitem(a, on_axis(axis, indices))
+
+
+def _along(shape: Sequence[Any], indices: Any, axis: int) -> tuple[Any, ...]:
+    rank = len(shape)
+    if ndim_of(indices) != rank:
+        raise ValueError("`indices` and `arr` must have the same number of dimensions")
+    if dtype_of(indices).kind not in "iu":
+        raise IndexError("`indices` must be an integer array")
+    return tuple(
+        indices if place == axis else np.reshape(arange(size), (1,) * place + (-1,) + (1,) * (rank - place - 1))
+        for place, size in enumerate(shape)
+    )
+
+
+@implements(np.take_along_axis)
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    if axis is None:
+        arr, axis = np.reshape(arr, (-1,)), 0
+    axis = normalise_axis(axis, ndim_of(arr))
+    return getitem(arr, _along(shape_of(arr), indices, axis))
+
+
+@implements(np.put_along_axis)
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
+    if not is_boxed(arr):
+        raise Declined("a plain array is written to")
+    if axis is None:
+        arr, axis = flat_view(arr), 0
+    axis = normalise_axis(axis, ndim_of(arr))
+    setitem(arr, _along(shape_of(arr), indices, axis), values)
+
+
+@implements(np.put)
+def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
+    if not is_boxed(a):
+        raise Declined("a plain array is written to")
+    if mode != "raise" or (ndim_of(v) and shape_of(v) != shape_of(ind)):
+        raise Declined("np.put with fewer values than positions, or with a mode")
+    setitem(flat_view(a), ind, v)
+
+
+@implements(np.copyto)
+def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
+    if not is_boxed(dst):
+        raise Declined("a plain array is written to")
+    if src is dst:
+        return
+    if not np.can_cast(dtype_of(src), dtype_of(dst), casting) and type(src) not in (int, float, bool):  # type: ignore[arg-type]
+        raise TypeError(f"Cannot cast array data from {dtype_of(src)!r} to {dtype_of(dst)!r} according to '{casting}'")
+    if where is not True:
+        src = where_p(truth(where), _operand(src), dst).astype(dtype_of(dst))
+    setitem(dst, Ellipsis, src)
+
+
+@implements(np.putmask)
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    if ndim_of(values):
+        raise Declined("np.putmask with an array of values")
+    copyto(a, values, casting="unsafe", where=mask)
+
+
+# where elements are
+
+
+def _argwhere(x: Any) -> Any:
+    return np.argwhere(x)
+
+
+def _argwhere_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (mask,) = operands
+    places = nonzero_lanes(mask)
+    return Batched(np.stack([part.data for part in places], axis=2), (*places[0].sizes, len(places)))
+
+
+argwhere_p = Op("argwhere", _argwhere, rule=_argwhere_rule, data_dependent=True, layout=lambda *_: True, kind="select")
+
+
+@implements(np.argwhere)
+def argwhere(a: Any) -> Any:
+    if ndim_of(a) == 0:
+        raise Declined("argwhere of a single element")
+    return argwhere_p(truth(a))
+
+
+@implements(np.nonzero)
+def nonzero(a: Any) -> Any:
+    if ndim_of(a) == 0:
+        raise ValueError("Calling nonzero on 0d arrays is not allowed. Use np.atleast_1d(scalar).nonzero() instead.")
+    places = argwhere_p(truth(a))
+    return tuple(places[:, axis] for axis in range(ndim_of(a)))
+
+
+@implements(np.flatnonzero)
+def flatnonzero(a: Any) -> Any:
+    return nonzero(np.reshape(a, (-1,)))[0]
+
+
+@implements(np.compress, out=into)
+def compress(condition: Any, a: Any, axis: Any = None) -> Any:
+    if ndim_of(condition) != 1:
+        raise ValueError("condition must be a 1-d array")
+    return take(a, flatnonzero(condition), axis=axis)
+
+
+@implements(np.extract)
+def extract(condition: Any, arr: Any) -> Any:
+    return take(np.reshape(arr, (-1,)), flatnonzero(condition))
+
+
+@implements(np.choose, out=into)
+def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
+    every = np.broadcast_arrays(a, *choices)
+    index, table = every[0], np.stack(every[1:])
+    count = len(every) - 1
+    if mode == "raise":
+        index = np.where(index < 0, count, index)  # so that it is an error
+    else:
+        index = np.clip(index, 0, count - 1) if mode == "clip" else index % count
+    return take_along_axis(table, index[None], 0)[0]
+
+
+@implements(np.select)
+def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    if len(condlist) != len(choicelist):
+        raise ValueError("list of cases must be same length as list of conditions")
+    if not len(condlist):
+        raise ValueError("select with an empty condition list is not possible")
+    for condition in condlist:
+        if dtype_of(condition).kind != "b":
+            raise TypeError(f"invalid entry 0 in condlist: should be boolean ndarray, not {dtype_of(condition)}")
+    out = default
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+        out = np.where(condition, choice, out)
+    return out
+
+
+@implements(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    conditions = list(condlist) if isinstance(condlist, list | tuple) else [condlist]
+    if len(funclist) == len(conditions) + 1:
+        rest = ~conditions[0]
+        for condition in conditions[1:]:
+            rest = rest & ~condition
+        conditions.append(rest)
+    if len(funclist) != len(conditions):
+        raise ValueError(
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions"
+        )
+    out = np.zeros_like(x)
+    for condition, function in zip(conditions, funclist, strict=True):
+        out[condition] = function(x[condition], *args, **kw) if callable(function) else function
+    return out

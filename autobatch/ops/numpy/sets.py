@@ -1,0 +1,180 @@
+"""Sets, searches and comparisons of whole arrays, of each example."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, padding_mask, same_size
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.ops.numpy.indexing import getitem
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.grouping import lanewise, values_of
+from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
+
+__all__ = ["allclose", "array_equal", "array_equal_p", "interp", "isclose", "isin", "searchsorted", "unique"]
+
+
+def _first(x: np.ndarray, *, equal_nan: bool) -> Any:
+    return np.unique(x, return_index=True, equal_nan=equal_nan)[1]
+
+
+def _inverse(x: np.ndarray, *, equal_nan: bool) -> Any:
+    return np.unique(x, return_inverse=True, equal_nan=equal_nan)[1]
+
+
+def _counts(x: np.ndarray, *, equal_nan: bool) -> Any:
+    return np.unique(x, return_counts=True, equal_nan=equal_nan)[1]
+
+
+_first_p = lanewise("unique_index", _first)
+_inverse_p = lanewise("unique_inverse", _inverse, dynamic=False)
+_counts_p = lanewise("unique_counts", _counts)
+
+
+@implements(np.unique)
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: Any = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,
+) -> Any:
+    """np.unique of each example; values carry gradients to their first occurrence."""
+    if axis is not None and ndim_of(ar) != 1:
+        raise Declined("np.unique along an axis")
+    flat = np.reshape(ar, (-1,))
+    first = _first_p(flat, equal_nan=equal_nan)
+    out = [getitem(flat, first)]
+    if return_index:
+        out.append(first)
+    if return_inverse:
+        out.append(np.reshape(_inverse_p(flat, equal_nan=equal_nan), shape_of(ar)))
+    if return_counts:
+        out.append(_counts_p(flat, equal_nan=equal_nan))
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+@implements(np.unique_values)
+def unique_values(x: Any, /) -> Any:
+    return unique(x, equal_nan=False)
+
+
+@implements(np.union1d)
+def union1d(ar1: Any, ar2: Any) -> Any:
+    return unique(np.concatenate((ar1, ar2), axis=None))
+
+
+_isin_p = lanewise("isin", lambda x, test: np.isin(x, test), dynamic=False)
+
+
+@implements(np.isin)
+def isin(
+    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+) -> Any:
+    found = _isin_p(element, test_elements)
+    return ~found if invert else found
+
+
+@implements(np.setdiff1d)
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    values = np.reshape(ar1, (-1,)) if assume_unique else unique(ar1)
+    return getitem(values, isin(values, ar2, invert=True))
+
+
+@implements(np.intersect1d)
+def intersect1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    values = unique(ar1)
+    return getitem(values, isin(values, ar2))
+
+
+_search_p = lanewise("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
+
+
+@implements(np.searchsorted)
+def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+    if sorter is not None:
+        a = np.take(a, sorter)
+    return _search_p(a, v, side=side)
+
+
+@implements(np.lexsort)
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    if axis not in (-1, 0) or any(ndim_of(key) != 1 for key in keys):
+        raise Declined("np.lexsort of arrays of several dimensions")
+    return _lexsort_p(*keys)
+
+
+_lexsort_p = lanewise("lexsort", lambda *keys: np.lexsort(keys), dynamic=False)
+
+
+@implements(np.isclose)
+def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    a, b = as_array(a), as_array(b)
+    if dtype_of(b).kind in "biu":
+        b = b.astype(np.result_type(dtype_of(b), 1.0))
+    with np.errstate(invalid="ignore"):
+        close = (np.absolute(a - b) <= atol + rtol * np.absolute(b)) & np.isfinite(b) | (a == b)
+    return close | (np.isnan(a) & np.isnan(b)) if equal_nan else close
+
+
+@implements(np.allclose)
+def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
+    return _python_bool(np.all(isclose(a, b, rtol, atol, equal_nan)))
+
+
+def _python_bool(answer: Any) -> Any:
+    """A Python bool, as NumPy's function gives; of a batch one for each example."""
+    return answer.item() if rank_of(answer) == BATCH_RANK else bool(answer)
+
+
+def _array_equal(a: Any, b: Any, *, equal_nan: bool) -> Any:
+    return np.bool_(np.array_equal(a, b, equal_nan=equal_nan))
+
+
+def _array_equal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes = lanes_of(operands)
+    a, b = (as_batched(x, lanes) for x in operands)
+    if a.rank != b.rank:
+        return Batched(np.zeros(lanes, bool), ())
+    alike = np.ones(lanes, bool)
+    left, right = values_of(a.data), values_of(b.data)
+    for axis, (one, two) in enumerate(zip(a.sizes, b.sizes, strict=True)):
+        if not same_size(one, two):
+            alike &= getattr(one, "values", one) == getattr(two, "values", two)
+        width = min(width_of(one), width_of(two))
+        left, right = to_width(left, axis + 1, width), to_width(right, axis + 1, width)
+    same = left == right
+    if params["equal_nan"] and left.dtype.kind in "fc" and right.dtype.kind in "fc":
+        same |= np.isnan(left) & np.isnan(right)
+    mask = padding_mask(a.sizes, same.shape[1:])
+    same = same if mask is None else same | ~mask
+    return Batched(alike & same.reshape(lanes, -1).all(axis=1) if same.size else alike, ())
+
+
+array_equal_p = Op("array_equal", _array_equal, rule=_array_equal_rule, kind="compare")
+
+
+@implements(np.array_equal)
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    return _python_bool(array_equal_p(as_array(a1), as_array(a2), equal_nan=equal_nan))
+
+
+@implements(np.interp)
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
+    """np.interp, differentiable in x and fp."""
+    xp, fp, x = as_array(xp), as_array(fp), as_array(x)
+    if is_boxed(shape_of(xp)[0]) or shape_of(xp)[0] < 2:
+        raise Declined("np.interp with a single point, or with points whose number differs between examples")
+    n = shape_of(xp)[0]
+    below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
+    x0, x1 = getitem(xp, below), getitem(xp, below + 1)
+    y0, y1 = getitem(fp, below), getitem(fp, below + 1)
+    out = (y1 - y0) / (x1 - x0) * (x - x0) + y0
+    out = np.where(x < xp[0], fp[0] if left is None else left, out)
+    return np.where(x > xp[n - 1], fp[n - 1] if right is None else right, np.where(x == xp[n - 1], fp[n - 1], out))

@@ -1,0 +1,633 @@
+"""Shapes: transposition, reshape, new axes, flips and broadcasting of each example; most results are views."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.ops.rules.aliasing import is_contiguous, refused, set_order, stand_in, unclear_view, view, zero_d
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
+from autobatch.ops.rules.rows import rows_p
+from autobatch.ops.rules.sizes import (
+    Template,
+    as_batched,
+    axes_of,
+    broadcast_sizes,
+    filled,
+    lane_sizes,
+    lanes_of,
+    normalise_axes,
+    normalise_axis,
+    size_operands,
+    size_per_lane,
+    sizes_agree,
+    width_of,
+)
+
+__all__ = [
+    "atleast_1d",
+    "atleast_2d",
+    "atleast_3d",
+    "broadcast_arrays",
+    "broadcast_to",
+    "broadcast_to_p",
+    "expand_dims",
+    "flip",
+    "fliplr",
+    "flipud",
+    "ix_",
+    "meshgrid",
+    "moveaxis",
+    "ravel",
+    "reshape",
+    "reshape_p",
+    "rollaxis",
+    "rot90",
+    "sliding_window_view",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+    "transpose_p",
+]
+
+# transposition
+
+
+@implements(np.transpose, np.permute_dims)
+def transpose(a: Any, axes: Any = None) -> Any:
+    rank = ndim_of(a)
+    order = tuple(range(rank - 1, -1, -1)) if axes is None else tuple(normalise_axis(axis, rank) for axis in axes)
+    if len(order) != rank:
+        raise ValueError("axes don't match array")
+    if len(set(order)) != rank:
+        raise ValueError("repeated axis in transpose")
+    if not is_boxed(a):
+        return np.asarray(a).transpose(order)
+    return view(transpose_p(a, axes=order), a, _derive_transpose, _restore_transpose, (order,))
+
+
+def _derive_transpose(base: Any, order: tuple[int, ...]) -> Any:
+    return transpose_p(base, axes=order)
+
+
+def _restore_transpose(base: Any, new: Any, order: tuple[int, ...]) -> Any:
+    return transpose_p(new, axes=_inverse(order))
+
+
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))
+
+
+def _transpose(x: Any, *, axes: tuple[int, ...]) -> Any:
+    return np.asarray(x).transpose(axes)
+
+
+def _transpose_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return transpose_p(ct, axes=_inverse(params["axes"]))
+
+
+def _transpose_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,), order = operands, params["axes"]
+    return Batched(op(x.data, axes=(0, *(axis + 1 for axis in order))), [x.sizes[axis] for axis in order])
+
+
+def _transpose_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
+    return non_c_order or params["axes"] != tuple(range(len(params["axes"])))
+
+
+transpose_p = Op(
+    "transpose", _transpose, rule=_transpose_rule, vjp=_transpose_vjp, layout=_transpose_layout, kind="shape"
+)
+
+
+@implements(np.swapaxes)
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    order = list(range(ndim_of(a)))
+    one, two = normalise_axis(axis1, len(order)), normalise_axis(axis2, len(order))
+    order[one], order[two] = two, one
+    return transpose(a, order)
+
+
+@implements(np.moveaxis)
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    rank = ndim_of(a)
+    sources, places = normalise_axes(source, rank), normalise_axes(destination, rank)
+    if len(sources) != len(places):
+        raise ValueError("`source` and `destination` arguments must have the same number of elements")
+    order = [axis for axis in range(rank) if axis not in sources]
+    for place, axis in sorted(zip(places, sources, strict=True)):
+        order.insert(place, axis)
+    return transpose(a, order)
+
+
+# axes of one
+
+
+@implements(np.expand_dims)
+def expand_dims(a: Any, axis: Any) -> Any:
+    axes = axis if isinstance(axis, list | tuple) else (axis,)
+    places = normalise_axes(axes, ndim_of(a) + len(axes))
+    index = tuple(None if place in places else slice(None) for place in range(ndim_of(a) + len(axes)))
+    return a[index] if is_boxed(a) else np.asarray(a)[index]
+
+
+# broadcasting
+
+
+@implements(np.broadcast_to)
+def broadcast_to(array: Any, shape: Any) -> Any:
+    template, operands = size_operands(shape)
+    return view(_broadcast(array, template, operands), array, _broadcast, None, (template, operands))
+
+
+def _broadcast(array: Any, template: Template, operands: Sequence[Any]) -> Any:
+    return broadcast_to_p(array, *operands, shape=template)
+
+
+def _broadcast_to(x: Any, *sizes: Any, shape: Template) -> Any:
+    return np.broadcast_to(x, filled(shape, sizes))
+
+
+def _broadcast_to_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return unbroadcast(ct, args[0]) if position == 0 else None
+
+
+def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes = lanes_of(operands)
+    x = operands[0]
+    target = lane_sizes(params["shape"], operands[1:])
+    have = x.sizes if isinstance(x, Batched) else tuple(shape_of(x))
+    if len(have) > len(target) or not sizes_agree(broadcast_sizes([have, target]), target):
+        raise ShapeError(f"operands could not be broadcast together with remapped shapes {have} -> {target}")
+    if not isinstance(x, Batched):
+        x = as_batched(x, lanes)
+    missing = len(target) - len(have)
+    data = without_padding(x)
+    padded = [width_of(size) for size in target]
+    for axis, size in enumerate(have):
+        if isinstance(size, Lengths) or (size != 1 and isinstance(target[axis + missing], Lengths)):
+            if not same_size(size, target[axis + missing]):
+                raise ShapeError("broadcast_to: a length is 1 in some examples only")
+            data = to_width(data, axis + 1, padded[axis + missing])
+    shape = shape_of(data)
+    data = data.reshape((lanes, *(1,) * missing, *shape[1:]))
+    return Batched(_select_new(op(data, shape=(lanes, *padded)), x, target, missing), target)
+
+
+def _select_new(data: Any, x: Batched, target: Sequence[Size], missing: int) -> Any:
+    """Stop cotangents at padding that this broadcast made, since they are summed into a value that is none."""
+    if not is_boxed(data):
+        return data
+    axes = [axis for axis, size in enumerate(target) if isinstance(size, Lengths)]
+    axes = [axis for axis in axes if axis < missing or not isinstance(x.sizes[axis - missing], Lengths)]
+    mask = padding_mask(target, shape_of(data)[1:], axes)
+    return data if mask is None else np.where(mask, data, np.zeros((), data.dtype))
+
+
+broadcast_to_p = Op("broadcast_to", _broadcast_to, rule=_broadcast_to_rule, vjp=_broadcast_to_vjp, kind="shape")
+
+
+@implements(np.reshape)
+def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Any:
+    """np.reshape of each example; one size may be -1, and sizes may differ between examples."""
+    if order == "F":
+        template = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
+        return transpose(reshape(transpose(a), template[::-1], copy=copy))
+    if order == "A" and _is_fortran(a):
+        return reshape(a, shape, "F", copy=copy)
+    if order not in ("C", "A", "K"):
+        raise Declined(f"reshape with order={order!r}")
+    template, operands = size_operands(shape)
+    out = reshape_p(a, *operands, shape=template)
+    if copy or not is_boxed(out):
+        return zero_d(out)
+    return _shared(out, a, _shares(a, shape_of(out)), template, operands)
+
+
+def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands: Sequence[Any]) -> Any:
+    """A reshape, as the view of `a` or the copy that NumPy gives; None: it may be either."""
+    if shares is None:
+        return unclear_view(out, a)
+    if not shares:
+        return zero_d(set_order(out, False))
+    return view(out, a, _derive_reshape, _restore_reshape, (template, tuple(operands)), contiguous=True)
+
+
+def flat_view(a: Any) -> Any:
+    """All elements of an array in C order, such that a write into them is one into the array, as `ndarray.flat` is."""
+    return view(reshape_p(a, shape=(-1,)), a, _derive_reshape, _restore_reshape, ((-1,), ()), contiguous=True)
+
+
+def _shares(a: Any, shape: Any) -> bool | None:
+    """Whether NumPy gives a view, which the strides decide; None where they are not known."""
+    if rank_of(a) == BATCH_RANK:
+        return True if is_contiguous(a) else None
+    if is_contiguous(a) and getattr(a, "_ab_plain", None) is None and getattr(a, "_view", None) is None:
+        return True
+    plain = stand_in(a)
+    return None if plain is None else not plain.size or np.may_share_memory(plain.reshape(shape), plain)
+
+
+def _derive_reshape(base: Any, template: Template, operands: tuple[Any, ...]) -> Any:
+    return reshape_p(base, *operands, shape=template)
+
+
+def _restore_reshape(base: Any, new: Any, template: Template, operands: tuple[Any, ...]) -> Any:
+    back, sizes = size_operands(shape_of(base))
+    return reshape_p(new, *sizes, shape=back)
+
+
+@implements(np.ravel)
+def ravel(a: Any, order: str = "C") -> Any:
+    if order == "K":
+        plain = _in_memory(a)
+        if plain is not None:  # in the order in which the elements lie
+            a = transpose(a, sorted(range(plain.ndim), key=lambda axis: -abs(plain.strides[axis])))
+    elif order == "F" or (order == "A" and _is_fortran(a)):
+        a = transpose(a)
+    elif order not in ("C", "A"):
+        raise Declined(f"ravel with order={order!r}")
+    out = reshape_p(a, shape=(-1,))
+    return _shared(out, a, _is_one_run(a), (-1,), ()) if is_boxed(out) else out
+
+
+def _in_memory(a: Any) -> np.ndarray | None:
+    """A plain array that lies as this one does; None for one that lies in C order, in every example.
+
+    Raises:
+        NeedsLoop: it is not known in which order it lies.
+    """
+    plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
+    if plain is None and is_non_c_order(a):
+        raise refused(a, NeedsLoop("the order of elements of an array that may lie in other than C order"))
+    return plain
+
+
+def _is_fortran(a: Any) -> bool:
+    plain = _in_memory(a)
+    return plain is not None and plain.flags.fnc
+
+
+def _is_one_run(a: Any) -> bool | None:
+    """Whether NumPy's array lies in C order without gaps; None where that is not known."""
+    if rank_of(a) < BATCH_RANK and (plain := stand_in(a)) is not None:
+        return plain.flags.c_contiguous
+    return True if is_contiguous(a) else None
+
+
+def _reshape(x: Any, *sizes: Any, shape: Template) -> Any:
+    return np.asarray(x).reshape(filled(shape, sizes))
+
+
+def _reshape_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return ct.reshape(tuple(shape_of(args[0]))) if position == 0 else None
+
+
+def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    lanes = lanes_of(operands)
+    x = as_batched(operands[0], lanes)
+    wanted = [_own(size, x.sizes) for size in lane_sizes(params["shape"], operands[1:])]
+    target = _resolve(x.sizes, wanted, lanes)
+    padded = _same_places(x, target)
+    if padded is not None:
+        return Batched(x.data.reshape((lanes, *padded)), target)
+    if _leading_only(x.sizes) and _leading_only(target):
+        return _reshape_leading(x, target, lanes)
+    return _repack(x, target, lanes)
+
+
+def _own(size: Size, sizes: Sequence[Size]) -> Size:
+    """The very object among the sizes of an operand that says the same, with what was derived from it."""
+    if not isinstance(size, Lengths):
+        return size
+    return next((own for own in sizes if isinstance(own, Lengths) and same_size(own, size)), size)
+
+
+def _resolve(have: Sequence[Size], want: Sequence[Size], lanes: int) -> tuple[Size, ...]:
+    """The sizes after a reshape, -1 resolved.
+
+    Raises:
+        ShapeError: the number of elements of some example does not fit.
+    """
+    quick = _resolve_quickly(have, want)
+    if quick is not None:
+        return quick
+    total = _product(have, lanes)
+    free = [i for i, size in enumerate(want) if isinstance(size, int) and size == -1]
+    if len(free) > 1:
+        raise ValueError("can only specify one unknown dimension")
+    out = list(want)
+    known = _product([size for i, size in enumerate(want) if i not in free], lanes)
+    if free:
+        wrong = (known == 0) | (total % np.where(known == 0, 1, known) != 0)
+        out[free[0]] = 0 if wrong.any() else _free_size(have, want, total // known)
+    else:
+        wrong = known != total
+    if wrong.any() or (not lanes and not free and total.size and (known != total).any()):
+        lane = int(np.argmax(wrong))
+        shape = tuple(int(size_per_lane(size)[lane if isinstance(size, Lengths) else 0]) for size in want)
+        raise ShapeError(f"cannot reshape array of size {total[lane]} into shape {shape} in example {lane}")
+    for size in out:
+        if (size_per_lane(size) < 0).any():
+            raise ValueError("negative dimensions not allowed")
+    return tuple(out)
+
+
+def _resolve_quickly(have: Sequence[Size], want: Sequence[Size]) -> tuple[Size, ...] | None:
+    """The same where it follows from the static sizes alone; None if it does not, or is an error."""
+    left = [size for size in have if isinstance(size, Lengths)]
+    right = [size for size in want if isinstance(size, Lengths)]
+    whole = math.prod(size for size in have if isinstance(size, int))
+    part = math.prod(size for size in want if isinstance(size, int))
+    same = len(left) == len(right) and all(a is b for a, b in zip(left, right, strict=True))
+    if part > 0:
+        return tuple(want) if same and whole == part else None
+    place = next((i for i, size in enumerate(want) if isinstance(size, int) and size == -1), None)
+    if place is None or part == 0 or min(size for size in want if isinstance(size, int)) < -1:
+        return None
+    if same and (not left or all((size.values > 0).all() for size in left)) and whole % -part == 0:
+        return (*want[:place], whole // -part, *want[place + 1 :])
+    if len(left) == 1 and not right and whole == -part:
+        return (*want[:place], left[0], *want[place + 1 :])
+    return None
+
+
+def _free_size(have: Sequence[Size], want: Sequence[Size], values: np.ndarray) -> Size:
+    """The size that -1 stands for, as an int or the very `Lengths` that it repeats where that is known."""
+    ragged = [size for size in have if isinstance(size, Lengths)]
+    for size in want:
+        if isinstance(size, Lengths):
+            match = next((i for i, other in enumerate(ragged) if same_size(size, other)), None)
+            if match is None:
+                return Lengths(values)
+            ragged.pop(match)
+    if not ragged:
+        whole = int(np.prod([size for size in have if isinstance(size, int)]))
+        part = int(np.prod([size for size in want if isinstance(size, int) and size != -1]))
+        return whole // part if part else 0
+    if len(ragged) == 1 and np.array_equal(ragged[0].values, values):
+        return ragged[0]
+    return Lengths(values)
+
+
+def _product(sizes: Sequence[Size], lanes: int) -> np.ndarray:
+    out = np.ones(lanes, np.int64)
+    for size in sizes:
+        out = out * size_per_lane(size)
+    return out
+
+
+def _same_places(x: Batched, target: Sequence[Size]) -> list[int] | None:
+    """The padded shape after a reshape that leaves every varying dimension where it is; None if it does not."""
+    widths = shape_of(x.data)[1:]
+    padded: list[int] = []
+    place = 0
+    left = right = 1
+    for size in target:
+        if not isinstance(size, Lengths):
+            padded.append(size)
+            right *= size
+            continue
+        while place < len(x.sizes) and not isinstance(x.sizes[place], Lengths):
+            left *= x.sizes[place]  # type: ignore[operator]
+            place += 1
+        if place == len(x.sizes) or left != right or not same_size(x.sizes[place], size):
+            return None
+        padded.append(widths[place])
+        place += 1
+        left = right = 1
+    for size in x.sizes[place:]:
+        if isinstance(size, Lengths):
+            return None
+        left *= size
+    return padded if left == right else None
+
+
+def _leading_only(sizes: Sequence[Size]) -> bool:
+    return bool(sizes) and isinstance(sizes[0], Lengths) and not any(isinstance(size, Lengths) for size in sizes[1:])
+
+
+def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
+    """Where only the first dimension varies, an example is a prefix of its flattened lane before and after."""
+    widths = shape_of(x.data)[1:]
+    flat = x.data.reshape((lanes, int(np.prod(widths))))
+    rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]
+    first = width_of(target[0])
+    flat = to_width(flat, 1, first * int(np.prod(rest)))
+    return Batched(flat.reshape((lanes, first, *rest)), target)
+
+
+def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
+    """The general case: the elements of each example, in order, to their new places."""
+    shape = tuple(shape_of(x.data))
+    padded = tuple(map(width_of, target))
+    src = np.full((lanes, *padded), -1, np.int64)
+    src[_inside(target, (lanes, *padded))] = np.flatnonzero(_inside(x.sizes, shape))
+    return Batched(rows_p(x.data.reshape((int(np.prod(shape)),)), src, unique=True), target)
+
+
+def _inside(sizes: Sequence[Size], shape: tuple[int, ...]) -> np.ndarray:
+    mask = padding_mask(sizes, shape[1:])
+    return np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+
+
+reshape_p = Op("reshape", _reshape, rule=_reshape_rule, vjp=_reshape_vjp, kind="shape")
+
+
+@implements(np.squeeze)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    rank = ndim_of(a)
+    axes = None if axis is None else normalise_axes(axis, rank)
+    out = squeeze_p(a, axes=axes)
+    if not is_boxed(out):
+        return out
+    return view(out, a, _derive_squeeze, _restore_reshape, (axes, ()), contiguous=True)
+
+
+def _derive_squeeze(base: Any, axes: tuple[int, ...] | None, _: Any) -> Any:
+    return squeeze_p(base, axes=axes)
+
+
+def _squeeze(x: Any, *, axes: tuple[int, ...] | None) -> Any:
+    return np.asarray(x).squeeze(axes)
+
+
+def _squeeze_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,), axes = operands, params["axes"]
+    if axes is None:
+        axes = tuple(axis for axis, size in enumerate(x.sizes) if _is_one(size))
+    for axis in axes:
+        bad = size_per_lane(x.sizes[axis]) != 1
+        if bad.any():
+            note = f" in example {int(np.argmax(bad))}" if isinstance(x.sizes[axis], Lengths) else ""
+            raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one{note}")
+    index = (
+        slice(None),
+        *(0 if axis in axes and shape_of(x.data)[axis + 1] else slice(None) for axis in range(x.rank)),
+    )
+    data = (
+        x.data[index]
+        if 0 not in shape_of(x.data)
+        else x.data.reshape(tuple(n for axis, n in enumerate(shape_of(x.data)) if axis - 1 not in axes or axis == 0))
+    )
+    return Batched(data, [size for axis, size in enumerate(x.sizes) if axis not in axes])
+
+
+def _is_one(size: Size) -> bool:
+    if not isinstance(size, Lengths):
+        return size == 1
+    one = size.values == 1
+    if one.any() and not one.all():
+        raise ShapeError(
+            "squeeze: a dimension is 1 in some examples only, so their results differ in rank; give `axis`"
+        )
+    return bool(one.size) and bool(one.all())
+
+
+squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
+
+
+@implements(np.flip)
+def flip(m: Any, axis: Any = None) -> Any:
+    axes = axes_of(axis, ndim_of(m))
+    return m[tuple(slice(None, None, -1) if place in axes else slice(None) for place in range(ndim_of(m)))]
+
+
+@implements(np.fliplr)
+def fliplr(m: Any) -> Any:
+    if ndim_of(m) < 2:
+        raise ValueError("Input must be >= 2-d.")
+    return flip(m, 1)
+
+
+@implements(np.flipud)
+def flipud(m: Any) -> Any:
+    if ndim_of(m) < 1:
+        raise ValueError("Input must be >= 1-d.")
+    return flip(m, 0)
+
+
+@implements(np.rot90)
+def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
+    one, two = axes_of(tuple(axes), ndim_of(m))
+    if one == two:
+        raise ValueError(f"Axes={tuple(axes)} for array of ndim={ndim_of(m)} must be different.")
+    k %= 4
+    if k == 2:
+        return flip(m, (one, two))
+    if k == 1:
+        return np.swapaxes(flip(m, two), one, two)
+    return flip(np.swapaxes(m, one, two), two) if k == 3 else m[...]
+
+
+@implements(np.rollaxis)
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
+    rank = ndim_of(a)
+    axis = normalise_axis(axis, rank)
+    start = start + rank if start < 0 else start
+    if not 0 <= start <= rank:
+        raise np.exceptions.AxisError(
+            f"rollaxis: start arg requires {-rank} <= start < {rank + 1}, but {start} was given"
+        )
+    return np.moveaxis(a, axis, start - 1 if axis < start else start)
+
+
+def _atleast(x: Any, rank: int) -> Any:
+    x = as_array(x)
+    have = ndim_of(x)
+    if have >= rank:
+        return x
+    if rank == 3 and have == 2:
+        return x[:, :, None]
+    if rank == 3 and have == 1:
+        return x[None, :, None]
+    return x[(None,) * (rank - have)]
+
+
+def _each(function: Any, arrays: tuple[Any, ...]) -> Any:
+    return function(arrays[0]) if len(arrays) == 1 else tuple(function(x) for x in arrays)
+
+
+@implements(np.atleast_1d)
+def atleast_1d(*arys: Any) -> Any:
+    return _each(lambda x: _atleast(x, 1), arys)
+
+
+@implements(np.atleast_2d)
+def atleast_2d(*arys: Any) -> Any:
+    return _each(lambda x: _atleast(x, 2), arys)
+
+
+@implements(np.atleast_3d)
+def atleast_3d(*arys: Any) -> Any:
+    return _each(lambda x: _atleast(x, 3), arys)
+
+
+_first_p = elementwise(
+    lambda x, y: np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(y))),
+    lambda ct, out, x, y: ct,
+    None,
+    name="broadcast_against",
+)
+
+
+@implements(np.broadcast_arrays)
+def broadcast_arrays(*args: Any) -> tuple[Any, ...]:
+    arrays = [as_array(x) for x in args]
+    out = []
+    for place, x in enumerate(arrays):
+        wide = x
+        for other in (*arrays[:place], *arrays[place + 1 :]):
+            wide = _first_p(wide, other)
+        out.append(unclear_view(wide, x))
+    return tuple(out)
+
+
+@implements(np.meshgrid)
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+    if indexing not in ("xy", "ij"):
+        raise ValueError("Valid values for `indexing` are 'xy' and 'ij'.")
+    rank = len(xi)
+    places = list(range(rank))
+    if indexing == "xy" and rank > 1:
+        places[0], places[1] = 1, 0
+    out = tuple(
+        np.reshape(as_array(x), (1,) * place + (-1,) + (1,) * (rank - place - 1))
+        for x, place in zip(xi, places, strict=True)
+    )
+    return out if sparse else broadcast_arrays(*out)
+
+
+@implements(np.ix_)
+def ix_(*args: Any) -> tuple[Any, ...]:
+    rank = len(args)
+    out = []
+    for place, x in enumerate(args):
+        if ndim_of(x) != 1:
+            raise ValueError("Cross index must be 1 dimensional")
+        x = np.nonzero(as_array(x))[0] if dtype_of(x).kind == "b" else as_array(x)
+        out.append(x[(*(None,) * place, slice(None), *(None,) * (rank - place - 1))])
+    return tuple(out)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeable: bool = False) -> Any:
+    shape = window_shape if isinstance(window_shape, list | tuple) else (window_shape,)
+    axes = axes_of(axis, ndim_of(x))
+    if len(shape) != 1 or len(axes) != 1:
+        raise Declined("sliding windows along several axes")
+    size = shape_of(x)[axes[0]]
+    if is_boxed(size):
+        raise Declined("sliding windows along lengths that differ between examples")
+    if shape[0] > size:
+        raise ValueError("window shape cannot be larger than input array shape")
+    places = np.arange(size - shape[0] + 1)[:, None] + np.arange(shape[0])
+    return np.moveaxis(x[on_axis(axes[0], places)], axes[0] + 1, -1)

@@ -1,0 +1,416 @@
+"""Means, variances, order statistics and counts; the functions that leave NaN out."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.numpy.creation import arange, zeros
+from autobatch.ops.numpy.indexing import getitem
+from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
+from autobatch.ops.numpy.sets import searchsorted
+from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.grouping import lanewise
+from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.padding import fill_p, unbroadcast
+from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
+
+__all__ = ["bincount", "digitize", "mean_p", "var_p", "without_nan"]
+
+
+def _working(dtype: np.dtype, given: Any) -> np.dtype:
+    """The dtype that NumPy accumulates a mean in."""
+    if given is not None:
+        return np.dtype(given)
+    if dtype.kind in "iub":
+        return np.dtype(np.float64)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def _result(dtype: np.dtype, given: Any) -> np.dtype:
+    if given is not None:
+        return np.dtype(given)
+    return np.dtype(np.float64) if dtype.kind in "iub" else dtype
+
+
+def _divisor(x: Batched, axes: Sequence[int], keepdims: bool, less: float = 0) -> Any:
+    """The number of reduced elements of each lane less `less`, at least 0, shaped to divide the reduced data."""
+    n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)) - less, 0)
+    return n.reshape((x.batch_size,) + (1,) * (x.rank if keepdims else x.rank - len(axes)))
+
+
+def _mean(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, dtype: Any = None) -> Any:
+    return np.mean(x, axis=axis, keepdims=keepdims, dtype=dtype)
+
+
+def _total(x: Batched, axes: tuple[int, ...], keepdims: bool, working: np.dtype) -> Any:
+    options = {} if working == dtype_of(x.data) else {"dtype": working}
+    return sum_p.rule(sum_p, [x], {"axis": axes, "keepdims": keepdims, **options}).data  # type: ignore[misc]
+
+
+def _mean_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, axes, keepdims = operands[0], params["axis"], params.get("keepdims", False)
+    sizes = reduced_sizes(x.sizes, axes, keepdims)
+    if not any(isinstance(x.sizes[axis], Lengths) for axis in axes) and not has_lengths(sizes):
+        return Batched(op(x.data, **{**params, "axis": shifted(axes)}), sizes)
+    dtype, given = dtype_of(x.data), params.get("dtype")
+    working, result = _working(dtype, given), _result(dtype, given)
+    if np.any(np.asarray(counts(x.sizes, axes)) == 0) and x.batch_size:
+        warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
+    total = _total(x, axes, keepdims, working)
+    mean = total / _divisor(x, axes, keepdims).astype(np.zeros(0, working).real.dtype)
+    return Batched(mean if dtype_of(mean) == result else mean.astype(result), sizes)
+
+
+def _count_of(x: Any, axes: tuple[int, ...]) -> int:
+    return int(np.prod([shape_of(x)[axis] for axis in axes], dtype=np.int64))
+
+
+def _mean_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, axes = args[0], params["axis"]
+    ct = expand(ct, axes, params.get("keepdims", False)) / max(_count_of(x, axes), 1)
+    return unbroadcast(np.broadcast_to(ct, shape_of(x)), x)
+
+
+# Params: axis (sorted, non-negative), keepdims, dtype.
+mean_p = Op("mean", _mean, rule=_mean_rule, vjp=_mean_vjp, kind="reduction")
+
+
+def _var(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, dtype: Any = None, ddof: float = 0) -> Any:
+    return np.var(x, axis=axis, keepdims=keepdims, dtype=dtype, ddof=ddof)
+
+
+def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, axes, keepdims = operands[0], params["axis"], params.get("keepdims", False)
+    sizes = reduced_sizes(x.sizes, axes, keepdims)
+    if not has_lengths(x.sizes):
+        return Batched(op(x.data, **{**params, "axis": shifted(axes)}), sizes)
+    ddof, given, dtype = params.get("ddof", 0), params.get("dtype"), dtype_of(x.data)
+    working = _working(dtype, given)
+    result = np.zeros(0, _result(dtype, given)).real.dtype
+    real = np.zeros(0, working).real.dtype
+    if np.any(np.asarray(counts(x.sizes, axes)) - ddof <= 0) and x.batch_size:
+        warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=2)
+    mask: Any = padding_mask(x.sizes, x.data.shape[1:])
+    data = fill_p(x.data, mask, value=0)
+    data = data if dtype == working else data.astype(working)
+    clean = Batched(data, x.sizes)
+    n = np.maximum(_divisor(x, axes, True), 1).astype(real)
+    centered = fill_p(data - _total(clean, axes, True, working) / n, mask, value=0)
+    squares = (centered * np.conjugate(centered)).real if working.kind == "c" else centered * centered
+    var = _total(Batched(squares, x.sizes), axes, keepdims, real) / _divisor(x, axes, keepdims, ddof).astype(real)
+    return Batched(var if dtype_of(var) == result else var.astype(result), sizes)
+
+
+def _var_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, axes = args[0], params["axis"]
+    n = _count_of(x, axes)
+    if n == 0:
+        return np.zeros(shape_of(x), dtype_of(x))
+    wide = x.astype(np.float32) if dtype_of(x) == np.float16 else x
+    centered = wide - np.mean(wide, axis=axes, keepdims=True)
+    if dtype_of(x).kind == "c":
+        centered = np.conjugate(centered)
+    ct = expand(ct, axes, params.get("keepdims", False))
+    return unbroadcast(2 * ct * centered / np.maximum(n - params.get("ddof", 0), 0), x)
+
+
+# Params: axis (sorted, non-negative), keepdims, dtype, ddof.
+var_p = Op("var", _var, rule=_var_rule, vjp=_var_vjp, kind="reduction")
+
+
+def _typed(dtype: Any) -> dict[str, Any]:
+    return {} if dtype is None else {"dtype": np.dtype(dtype)}
+
+
+@implements(np.mean)
+def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False) -> Any:
+    return mean_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **_typed(dtype))
+
+
+@implements(np.var)
+def _np_var(
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = None
+) -> Any:
+    if correction is not None:
+        if ddof != 0:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
+        ddof = correction
+    return var_p(a, axis=normal_axes(axis, ndim_of(a)), keepdims=bool(keepdims), ddof=ddof, **_typed(dtype))
+
+
+@implements(np.std)
+def _np_std(
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *, correction: Any = np._NoValue
+) -> Any:
+    return np.sqrt(np.var(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, correction=correction))
+
+
+def without_nan(a: Any, value: float) -> Any:
+    """An array with `value` in the place of NaN."""
+    return np.where(np.isnan(a), np.asarray(value, dtype_of(a)), a) if dtype_of(a).kind in "fc" else a
+
+
+@implements(np.nansum)
+def _np_nansum(a: Any, axis: Any = None, **options: Any) -> Any:
+    return np.sum(without_nan(a, 0), axis=axis, **options)
+
+
+@implements(np.nanprod)
+def _np_nanprod(a: Any, axis: Any = None, **options: Any) -> Any:
+    return np.prod(without_nan(a, 1), axis=axis, **options)
+
+
+@implements(np.count_nonzero)
+def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    if axis is None and not keepdims:
+        raise Declined("np.count_nonzero without an axis, which is a Python integer")
+    return np.sum(a != 0, axis=axis, dtype=np.intp, keepdims=keepdims)
+
+
+@implements(np.ptp)
+def _np_ptp(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
+    return np.subtract(np.max(a, axis=axis, keepdims=keepdims), np.min(a, axis=axis, keepdims=keepdims))
+
+
+@implements(np.cov)
+def cov(m: Any, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
+    if ndim_of(m) != 2:
+        raise Declined("np.cov of one variable")
+    x = m if rowvar else m.T
+    ddof = ddof if ddof is not None else int(not bias)
+    centred = x - np.mean(x, axis=1, keepdims=True)
+    return np.matmul(centred, np.conjugate(centred.T)) * (1 / (shape_of(x)[1] - ddof))
+
+
+@implements(np.corrcoef)
+def corrcoef(x: Any, rowvar: bool = True) -> Any:
+    c = np.cov(x, rowvar=rowvar)
+    spread = np.sqrt(np.diagonal(c))
+    return np.clip(c / spread[:, None] / spread[None, :], -1, 1)
+
+
+@implements(np.bincount)
+def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+    """np.bincount; as long as the example's largest number asks. Differentiable in the weights."""
+    if ndim_of(x) != 1:
+        raise ValueError("object too deep for desired array")
+    if weights is None:
+        return _count_p(x, least=minlength)
+    total = _bins_p(x, least=minlength)
+    weights = weights.astype(np.float64) if dtype_of(weights) != np.float64 else weights
+    hits = np.reshape(x, (1, -1)) == np.reshape(arange(total), (-1, 1))
+    return np.sum(np.where(hits, weights, zeros(())), axis=1)
+
+
+_bins_p = lanewise("bincount_length", lambda x, *, least: np.int64(max(least, len(np.bincount(x)))), dynamic=False)
+
+
+_count_p = lanewise("bincount", lambda x, *, least: np.bincount(x, minlength=least))
+
+
+@implements(np.digitize)
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    if is_boxed(bins):
+        raise Declined("np.digitize with bins that differ between examples")
+    bins = np.asarray(bins)
+    steps = np.diff(bins)
+    if (steps >= 0).all():
+        return searchsorted(bins, x, side="left" if right else "right")
+    if (steps <= 0).all():
+        return len(bins) - searchsorted(bins[::-1], x, side="left" if right else "right")
+    raise ValueError("bins must be monotonically increasing or decreasing")
+
+
+@implements(np.histogram)
+def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
+    if is_boxed(bins) or isinstance(bins, str):
+        raise Declined("np.histogram with bins that are estimated")
+    if ndim_of(bins) == 0:
+        if range is None:
+            raise Declined("np.histogram whose range follows from the data")
+        bins = np.histogram_bin_edges(np.empty(0), bins, range)
+    edges = tuple(np.asarray(bins).tolist())
+    return _histogram_p(a, edges=edges), np.asarray(bins)
+
+
+_histogram_p = lanewise("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)
+
+
+def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
+    """The array with what is reduced along one axis."""
+    if axis is None:
+        if keepdims:
+            raise Declined("keepdims over all axes")
+        return np.reshape(a, (-1,)), 0
+    if isinstance(axis, tuple):
+        raise Declined("order statistics over several axes")
+    return a, normalise_axis(axis, ndim_of(a))
+
+
+@implements(np.median)
+def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.median; the gradient goes to the middle elements."""
+    if dtype_of(a).kind not in "biuf":
+        raise Declined("np.median of complex numbers")
+    a, axis = _one_axis(a, axis, keepdims)
+    n = shape_of(a)[axis]
+    if np.any(_plain(n) == 0):
+        raise Declined("np.median of nothing")
+    wide = {2: np.float32}.get(dtype_of(a).itemsize, dtype_of(a)) if dtype_of(a).kind == "f" else np.float64
+    ordered = np.sort(a, axis=axis).astype(wide)  # as NumPy's mean of the two does: int8 or float16 would overflow
+    low, high, last = (_at(ordered, axis, place) for place in ((n - 1) // 2, n // 2, n - 1))
+    middle = np.where(_odd(n, low), low * 1.0, (low + high) / 2.0)
+    if dtype_of(a).kind == "f":
+        middle = np.where(np.isnan(last), last, middle).astype(dtype_of(a))
+    return np.expand_dims(middle, axis) if keepdims else _scalar(middle)
+
+
+def _scalar(x: Any) -> Any:
+    """A 0-d array, which `np.where` gives, as the scalar that a reduction gives."""
+    return x[()] if ndim_of(x) == 0 else x
+
+
+def _plain(n: Any) -> Any:
+    return np.asarray(n.data if is_boxed(n) else n)
+
+
+def _odd(n: Any, like: Any) -> Any:
+    return np.reshape(n % 2 == 1, (1,) * ndim_of(like)) if is_boxed(n) else n % 2 == 1
+
+
+def _at(x: Any, axis: int, place: Any) -> Any:
+    return getitem(x, on_axis(axis, place))
+
+
+@implements(np.quantile)
+def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    """np.quantile by linear interpolation, for a shared q or a list of some."""
+    if is_boxed(q) or ndim_of(q) > 1:
+        raise Declined("np.quantile of quantiles that differ between examples, or of a table of quantiles")
+    if ndim_of(q):
+        if dtype_of(a) != np.float64:
+            raise Declined("np.quantile of a list of quantiles, which NumPy computes in double precision")
+        return np.stack([quantile(a, each, axis, keepdims=keepdims) for each in np.asarray(q).tolist()])
+    if not 0 <= q <= 1:
+        raise ValueError("Quantiles must be in the range [0, 1]")
+    if dtype_of(a).kind != "f":
+        raise Declined("np.quantile of integers")
+    a, axis = _one_axis(a, axis, keepdims)
+    n = shape_of(a)[axis]
+    if np.any(_plain(n) == 0):
+        raise Declined("np.quantile of nothing")
+    ordered = np.sort(a, axis=axis)
+    place = (n - 1) * float(q)
+    below = np.floor(place).astype(np.int64)
+    part = place - below
+    low, high, last = (_at(ordered, axis, i) for i in (below, np.minimum(below + 1, n - 1), n - 1))
+    part = np.reshape(part, (1,) * ndim_of(low)) if is_boxed(part) and ndim_of(low) else part
+    gap = high - low
+    out = np.where(part >= 0.5, high - gap * (1 - part), low + gap * part)
+    out = np.where(np.isnan(last), last, out).astype(dtype_of(a))
+    return np.expand_dims(out, axis) if keepdims else _scalar(out)
+
+
+@implements(np.percentile)
+def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    if is_boxed(q):
+        raise Declined("np.percentile of percentiles that differ between examples")
+    q = np.true_divide(q, 100)
+    if not np.all((q >= 0) & (q <= 1)):
+        raise ValueError("Percentiles must be in the range [0, 100]")
+    return quantile(a, q, axis, keepdims=keepdims)
+
+
+@implements(np.average)
+def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
+    if weights is None:
+        return np.mean(a, axis=axis, keepdims=keepdims)
+    a, weights = as_array(a), as_array(weights)
+    shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
+    if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
+        raise Declined("np.average with weights of another rank along several axes")
+    if len(given) != len(shape):
+        weights = np.reshape(weights, (-1,) + (1,) * (len(shape) - normalise_axis(axis, len(shape)) - 1))
+    elif any(not is_boxed(n) and not is_boxed(m) and n != m for n, m in zip(shape, given, strict=True)):
+        raise Declined("np.average with weights of another shape")
+    integer = dtype_of(a).kind in "biu"
+    dtype = np.result_type(dtype_of(a), dtype_of(weights), *(["f8"] if integer else []))
+    if len(given) != len(shape):
+        weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
+    total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
+    if _anywhere(total == 0):
+        raise Declined("np.average with weights that sum to zero")
+    return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
+
+
+# without NaN
+
+
+def _anywhere(condition: Any) -> bool:
+    """Whether a condition holds for some element of some example; padding is none."""
+    if hasattr(condition, "examples"):
+        return any(np.any(example) for example in condition.examples())
+    return bool(np.any(np.asarray(condition)))
+
+
+def _register_extreme(function: Callable[..., Any], extreme: Callable[..., Any], empty: float) -> None:
+    """np.nanmax or np.nanmin: NaN becomes the value that is never the extreme."""
+
+    @implements(function)
+    def extreme_of_numbers(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
+        if dtype_of(a).kind != "f":
+            return extreme(a, axis=axis, keepdims=keepdims)
+        gone = np.isnan(a)
+        out = extreme(np.where(gone, np.asarray(empty, dtype_of(a)), a), axis=axis, keepdims=keepdims)
+        if _anywhere(np.all(gone, axis=axis, keepdims=keepdims)):
+            raise Declined("a slice of nothing but NaN")
+        return out
+
+
+_register_extreme(np.nanmax, np.max, -np.inf)
+_register_extreme(np.nanmin, np.min, np.inf)
+
+
+def _present(a: Any, axis: Any, keepdims: bool) -> Any:
+    count = np.sum(~np.isnan(a), axis=axis, keepdims=keepdims)
+    if _anywhere(count == 0):
+        raise Declined("a slice of nothing but NaN")
+    return count
+
+
+@implements(np.nanmean)
+def nanmean(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
+    if dtype_of(a).kind != "f":
+        return np.mean(a, axis=axis, keepdims=keepdims)
+    return (np.nansum(a, axis=axis, keepdims=keepdims) / _present(a, axis, keepdims)).astype(dtype_of(a))
+
+
+@implements(np.nanvar)
+def nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+    if dtype_of(a).kind != "f":
+        return np.var(a, axis=axis, ddof=ddof, keepdims=keepdims)
+    centre = nanmean(a, axis=axis, keepdims=True)
+    deviation = np.where(np.isnan(a), np.zeros((), dtype_of(a)), without_nan(a, 0) - centre)
+    count = _present(a, axis, keepdims) - ddof
+    if _anywhere(count <= 0):
+        raise Declined("np.nanvar with as many degrees of freedom as elements")
+    return (np.sum(deviation * deviation, axis=axis, keepdims=keepdims) / count).astype(dtype_of(a))
+
+
+@implements(np.nanstd)
+def nanstd(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+    return np.sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
+
+
+@implements(np.apply_over_axes)
+def apply_over_axes(func: Any, a: Any, axes: Any) -> Any:
+    out = a
+    for axis in axes_of(axes, ndim_of(a)):
+        result = func(out, axis)
+        out = result if ndim_of(result) == ndim_of(a) else np.expand_dims(result, axis)
+    return out

@@ -1,0 +1,329 @@
+"""NumPy's aliasing for arrays of ours: a view remembers its base, and a write reaches the base and every live view.
+
+Every op makes a new value; a write gives the *object* that was written to that new value (`_ab_rebind`). A view made by
+basic indexing, reshape, transpose and their like records how it is derived from its base and how a new view is put
+back. Bases know their views by weak references only, so a view that nobody holds costs nothing.
+
+An array of no dimensions may be NumPy's 0-d array, which is written in place, or its scalar, which never changes:
+what makes the first says so by `zero_d`.
+
+Whether a reshape is a view or a copy follows from how NumPy's array lies in memory (`core.abstract_eval`). Where that
+is not known, writing into either while both live raises `NeedsLoop`, so that each example's own arrays decide.
+
+Slots that a subclass of `ArrayFace` needs for this (they may stay unset): `_view`, `_views`, `_zero_d`, `__weakref__`.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
+from autobatch.core.lanes import current_region
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.ops.rules.dispatch import Declined, top_box
+
+__all__ = [
+    "NON_C_ORDER",
+    "cast_for_write",
+    "has_views",
+    "into",
+    "is_contiguous",
+    "is_scalar",
+    "is_unclear",
+    "may_overlap",
+    "record_of",
+    "refused",
+    "set_order",
+    "stand_in",
+    "unclear_view",
+    "view",
+    "write",
+    "zero_d",
+]
+
+_PRUNE = 32  # look for dead views each time their number has doubled from here
+
+
+class _View:
+    """How a view follows from its base (`derive(base, *args)`) and goes back into it (`restore(base, new, *args)`)."""
+
+    __slots__ = ("args", "base", "contiguous", "derive", "non_c_order", "restore")
+
+    def __init__(self, base: Any, derive: Any, restore: Any, args: tuple[Any, ...], contiguous: bool) -> None:
+        self.base = base
+        self.derive = derive
+        self.restore = restore
+        self.args = args
+        self.contiguous = contiguous
+        self.non_c_order = False
+
+
+class _UnclearView(_View):
+    """Of an array that is no view itself, and may have no name but this one: then there is none to see a write."""
+
+    __slots__ = ("weak",)
+
+    def __init__(self, base: Any) -> None:
+        self.weak = weakref.ref(base)
+        self.derive = self.restore = _unclear
+        self.args = ()
+        self.contiguous = self.non_c_order = False
+
+    @property
+    def base(self) -> Any:
+        return self.weak()
+
+
+NON_C_ORDER = _View(None, None, None, (), False)  # what an array has that is no view, and may lie in other than C order
+NON_C_ORDER.non_c_order = True
+
+
+def record_of(box: Any) -> Any:
+    """How an array is a view; None if it is none."""
+    record = getattr(box, "_view", None)
+    return None if record is NON_C_ORDER or (type(record) is _UnclearView and record.base is None) else record
+
+
+def view(
+    out: Any,
+    base: Any,
+    derive: Callable[..., Any],
+    restore: Callable[..., Any] | None,
+    args: tuple[Any, ...],
+    contiguous: bool = False,
+) -> Any:
+    """Declare `out` a view of `base`, and return it.
+
+    Args:
+        derive: `derive(base, *args)` gives the view's value from the base's.
+        restore: `restore(base, new, *args)` gives the base's value once the view's is `new`; None: it is read-only.
+        contiguous: the view is contiguous if its base is, so that reshaping it gives a view again.
+    """
+    if out is base or not hasattr(type(out), "_view"):
+        return out
+    if is_scalar(base):
+        return out
+    zero_d(out)
+    _link(out, base, _View(base, derive, restore, args, contiguous and is_contiguous(base)))
+    return out
+
+
+def _link(out: Any, base: Any, record: _View) -> None:
+    record.non_c_order = is_non_c_order(out)
+    out._view = record
+    if hasattr(base, "_ab_rebind"):
+        views = getattr(base, "_views", None)
+        if views is None:
+            base._views = [weakref.ref(out)]
+        else:
+            if len(views) >= _PRUNE and len(views) & (len(views) - 1) == 0:
+                views[:] = [ref for ref in views if ref() is not None]
+            views.append(weakref.ref(out))
+
+
+def zero_d(out: Any) -> Any:
+    """Declare `out`, if it has no dimensions, NumPy's 0-d array rather than its scalar, and return it."""
+    if hasattr(type(out), "_zero_d") and not ndim_of(out):
+        out._zero_d = True
+    return out
+
+
+def is_scalar(box: Any) -> bool:
+    """Whether this stands for a scalar, which no name can see change."""
+    return is_boxed(box) and not ndim_of(box) and not getattr(box, "_zero_d", False)
+
+
+def unclear_view(out: Any, base: Any) -> Any:
+    """Declare that `out` may be a view of `base` or a copy, by strides that are not known here; return it."""
+    zero_d(out)
+    if rank_of(out) == BATCH_RANK and current_region() is None:
+        return out
+    if out is base or not hasattr(type(out), "_view") or is_scalar(base):
+        return out
+    if record_of(base) is None and hasattr(type(base), "__weakref__"):
+        _link(out, base, _UnclearView(base))
+    else:
+        _link(out, base, _View(base, _unclear, _unclear, (), False))
+    return out
+
+
+def is_unclear(box: Any) -> bool:
+    """Whether it may be a view of another array or a copy."""
+    record = record_of(box)
+    return record is not None and (record.derive is _unclear or is_unclear(record.base))
+
+
+def _unclear(box: Any, *_: Any) -> NoReturn:
+    raise refused(box, NeedsLoop("a write into an array that may be a view of another or a copy, by its strides"))
+
+
+def set_order(out: Any, non_c_order: bool) -> Any:
+    """Declare that a new array may lie in other than C order, or does not, and return it."""
+    if hasattr(out, "_ab_set_order"):
+        out._ab_set_order(non_c_order)
+    return out
+
+
+def is_contiguous(box: Any) -> bool:
+    """Whether NumPy's array for this one is surely C-contiguous: a new array, or a contiguous view of one."""
+    record = getattr(box, "_view", None)
+    return not getattr(box, "_ab_non_c_order", False) if record is None else record.contiguous
+
+
+def stand_in(box: Any) -> np.ndarray | None:
+    """A plain array of the shape and strides that NumPy's array for this one has, a view of one for its base.
+
+    None where they are not known: in lock-step, where shapes differ, and of what an index picks by a value that is not
+    there yet. A new array is in C order, unless its class knows better (`_ab_plain`) or it may lie in another order.
+    """
+    record = record_of(box)
+    if record is None or record.base is None:
+        plain = getattr(box, "_ab_plain", None)
+        if isinstance(plain, np.ndarray):
+            return plain
+        return None if is_non_c_order(box) else np.empty(shape_of(box), dtype_of(box))
+    base = stand_in(record.base) if rank_of(record.base) < BATCH_RANK else None
+    if base is None or record.restore is _unclear or top_box(list(record.args)) is not None:
+        return None
+    out = record.derive(base, *record.args)
+    return out if type(out) is np.ndarray and np.may_share_memory(out, base) else None
+
+
+def has_views(box: Any) -> bool:
+    """Whether a write into this array may be seen under another name: as a view of it, or because it is one."""
+    if record_of(box) is not None:
+        return True
+    return any(ref() is not None for ref in getattr(box, "_views", None) or ())
+
+
+def may_overlap(a: Any, b: Any) -> bool:
+    """Whether a write into one of these arrays may be seen in the other."""
+    ends = []
+    for box in (a, b):
+        while (record := record_of(box)) is not None and record.base is not None:
+            box = record.base
+        ends.append(getattr(box, "_ab_memory", box))
+    one, two = ends
+    if type(one) is np.ndarray and type(two) is np.ndarray:
+        return np.may_share_memory(one, two)
+    return one is two
+
+
+def write(box: Any, new: Any) -> None:
+    """Give `box` the value `new`, and with it its base and every live view of either.
+
+    Raises:
+        NeedsLoop: `box` is a per-example view of an array that the examples share.
+    """
+    record = record_of(box)
+    if record is not None:
+        base = record.base
+        if not hasattr(_root(box), "_ab_rebind"):
+            kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
+            raise refused(box, kind("a write into a view of a plain array that is shared; copy it first (.copy())"))
+        if record.restore is _unclear:
+            _unclear(box)
+        write_through = record.restore(base, new, *record.args)
+        box._ab_rebind(new)
+        _refresh(box, None)
+        _write_base(base, write_through, box)
+        return
+    box._ab_rebind(new)
+    if getattr(box, "_views", None):
+        _refresh(box, None)
+
+
+def refused(box: Any, error: Exception) -> Exception:
+    """An error to raise that makes the examples run as a loop, whatever the running one makes of it."""
+    refuse = getattr(box, "_ab_refuse", None)
+    if refuse is not None:
+        refuse(error)
+    return error
+
+
+def _root(box: Any) -> Any:
+    """What a view of a view is a view of in the end.
+
+    Raises:
+        ValueError: one of them is read-only.
+    """
+    while (record := record_of(box)) is not None:
+        if record.restore is None and record.base is not None:
+            raise ValueError("assignment destination is read-only")
+        box = record.base
+    return box
+
+
+def _write_base(base: Any, new: Any, source: Any) -> None:
+    record = record_of(base)
+    if record is not None:
+        if record.restore is _unclear:
+            _unclear(base)
+        above = record.restore(record.base, new, *record.args)
+        base._ab_rebind(new)
+        _refresh(base, source)
+        _write_base(record.base, above, base)
+        return
+    base._ab_rebind(new)
+    _refresh(base, source)
+
+
+def _refresh(base: Any, source: Any) -> None:
+    """Derive the live views of `base` anew, all but `source`, which is up to date."""
+    for ref in getattr(base, "_views", None) or ():
+        child = ref()
+        if child is None or child is source:
+            continue
+        record = child._view
+        if record.base is base:
+            if record.derive is _unclear:
+                _unclear(child)
+            child._ab_rebind(record.derive(base, *record.args))
+            _refresh(child, None)
+
+
+def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
+    """`new` as NumPy stores the result of an in-place operation into `box`: same shape, same-kind cast.
+
+    Raises:
+        UFuncTypeError: the cast is not of the same kind (`int_array += 0.5`).
+        ValueError: the result does not have the shape of `box`.
+    """
+    dtype, target = dtype_of(new), dtype_of(box)
+    if dtype != target:
+        if not np.can_cast(dtype, target, "same_kind"):
+            if ufunc is not None:
+                ufunc(np.empty(0, dtype), *([np.empty(0, dtype)] * (ufunc.nin - 1)), out=np.empty(0, target))
+            raise TypeError(f"Cannot cast array data from {dtype!r} to {target!r} according to the rule 'same_kind'")
+        new = new.astype(target)
+    if ndim_of(new) != ndim_of(box):
+        raise ValueError(
+            f"non-broadcastable output operand with shape {shape_of(box)} doesn't match "
+            f"the broadcast shape {shape_of(new)}"
+        )
+    return _same_shape(new, box) if is_boxed(new) or is_boxed(box) else new
+
+
+def _same_shape(new: Any, box: Any) -> Any:
+    for have, want in zip(shape_of(new), shape_of(box), strict=True):
+        if not is_boxed(have) and not is_boxed(want) and have != want:
+            raise ValueError(
+                f"non-broadcastable output operand with shape {shape_of(box)} doesn't match "
+                f"the broadcast shape {shape_of(new)}"
+            )
+    return new
+
+
+def into(out: Any, new: Any) -> Any:
+    """Write a result into the array of ours that was given as out=.
+
+    Raises:
+        Declined: `out` is a plain array.
+    """
+    if not is_boxed(out):
+        raise Declined("a plain array as out=")
+    write(out, cast_for_write(new, out))
+    return out

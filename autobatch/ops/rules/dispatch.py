@@ -1,0 +1,308 @@
+"""How NumPy's functions reach ops: `implements`, which registers ours, and what becomes of calls that have none.
+
+Every ufunc is in `UFUNCS`; every other overridable function is in exactly one of
+
+- `FUNCTIONS`: ours, written in ops;
+- `NUMPY_OWN`: NumPy's own Python code works on our arrays unchanged;
+- `UNSUPPORTED`: no batching rule, with the reason; a batch runs it as a loop over the examples.
+
+A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover; the interpreter of
+the arguments then decides (`_ab_unsupported`): a batch loops over its examples, a lazy array is computed first.
+"""
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.op import Op, is_boxed, rank_of
+from autobatch.errors import UnsupportedError
+
+__all__ = [
+    "CONSTANT",
+    "FUNCTIONS",
+    "NUMPY_OWN",
+    "UFUNCS",
+    "UNSUPPORTED",
+    "Coverage",
+    "Declined",
+    "as_array",
+    "implements",
+    "is_default",
+    "name_of",
+    "no_rule",
+    "refuse",
+    "top_box",
+    "ufunc_table",
+]
+
+UFUNCS: dict[Any, Callable[..., Any]] = {}
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
+NUMPY_OWN: set[Callable[..., Any]] = set()
+UNSUPPORTED: dict[Callable[..., Any], str] = {}
+CONSTANT: set[Callable[..., Any]] = {np.argpartition, np.nanargmax, np.nanargmin, np.linalg.matrix_rank, np.array_equiv}
+"""Of those without a batching rule the ones that are constant in pieces: no gradient is lost by them."""
+
+
+class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `implements` adds, never seen by a user)
+    """This combination of arguments has no batched form; the message says which.
+
+    An implementation of a NumPy function (`implements`) raises it, and the call runs as a loop over the examples.
+
+    >>> Declined("out= has no batched form").reason
+    'out= has no batched form'
+    """
+
+    @property
+    def reason(self) -> str:
+        """The message, for the warning."""
+        return str(self.args[0]) if self.args else "no batched form"
+
+
+def ufunc_table(*ops: Op) -> dict[Any, Op]:
+    """Register ops under the ufuncs that they implement."""
+    table: dict[Any, Op] = {op.impl: op for op in ops}
+    UFUNCS.update(table)
+    return table
+
+
+def implements(
+    *functions: Callable[..., Any], out: Callable[[Any, Any], Any] | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register what runs when one of these NumPy functions is called with an array of ours.
+
+    The implementation names the arguments that it covers, as NumPy names them, and no others: NumPy's own signature
+    says what a call means, and a call that gives any other argument a value (`out=`, `where=`, `casting=` ...) is
+    declined, which makes it a loop over the examples.
+
+    Args:
+        functions: NumPy functions that are no ufuncs; whatever stood for them before is replaced.
+        out: `out(target, result)` writes a result into the array given as `out=`, and returns it; for functions whose
+            result does not depend on the dtype of that array. None: `out=` is declined.
+
+    Returns:
+        A decorator. It gives the implementation guarded against `Declined`, under the first function's name.
+
+    Here `np.trapezoid`, in calls of its first two arguments, runs ops that have batching rules:
+
+    >>> import autobatch as ab
+    >>> before = FUNCTIONS[np.trapezoid]
+    >>> @implements(np.trapezoid)
+    ... def trapezoid(y, x):
+    ...     return ((y[1:] + y[:-1]) / 2 * np.diff(x)).sum()
+    >>> xs = ab.MaskedBatch.from_examples([[0.0, 1.0], [0.0, 2.0, 3.0]])
+    >>> np.trapezoid(xs * xs, xs).examples()
+    [np.float64(0.5), np.float64(10.5)]
+    >>> FUNCTIONS[np.trapezoid] = before
+    """
+
+    def register(implementation: Callable[..., Any]) -> Callable[..., Any]:
+        guarded = [_guarded(implementation, function, out) for function in functions]
+        FUNCTIONS.update(zip(functions, guarded, strict=True))
+        return guarded[0]
+
+    return register
+
+
+def _guarded(
+    implementation: Callable[..., Any], function: Callable[..., Any], into: Callable[[Any, Any], Any] | None
+) -> Callable[..., Any]:
+    coverage: Coverage | None = None
+
+    @functools.wraps(implementation)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        nonlocal coverage
+        if coverage is None:  # at the first call: a signature takes longer than an import may
+            coverage = Coverage(function, implementation)
+        try:
+            if coverage.is_plain(args, kwargs):
+                return implementation(*args, **kwargs)
+            target, given, named = coverage.bind(args, kwargs, into is not None)
+            result = implementation(*given, **named)
+            return result if into is None or target is None else into(target, result)
+        except Declined as declined:
+            reason = declined.reason
+        return refuse(function, args, kwargs, reason)
+
+    return call
+
+
+_UNSAID: Any = np._NoValue
+_KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_KIND_OF_ARRAY = frozenset(("device", "like", "subok"))  # what comes back is an array of ours, whatever they say
+_NEUTRAL: dict[str, Any] = {"where": True}  # where NumPy's default is to leave the argument unsaid
+
+# Functions written in C whose signatures NumPy states from 2.4 on.
+_STATED: dict[Any, Callable[..., Any]] = {
+    np.concatenate: lambda arrays, /, axis=0, out=None, *, dtype=None, casting="same_kind": None,
+    np.dot: lambda a, b, out=None: None,
+    np.where: lambda condition, x=None, y=None, /: None,
+}
+
+
+class Coverage:
+    """NumPy's signature of a function, and which of its arguments an implementation covers.
+
+    >>> coverage = Coverage(np.sum, lambda a, axis=None: None)
+    >>> coverage.is_plain((1,), {"axis": 0}), coverage.is_plain((1,), {"out": None})
+    (True, False)
+    >>> coverage.bind((1, 0), {"out": None, "where": True}, False)
+    (None, [1, 0], {})
+    """
+
+    __slots__ = ("covered", "function", "leading", "named", "parameters", "places", "rest", "signature")
+
+    def __init__(self, function: Callable[..., Any], implementation: Callable[..., Any]) -> None:
+        own = inspect.signature(implementation)
+        try:
+            self.signature = inspect.signature(_STATED.get(function, function))
+        except ValueError:  # of an older NumPy, which says nothing: the implementation names all arguments
+            self.signature = own
+        self.function = function
+        self.parameters = self.signature.parameters
+        self.covered = own.parameters
+        self.places = {name: place for place, name in enumerate(own.parameters)}
+        self.rest = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in own.parameters.values())
+        self.named = frozenset(
+            name
+            for name, parameter in self.parameters.items()
+            if parameter.kind in _KEYWORDS
+            and (self.rest or getattr(own.parameters.get(name), "kind", None) in _KEYWORDS)
+        )
+        self.leading = self._leading()
+
+    def _leading(self) -> int:
+        """How many arguments by position are the implementation's as they stand."""
+        count = 0
+        for theirs, ours in zip(self.parameters.values(), self.covered.values(), strict=False):
+            if ours.kind is inspect.Parameter.VAR_POSITIONAL:
+                return sys.maxsize
+            nameless = theirs.kind is inspect.Parameter.POSITIONAL_ONLY
+            if ours.kind is inspect.Parameter.KEYWORD_ONLY or not (nameless or theirs.name == ours.name):
+                break
+            count += 1
+        return count
+
+    def is_plain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether the implementation takes a call as it stands, which nearly every call is."""
+        if len(args) > self.leading:
+            return False
+        for name, value in kwargs.items():  # noqa: SIM110  (a third of the time of all())
+            if value is _UNSAID or name not in self.named:
+                return False
+        return True
+
+    def bind(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], writes: bool
+    ) -> tuple[Any, list[Any], dict[str, Any]]:
+        """The value of `out=` where the caller writes it, and the arguments for the implementation.
+
+        Raises:
+            Declined: an argument that the implementation does not cover has another value than NumPy's default.
+            TypeError: NumPy's function has no such arguments.
+        """
+        given: list[Any] = []
+        named: dict[str, Any] = {}
+        target = None
+        for name, value in self.signature.bind(*args, **kwargs).arguments.items():
+            parameter = self.parameters[name]
+            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and len(given) < self.leading:
+                given.append(value)
+                continue
+            own = self.covered.get(name)
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                given += value
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                if not self.rest and any(option is not None for option in value.values()):
+                    raise Declined(f"{name_of(self.function)} with {', '.join(value)}")
+                named.update(value if self.rest else {})
+            elif own is not None and value is not _UNSAID:
+                if own.kind is not inspect.Parameter.KEYWORD_ONLY and self.places[name] == len(given):
+                    given.append(value)
+                else:
+                    named[name] = value
+            elif writes and name == "out":
+                target = value
+            elif not is_default(name, value, parameter.default):
+                raise Declined(f"{name_of(self.function)} with {name}=")
+        return target, given, named
+
+
+def is_default(name: str, value: Any, default: Any) -> bool:
+    """Whether an argument says what NumPy does without it."""
+    if value is default or value is _UNSAID or name in _KIND_OF_ARRAY:
+        return True
+    if default is _UNSAID:
+        return value is None or value is _NEUTRAL.get(name, _UNSAID)
+    return isinstance(value, int | float | str) and type(value) is type(default) and value == default
+
+
+def name_of(function: Any) -> str:
+    """What a person calls a function, for messages.
+
+    >>> import numpy as np
+    >>> name_of(np.linalg.svd), name_of(np.sin), name_of(np.add.reduceat), name_of(len)
+    ('np.linalg.svd', 'np.sin', 'np.add.reduceat', 'len')
+    """
+    name = getattr(function, "__name__", None) or repr(function)
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, np.ufunc):
+        return f"np.{owner.__name__}.{name}"
+    package, _, module = (getattr(function, "__module__", None) or "").partition(".")
+    return ".".join(part for part in ("np", module, name) if part) if package == "numpy" else name
+
+
+def no_rule(function: Any, reason: str = "") -> str:
+    """Says that a call has no batched form, and why; a reason that names the call itself stands alone.
+
+    >>> import numpy as np
+    >>> no_rule(np.linalg.svd, "it is a factorisation")
+    'np.linalg.svd has no batching rule (it is a factorisation)'
+    >>> no_rule(np.histogram, "np.histogram whose range follows from the data")
+    'np.histogram whose range follows from the data'
+    """
+    if reason.startswith("np."):
+        return reason
+    return f"{name_of(function)} has no batching rule{f' ({reason})' if reason else ''}"
+
+
+def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
+    """Let the innermost interpreter among the arguments decide about a call that has no op; plain arguments: NumPy.
+
+    `reason` is as `no_rule` takes it.
+    """
+    box = top_box((args, kwargs))
+    if box is None:
+        return function(*args, **kwargs)
+    unsupported = getattr(box, "_ab_unsupported", None)
+    if unsupported is None:
+        raise UnsupportedError(no_rule(function, reason))
+    return unsupported(function, args, kwargs, reason)
+
+
+def as_array(x: Any) -> Any:
+    """An argument as an array: one of ours, or a scalar of NumPy's, as it is; anything else by `np.asarray`."""
+    return x if is_boxed(x) or isinstance(x, np.generic) else np.asarray(x)
+
+
+def top_box(tree: Any) -> Any:
+    """The array of ours of the highest rank in nested lists, tuples and dicts; None if there is none.
+
+    >>> top_box(([1, 2], {"axis": 0})) is None
+    True
+    """
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif isinstance(tree, slice):
+        tree = (tree.start, tree.stop, tree.step)
+    elif not isinstance(tree, list | tuple):
+        return tree if rank_of(tree) >= 0 else None
+    best, best_rank = None, -1
+    for item in tree:
+        box = top_box(item)
+        if box is not None and rank_of(box) > best_rank:
+            best, best_rank = box, rank_of(box)
+    return best

@@ -1,0 +1,206 @@
+"""The elementwise kind of op: what all its ops share is written here once, and an op's declaration supplies the rest.
+
+Lanes that are Python scalars are weak in NumPy's promotion, as each example's scalar is on its own (NEP 50).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError, note_example
+from autobatch.ops.rules.padding import align, quietly, spread, unbroadcast
+from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, target_extents
+
+__all__ = ["elementwise", "elementwise_rule", "strong", "vjp_columns"]
+
+_SCALARS = (int, float, bool, complex)
+
+
+def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., Any] | None:
+    """One vjp for an op from one per argument: `column(ct, out, *args, **params)`.
+
+    A column may leave its result broadcast; it is summed to the argument's shape and cast to its dtype.
+    """
+    if not columns:
+        return None
+
+    def vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if position >= len(columns):
+            raise UnsupportedError(
+                f"no vjp for argument {position} of an op that was declared with {len(columns)}; give one for each "
+                "argument, None where the result is piecewise constant in it"
+            )
+        column = columns[position]
+        if column is None:
+            return None
+        if "dtype" in params:
+            params = {key: value for key, value in params.items() if key != "dtype"}
+        return unbroadcast(column(ct, out, *args, **params), args[position])
+
+    return vjp
+
+
+def elementwise(
+    ufunc: Callable[..., Any], *vjps: Callable[..., Any] | None, pad: Any = None, name: str | None = None
+) -> Op:
+    """An op that acts on each element, operands broadcast against each other as NumPy does.
+
+    Args:
+        ufunc: the implementation; static attributes by keyword.
+        vjps: for each argument `vjp(ct, out, *args, **params)`, before un-broadcasting. None in the place of one, or
+            none at all, declares the op piecewise constant there: its gradient is zero.
+        pad: a value inside the domain of every operand (or one per operand, None where any value is), where value and
+            derivative are finite; it stands in for padding where arbitrary values could warn. None: 1 is such a value.
+        name: what reports and errors call it; None: the implementation's name.
+
+    >>> cube = elementwise(lambda x: x**3, lambda ct, out, x: 3 * ct * x**2, name="cube")
+    >>> cube(np.array([1.0, 2.0]))
+    array([1., 8.])
+    """
+    return Op(
+        name or str(getattr(ufunc, "__name__", "elementwise")),
+        ufunc,
+        rule=elementwise_rule,
+        vjp=vjp_columns(vjps),
+        kind="elementwise",
+        pad=pad,
+    )
+
+
+def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The rule of elementwise ops.
+
+    Operands of equal sizes, the case of every recurrent step, go straight to the op. Where lengths vary, what the
+    padding makes the op complain of is not the examples' doing, and it runs again on harmless padding.
+    """
+    x = operands[0]
+    if len(operands) == 1:
+        if x.scalar is None:
+            if Lengths not in map(type, x.sizes):
+                return Batched(op(x.data, **params), x.sizes)
+            data = x.data
+            return Batched(quietly(lambda: op(data, **params), lambda: _general(op, operands, params).data), x.sizes)
+    elif len(operands) == 2:
+        y = operands[1]
+        if isinstance(x, Batched):
+            if x.scalar is None:
+                if isinstance(y, Batched):
+                    if y.scalar is None and x.sizes == y.sizes:
+                        return _alike(op, operands, params, x.data, y.data, x.sizes)
+                elif _fits(y, x):
+                    return _alike(op, operands, params, x.data, y, x.sizes)
+        elif y.scalar is None and _fits(x, y):
+            return _alike(op, operands, params, x, y.data, y.sizes)
+    return _general(op, operands, params)
+
+
+def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: Any, sizes: tuple[Size, ...]) -> Batched:
+    """Two operands whose sizes need no alignment: of one size, or a shared one that fits."""
+    if Lengths not in map(type, sizes):
+        return Batched(op(x, y, **params), sizes)
+    left, right = operands
+    if isinstance(left, Batched) and isinstance(right, Batched):
+        simple = x.shape == y.shape
+    else:
+        data, shared = (x, y) if isinstance(left, Batched) else (y, x)
+        simple = not is_boxed(shared) or hasattr(data, "_ab_unpadded")  # its gradient is a sum: without padding
+    if not simple:
+        return _general(op, operands, params)
+    return Batched(quietly(lambda: op(x, y, **params), lambda: _general(op, operands, params).data), sizes)
+
+
+def _fits(shared: Any, x: Batched) -> bool:
+    """Whether a shared operand broadcasts against the last dimensions of `x` and leaves its sizes as they are."""
+    if type(shared) in _SCALARS:
+        return True
+    shape = shape_of(shared)
+    return not shape or (len(shape) <= len(x.sizes) and shape == x.sizes[len(x.sizes) - len(shape) :])
+
+
+def _general(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    operands = strong(op, operands, params)
+    batched = [x for x in operands if isinstance(x, Batched)]
+    parts: list[tuple[tuple[Size, ...], tuple[int, ...]]] = [
+        (x.sizes, x.data.shape[1:]) if isinstance(x, Batched) else (shape_of(x), shape_of(x))
+        for x in operands
+        if type(x) not in _SCALARS
+    ]
+    sizes = broadcast_sizes([own for own, _ in parts])
+    if not any(has_lengths(x.sizes) for x in batched):
+        static: Any = sizes
+        arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
+        return Batched(op(*arrays, **params), sizes)
+    extents = target_extents(parts, sizes)
+    pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * len(operands)
+    shape = (batched[0].batch_size, *extents)
+    arrays = []
+    for x in operands:
+        if isinstance(x, Batched):
+            x = align(x.data, x.sizes, sizes, extents, True)
+        elif type(x) not in _SCALARS:
+            x = align(x, shape_of(x), sizes, extents, False)
+        arrays.append(spread(x, sizes, shape))
+
+    def cleaned() -> Any:
+        mask = padding_mask(sizes, extents)
+        harmless = [_fill_all(x, mask, 1 if pad is None else pad) for x, pad in zip(arrays, pads, strict=True)]
+        return op(*harmless, **params)
+
+    return Batched(quietly(lambda: op(*arrays, **params), cleaned), sizes)
+
+
+def _fill_all(x: Any, mask: Any, pad: Any) -> Any:
+    if mask is None or type(x) in _SCALARS:
+        return x
+    dtype = dtype_of(x)
+    return x if dtype.kind not in "biufc" else np.where(mask, x, np.asarray(pad, dtype))
+
+
+_PYTHON = (int, float, complex)
+_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+
+
+def strong(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """The operands with weak lanes cast to the dtype that NumPy gives a Python scalar in their place.
+
+    Raises:
+        OverflowError: a Python integer that the other operand's integer dtype cannot hold, as NumPy says it.
+    """
+    ufunc = op.impl
+    if "dtype" in params or not any(isinstance(x, Batched) and x.scalar in _PYTHON for x in operands):
+        return [Batched(x.data, x.sizes) if isinstance(x, Batched) and x.scalar else x for x in operands]
+    kinds = [_kind(x) for x in operands]
+    if isinstance(ufunc, np.ufunc):
+        wanted = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout))
+    else:
+        wanted = (np.result_type(*(k(0) if isinstance(k, type) else k for k in kinds)),) * len(kinds)
+    return [
+        _cast(x, dtype, ufunc) if isinstance(x, Batched) and x.scalar else x
+        for x, dtype in zip(operands, wanted, strict=False)
+    ]
+
+
+def _kind(x: Any) -> Any:
+    if isinstance(x, Batched):
+        return x.scalar if x.scalar in _PYTHON else dtype_of(x.data)
+    return type(x) if type(x) in _PYTHON else dtype_of(x)
+
+
+def _cast(x: Batched, dtype: np.dtype, ufunc: Any) -> Batched:
+    data = x.data
+    if data.dtype == dtype:
+        return Batched(data, x.sizes)
+    if x.scalar is int and dtype.kind in "iu":
+        if ufunc in _COMPARISONS:
+            return Batched(data, x.sizes)  # NumPy compares a Python integer of any size exactly
+        limits = np.iinfo(dtype)
+        wrong = (data < limits.min) | (data > min(limits.max, np.iinfo(np.int64).max))
+        if np.any(wrong):
+            lane = int(np.argmax(wrong))
+            message = f"Python integer {int(data[lane])} out of bounds for {dtype.name}"
+            raise note_example(OverflowError(message), lane)
+    return Batched(data.astype(dtype), x.sizes)

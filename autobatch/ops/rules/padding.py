@@ -1,0 +1,232 @@
+"""Padding: keeping it out of results, and lining padded operands up.
+
+Padding holds arbitrary values. Forward it is harmless until something mixes positions; backward, a cotangent at a
+padded position is as arbitrary, so whatever sums cotangents over positions selects zero at the padding first.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.batched import Batched, Size, padding_mask, same_size
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.rules.sizes import size_per_lane
+
+__all__ = [
+    "align",
+    "fill",
+    "fill_p",
+    "kept",
+    "quietly",
+    "select",
+    "spread",
+    "spread_p",
+    "stretch_p",
+    "to_width",
+    "unbroadcast",
+    "without_padding",
+]
+
+
+def unbroadcast(ct: Any, like: Any) -> Any:
+    """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.
+
+    >>> unbroadcast(np.ones((3, 2)), like=np.zeros((1, 2), np.float32))
+    array([[3., 3.]], dtype=float32)
+    """
+    if type(ct) is type(like) is np.ndarray and ct.dtype is like.dtype and ct.shape == like.shape:
+        return ct  # nearly always
+    shape, ct_shape = shape_of(like), shape_of(ct)
+    if ct_shape != shape:
+        extra = len(ct_shape) - len(shape)
+        axes = (*range(extra), *(extra + i for i, n in enumerate(shape) if n == 1 and ct_shape[extra + i] != 1))
+        ct = np.reshape(np.sum(ct, axis=axes), shape)
+    dtype = dtype_of(like)
+    if dtype_of(ct) == dtype:
+        return ct
+    if dtype_of(ct).kind == "c" and dtype.kind != "c":
+        ct = np.real(ct)
+    return ct.astype(dtype)
+
+
+_BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def kept(mask: Any, x: Any) -> Any:
+    """`np.where(mask, x, 0)`, without a branch per element: ten times faster where the mask follows no pattern."""
+    if type(mask) is type(x) is np.ndarray and x.dtype.kind == "f" and x.ndim:
+        bits = _BITS.get(x.dtype.itemsize)
+        if bits is not None:
+            keep = np.negative(mask.view(np.int8), dtype=bits)  # all bits set, or none
+            out = keep if keep.shape == x.shape else None
+            return np.bitwise_and(keep, x.view(bits), out=out).view(x.dtype)
+    return np.where(mask, x, np.zeros((), dtype_of(x)))
+
+
+_WIDE = 64  # elements, from which whole rows are faster written than their bits masked
+
+
+def _fill(x: Any, mask: Any, *, value: Any) -> Any:
+    """`np.where(mask, x, value)`; by whole rows where the mask is constant along the last axes."""
+    rank = mask.ndim
+    while rank > 1 and mask.shape[rank - 1] == 1:
+        rank -= 1
+    if value == 0 and math.prod(np.shape(x)[rank:]) < _WIDE:
+        return kept(mask, x)
+    out = np.array(x)
+    out[~np.broadcast_to(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
+    return out
+
+
+def _fill_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return None if position else fill_p(ct, args[1], value=0)
+
+
+# fill_p(x, mask, value=): x where the mask is True. The mask is a plain array of x's rank that broadcasts against it.
+fill_p = Op("fill", _fill, vjp=_fill_vjp, kind="padding")
+
+
+def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
+    """The data of `x` with `value` at the padding (along `axes` only, if given).
+
+    >>> from autobatch.core.batched import Batched, Lengths
+    >>> fill(Batched(np.ones((2, 3)), (Lengths([1, 3]),)), 0)
+    array([[1., 0., 0.],
+           [1., 1., 1.]])
+    """
+    mask = padding_mask(x.sizes, x.data.shape[1:], axes)
+    return x.data if mask is None else fill_p(x.data, mask, value=value)
+
+
+def select(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:
+    """`value` at the padding of a result, so that no cotangent comes back from there."""
+    return fill(Batched(data, sizes), value)
+
+
+def quietly(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
+    """`run()`; if it raised a floating-point flag or an error that padding may have caused, `rerun()` instead.
+
+    `rerun` computes the same on padding that was replaced by harmless values, so what it reports comes from examples.
+    """
+    flags: list[str] = []
+
+    def note(kind: str, _flag: int) -> None:
+        flags.append(kind)
+
+    try:
+        with np.errstate(divide="call", over="call", invalid="call", call=note):
+            out = run()
+    except (ValueError, ArithmeticError):
+        return rerun()
+    return rerun() if flags else out
+
+
+def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Sequence[int], batched: bool) -> Any:
+    """The data of an operand, made to broadcast against a result of `sizes` and padded `extents`.
+
+    Axes of one are inserted after the batch axis so that example ranks agree; padded axes are cropped; lanes of length
+    one are stretched where others are not.
+    """
+    lead = int(batched)
+    missing = len(sizes) - len(own)
+    if batched and missing:
+        shape = data.shape
+        data = np.reshape(data, shape[:1] + (1,) * missing + shape[1:])
+        own = (1,) * missing + own
+        missing = 0
+    for axis, size in enumerate(own):
+        target = sizes[axis + missing]
+        at = axis + lead
+        width = shape_of(data)[at]
+        natural = size is target or width == 1 or (isinstance(target, int) and isinstance(size, int))
+        if natural or same_size(size, target):
+            if width > extents[axis + missing]:
+                data = _crop(data, at, extents[axis + missing])
+        elif bool((size_per_lane(size) == 1).all()):
+            data = _crop(data, at, 1)
+        else:
+            mask = padding_mask(sizes, extents, (axis + missing,))
+            data = stretch_p(data, size_per_lane(size), mask, axis=at, width=extents[axis + missing])
+    return data
+
+
+def _crop(data: Any, axis: int, width: int) -> Any:
+    return data[(slice(None),) * axis + (slice(width),)]
+
+
+def _spread(x: Any, mask: Any, *, shape: tuple[int, ...]) -> Any:
+    return np.broadcast_to(x, shape)
+
+
+def _spread_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position:
+        return None
+    x, mask = args
+    return unbroadcast(fill_p(ct, mask, value=0), x)
+
+
+# Broadcasts an operand over positions of which some are padding: no cotangent comes back from the padding.
+spread_p = Op("spread", _spread, vjp=_spread_vjp, kind="padding")
+
+
+def _stretch(x: Any, lengths: Any, mask: Any, *, axis: int, width: int) -> Any:
+    index = np.minimum(np.arange(width), max(x.shape[axis] - 1, 0))
+    index = np.where(lengths[:, None] == 1, 0, index)
+    index = index.reshape((len(lengths),) + (1,) * (axis - 1) + (width,) + (1,) * (x.ndim - axis - 1))
+    return np.take_along_axis(x, index, axis)
+
+
+def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position:
+        return None
+    x, lengths, mask = args
+    axis, width = params["axis"], params["width"]
+    rank = len(shape_of(x))
+    zero = np.zeros((), dtype_of(ct))
+    own = shape_of(x)[axis]
+    one = (np.asarray(lengths) == 1).reshape((-1,) + (1,) * (rank - 1))
+    ct = np.where(mask, ct, zero)
+    first = np.sum(np.where(one, ct, zero), axis=axis, keepdims=True)
+    rest = np.where(one, zero, ct)
+    if width < own:
+        shape = shape_of(rest)
+        rest = np.concatenate([rest, np.zeros((*shape[:axis], own - width, *shape[axis + 1 :]), zero.dtype)], axis=axis)
+    elif width > own:
+        rest = _crop(rest, axis, own)
+    head = (np.arange(own) == 0).reshape((own,) + (1,) * (rank - axis - 1))
+    return unbroadcast(rest + np.where(head, first, zero), x)
+
+
+# Repeats, along one padded axis, the single element of the lanes of length one; other lanes are left as they are.
+# The mask is that of the result along this axis.
+stretch_p = Op("stretch", _stretch, vjp=_stretch_vjp, kind="padding")
+
+
+def spread(array: Any, sizes: tuple[Size, ...], shape: tuple[int, ...]) -> Any:
+    """An operand that carries gradients, broadcast to `shape` such that padding sends none back."""
+    if not is_boxed(array) or shape_of(array) == shape:
+        return array
+    mask = padding_mask(sizes, shape[1:])
+    return array if mask is None else spread_p(array, mask, shape=shape)
+
+
+def to_width(data: Any, axis: int, width: int) -> Any:
+    """Crop or pad one axis of padded data to `width`."""
+    shape = shape_of(data)
+    have = shape[axis]
+    if have == width:
+        return data
+    if have > width:
+        return data[(slice(None),) * axis + (slice(0, width),)]
+    more = np.zeros((*shape[:axis], width - have, *shape[axis + 1 :]), dtype_of(data))
+    return np.concatenate([data, more], axis=axis)
+
+
+def without_padding(x: Batched) -> Any:
+    """The data of `x`; where it is boxed, zeros are selected at the padding, and no cotangent comes back from there."""
+    if is_boxed(x.data) and padding_mask(x.sizes, shape_of(x.data)[1:]) is not None:
+        return fill(x, 0)
+    return x.data

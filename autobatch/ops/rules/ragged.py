@@ -1,0 +1,410 @@
+"""Ragged data: ids, offsets, lengths and segment ids, each checked here only; and any number of rows per example.
+
+Checks are made once, where the caller's own values still are, and kernels trust what passed. The second half puts the
+rows of all examples one after the other, without padding, and back: what batching rules of ragged operands share.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
+from autobatch.core.op import is_boxed
+from autobatch.errors import BadIdError, DTypeError, OffsetsError, ShapeError, note_example
+from autobatch.kernels.rows import first_bad_id, first_bad_offset
+from autobatch.ops.rules.padding import fill
+
+__all__ = [
+    "as_ids",
+    "bad_id",
+    "by_lane",
+    "check_ids",
+    "check_lane_ids",
+    "check_offsets",
+    "check_one_each",
+    "check_sorted",
+    "check_total",
+    "count_segments",
+    "flattened",
+    "flattened_lists",
+    "in_lane",
+    "integer_ids",
+    "is_integer_index",
+    "lengths_of",
+    "of_all_examples",
+    "offsets_from",
+    "own_rows",
+    "segments_in",
+    "segments_of",
+]
+
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+
+
+def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
+    """Ids of any integer dtype as int64; an empty list is no ids.
+
+    Raises:
+        DTypeError: not integers.
+        ShapeError: nested lists of different lengths.
+        BadIdError: an unsigned id that int64 does not hold.
+    """
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise ShapeError(f"{what} are nested lists of different lengths; make them one list and offsets") from error
+    if array.dtype == _INT64:
+        return array
+    if not array.size and array.dtype == np.float64:  # what an empty list is as an array
+        return array.astype(_INT64)
+    if array.dtype.kind not in "iu":
+        raise DTypeError(f"{what} have dtype {array.dtype}; expected integers: write {what}.astype(np.int64)")
+    if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
+        at = int(np.argmax(array > np.uint64(np.iinfo(np.int64).max)))
+        raise BadIdError(f"{what} hold {array.flat[at]}{_place(at, array.shape)}, which is beyond any table")
+    return array.astype(_INT64)
+
+
+def integer_ids(ids: Any, what: str = "ids") -> np.ndarray:
+    """As `as_ids`, but 32-bit ids stay as they are, without a copy.
+
+    >>> integer_ids(np.array([1, 2], np.int32)).dtype, integer_ids(np.array([1, 2], np.uint8)).dtype
+    (dtype('int32'), dtype('int64'))
+    """
+    if type(ids) is np.ndarray and ids.dtype == _INT32:
+        return ids
+    return as_ids(ids, what)
+
+
+def is_integer_index(index: Any) -> bool:
+    """Whether an index is integers only, of any rank: a look-up, where a slice, a mask or a tuple is not."""
+    dtype = getattr(index, "dtype", None)
+    if dtype is not None:
+        return bool(dtype.kind in "iu")
+    if isinstance(index, list):
+        return not index or np.asarray(index).dtype.kind in "iu"
+    return isinstance(index, int) and not isinstance(index, bool)
+
+
+def check_ids(ids: np.ndarray, num_rows: int, offsets: np.ndarray | None = None) -> None:
+    """Every one of the ids names a row of a table of `num_rows`.
+
+    Args:
+        offsets: bounds of the bags (B + 1,), for the message.
+
+    Raises:
+        BadIdError: names the first bad id, its position, its bag and the table's size.
+    """
+    flat = ids.reshape(-1)
+    at = first_bad_id(flat, num_rows)
+    if at < 0:
+        return
+    bag = "" if offsets is None else f", in bag {int(np.searchsorted(offsets, at, side='right')) - 1}"
+    raise bad_id(flat[at], _place(at, ids.shape) + bag, num_rows)
+
+
+def bad_id(found: Any, place: str, num_rows: int) -> BadIdError:
+    """The error of an id that stands somewhere, " at position 3" or " at position (0, 3)"; nothing for one alone."""
+    hint = "; a table has no negative ids" if found < 0 else ""
+    return BadIdError(f"id {int(found)}{place} is outside a table of {num_rows} rows{hint}")
+
+
+def _place(at: int, shape: tuple[int, ...]) -> str:
+    """Where an element of an array stands: " at position 3", or nothing for one alone."""
+    if not shape:
+        return ""
+    return f" at position {at if len(shape) == 1 else tuple(map(int, np.unravel_index(at, shape)))}"
+
+
+def check_offsets(offsets: Any, total: int, *, closed: bool = True) -> np.ndarray:
+    """Offsets as int64: 1-D, from 0, never falling, within `total` values, and with `closed` ending there.
+
+    Raises:
+        DTypeError: not integers. ShapeError: not 1-D.
+        OffsetsError: names the first wrong offset.
+    """
+    found = as_ids(offsets, "offsets")
+    if found.ndim != 1:
+        raise ShapeError(f"offsets have shape {found.shape}; expected one dimension")
+    if not found.size:
+        if closed:
+            raise OffsetsError("offsets are empty; with the last offset included they hold at least the 0")
+        if total:
+            raise OffsetsError(f"offsets are empty, and {total} ids are in no bag; offsets=[0] makes them one bag")
+        return found
+    if found[0] != 0:
+        raise OffsetsError(f"offsets[0] is {found[0]}; expected 0, where the first bag or example starts")
+    at = first_bad_offset(found, total)
+    if at >= 0:
+        above = found[at] > total
+        why = f"above the number of ids, {total}" if above else f"below offsets[{at - 1}] = {found[at - 1]}"
+        raise OffsetsError(f"offsets[{at}] is {found[at]}, {why}")
+    if closed and found[-1] != total:
+        raise OffsetsError(
+            f"the last of the offsets is {found[-1]}, but there are {total} values; expected equal "
+            "(to offsets of starts only, append the number of values)"
+        )
+    return found
+
+
+def lengths_of(lengths: Any) -> np.ndarray:
+    """Lengths as int64: 1-D, none of them negative.
+
+    Raises:
+        DTypeError: not integers. ShapeError: not 1-D, or a negative length.
+    """
+    found = as_ids(lengths, "lengths")
+    if found.ndim != 1:
+        raise ShapeError(f"lengths have shape {found.shape}; expected one dimension")
+    if found.size and found.min() < 0:
+        at = int(np.argmax(found < 0))
+        raise ShapeError(f"lengths[{at}] is {found[at]}; a length is at least 0")
+    return found
+
+
+def check_total(lengths: np.ndarray, total: int, of: str = "values") -> None:
+    """Lengths add up to the number of values."""
+    if lengths.sum() != total or lengths.max(initial=0) > total:  # what passes both has not wrapped around
+        raise ShapeError(f"the lengths add up to {sum(lengths.tolist())}; expected the number of {of}, {total}")
+
+
+def check_sorted(segment_ids: np.ndarray) -> None:
+    """Segment ids do not fall."""
+    falls = np.flatnonzero(segment_ids[1:] < segment_ids[:-1])
+    if falls.size:
+        at = int(falls[0]) + 1
+        before, here = segment_ids[at - 1], segment_ids[at]
+        raise BadIdError(f"segment_ids fall, from {before} to {here} at position {at}; expected sorted ids")
+
+
+def check_one_each(segment_ids: np.ndarray, total: int) -> None:
+    """There is a segment id for each of so many rows."""
+    if segment_ids.shape != (total,):
+        raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one for each row, ({total},)")
+
+
+def count_segments(segment_ids: np.ndarray, num_segments: int | None) -> int:
+    """How many segments there are: those that are said, or up to the greatest id.
+
+    Raises:
+        ShapeError: not 1-D. BadIdError: an id that is negative or not below `num_segments`.
+    """
+    if segment_ids.ndim != 1:
+        raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one dimension")
+    if num_segments is not None and num_segments < 0:
+        raise ShapeError(f"num_segments={num_segments}; expected at least 0")
+    at = int(first_bad_id(segment_ids, np.iinfo(np.int64).max if num_segments is None else num_segments))
+    if at >= 0:
+        why = "negative" if segment_ids[at] < 0 else f"outside {num_segments} segments"
+        raise BadIdError(f"segment id {segment_ids[at]} at position {at} is {why}")
+    return int(segment_ids.max(initial=-1)) + 1 if num_segments is None else int(num_segments)
+
+
+def segments_of(
+    n: int, form: str, values: Any, num_segments: int | None = None, *, in_order: bool = False
+) -> tuple[np.ndarray, int, bool]:
+    """What describes the segments of n rows, how many there are, and whether they are runs; everything is checked.
+
+    Args:
+        form: what `values` are: segment_ids, lengths, offsets, or starts, which are offsets without the last.
+        in_order: the segment ids are said to be sorted.
+
+    Returns:
+        The segment of each row, (n,); or of runs, that follow each other, their bounds, (count + 1,).
+    """
+    if form == "segment_ids":
+        found = as_ids(values, form)
+        count = count_segments(found, num_segments)
+        check_one_each(found, n)
+        if in_order:
+            check_sorted(found)
+        return found, count, False
+    if form == "lengths":
+        lengths = lengths_of(values)
+        check_total(lengths, n, "rows")
+        bounds = offsets_from(lengths)
+    else:
+        bounds = check_offsets(values, n, closed=form == "offsets")
+        bounds = bounds if form == "offsets" else np.append(bounds, n)
+    count = bounds.shape[0] - 1
+    if num_segments is not None and num_segments != count:
+        raise ShapeError(f"num_segments={num_segments}, but {count} segments are given; leave it out")
+    return bounds, count, True
+
+
+def offsets_from(lengths: Any) -> Any:
+    """Where examples or segments of these lengths start, and last where they end."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
+def segments_in(bounds: np.ndarray) -> np.ndarray:
+    """The segment of each row, where segments follow each other."""
+    return np.repeat(np.arange(bounds.shape[0] - 1), np.diff(bounds))
+
+
+# All examples, one after the other.
+
+
+def in_lane(lane: int, check: Callable[[], Any]) -> Any:
+    """What `check` gives; its exception names the example."""
+    try:
+        return check()
+    except Exception as error:
+        raise note_example(error, lane)  # noqa: B904 - the same error, with its note
+
+
+def flattened(x: Any, lanes: int, what: str) -> tuple[Packed, tuple[Size, ...]]:
+    """The rows of all examples one after the other, without padding, and the sizes of a row."""
+    if isinstance(x, Packed):
+        return x, tuple(shape_of(x.values)[1:])
+    if not isinstance(x, Batched):
+        if not ndim_of(x):
+            raise ShapeError(f"{what} is a single number; expected rows, (n, ...)")
+        n, shape = shape_of(x)[0], shape_of(x)[1:]
+        tiled = np.concatenate([x] * lanes) if lanes else np.reshape(x, (-1, *shape))[:0]
+        return Packed(tiled, np.arange(lanes + 1) * n), tuple(shape)
+    if not x.sizes:
+        raise ShapeError(f"{what} is a single number; expected rows, (n, ...)")
+    if any(isinstance(size, Lengths) for size in x.sizes[1:]):
+        x = Batched(fill(x, 0), x.sizes)  # what a column's padding holds must not warn, nor reach a weight's gradient
+    size, shape = x.sizes[0], shape_of(x.data)
+    flat = np.reshape(x.data, (shape[0] * shape[1], *shape[2:]))
+    if not isinstance(size, Lengths):
+        return Packed(flat, np.arange(shape[0] + 1) * shape[1]), x.sizes[1:]
+    return Packed(flat[np.flatnonzero(size.mask(shape[1]))], offsets_from(size.values)), x.sizes[1:]
+
+
+def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
+    """The numbers of all examples' (n, k) matrices one after the other, and the lengths of the rows of each matrix."""
+    if isinstance(x, Packed):
+        width = shape_of(x.values)[1]
+        widths = np.full(shape_of(x.values)[0], width)
+        return Packed(np.reshape(x.values, (len(widths) * width,)), x.offsets * width), Packed(widths, x.offsets)
+    if not isinstance(x, Batched):
+        x = Batched(np.broadcast_to(x, (lanes, *shape_of(x))), shape_of(x))
+    rows, widths = (size.values if isinstance(size, Lengths) else np.full(lanes, size, np.int64) for size in x.sizes)
+    flat = np.reshape(x.data, (x.data.size,))
+    mask = padding_mask(x.sizes, x.data.shape[1:])
+    if mask is not None:
+        flat = flat[np.flatnonzero(np.broadcast_to(mask, x.data.shape))]
+    return Packed(flat, offsets_from(rows * widths)), Packed(np.repeat(widths, rows), offsets_from(rows))
+
+
+def by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
+    """Rows of all examples, one after the other, as a batch of examples that have `counts` rows each, as `like` has."""
+    lanes, shape = counts.shape[0], shape_of(out)[1:]
+    if like is not None:
+        size, extent = like.sizes[0], shape_of(like.data)[1]
+    else:
+        alike = lanes == 0 or bool((counts == counts[0]).all())
+        size = (int(counts[0]) if lanes else 0) if alike else Lengths(counts)
+        extent = int(counts.max(initial=0))
+    if not isinstance(size, Lengths):
+        return Batched(np.reshape(out, (lanes, size, *shape)), (size,))
+    mask = size.mask(extent)
+    index = np.full(mask.shape, shape_of(out)[0])
+    index[mask] = np.arange(shape_of(out)[0])
+    padded = np.concatenate([out, np.zeros((1, *shape), out.dtype)])
+    return Batched(padded[index], (size,))
+
+
+def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray] | None = None) -> None:
+    """As `check_ids` for the ids of each example; the error is that of the first that fails, and names it.
+
+    Args:
+        num_rows: the rows of the table that all share, or (B,) those of each example's.
+        bags: gives the bounds of the bags of an example.
+    """
+    values = ids.values
+    if np.ndim(num_rows) == 0:
+        at = int(first_bad_id(values, int(num_rows)))
+    else:
+        wrong = np.flatnonzero((values < 0) | (values >= np.repeat(num_rows, ids.lengths)))
+        at = int(wrong[0]) if wrong.size else -1
+    if at >= 0:
+        lane = int(np.searchsorted(ids.offsets, at, side="right")) - 1
+        own = values[ids.offsets[lane] : ids.offsets[lane + 1]]
+        rows = int(num_rows if np.ndim(num_rows) == 0 else num_rows[lane])
+        in_lane(lane, lambda: check_ids(own, rows, None if bags is None else bags(lane)))
+
+
+def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
+    """One table and checked ids into it: shared, or those of the examples one below the other."""
+    found = integer_ids(np.asarray(ids.values) if is_boxed(ids.values) else ids.values)
+    if found.ndim != 1:
+        raise ShapeError(f"ids have shape {found.shape[1:]} more; expected one dimension")
+    ids = Packed(found, ids.offsets)
+    if not isinstance(table, Batched | Packed):
+        check_lane_ids(ids, shape_of(table)[0])
+        return table, found
+    rows, _ = flattened(table, ids.batch_size, "data")
+    check_lane_ids(ids, rows.lengths)
+    return rows.values, found + np.repeat(rows.offsets[:-1], ids.lengths)
+
+
+def of_all_examples(
+    described: Packed, rows: np.ndarray, form: str, count: Any = None, in_order: bool = False
+) -> tuple[np.ndarray, np.ndarray, bool]:
+    """As `segments_of` for the segments of all examples, which are numbered one after the other.
+
+    Each example is checked as it would be alone: all at once, and the first that fails once more by itself.
+
+    Args:
+        described: what describes the segments of each example. rows: (B,) how many rows each has.
+        count: how many segments each has, or (B,) that of each example; None: up to its greatest id.
+
+    Returns:
+        The segments, or their bounds; (B,) how many each example has; whether they are runs.
+    """
+    values = as_ids(np.asarray(described.values), form)
+    lanes, offsets = described.batch_size, described.offsets
+    counts = np.broadcast_to(-1 if count is None else count, (lanes,))
+
+    def alone(lane: int) -> Any:
+        own = None if counts[lane] < 0 else int(counts[lane])
+        found = values[offsets[lane] : offsets[lane + 1]]
+        return segments_of(int(rows[lane]), form, found, own, in_order=in_order)
+
+    if form == "segment_ids" and values.ndim == 1:
+        lane_of = segments_in(offsets)
+        last = counts
+        if count is None:
+            last = np.zeros(lanes, np.int64)
+            np.maximum.at(last, lane_of, values + 1)
+        steps = (values[1:] < values[:-1]) & (lane_of[1:] == lane_of[:-1]) if in_order else np.zeros(0, bool)
+        good = (described.lengths == rows).all() and (last >= 0).all() and not steps.any()
+        if good and not ((values < 0) | (values >= last[lane_of])).any():
+            return values + offsets_from(last)[:-1][lane_of], last, False
+    elif values.ndim == 1:
+        lengths, numbers_of = _lengths_of_all(described, values, rows, form)
+        if lengths is not None and (counts < 0).all() | (counts == numbers_of).all():
+            bounds = offsets_from(lengths)
+            ends = offsets_from(numbers_of)
+            if (lengths >= 0).all() and (lengths <= rows.sum()).all() and (np.diff(bounds[ends]) == rows).all():
+                return bounds, numbers_of, True
+    each = [in_lane(lane, lambda lane=lane: alone(lane)) for lane in range(lanes)]  # type: ignore[misc]
+    numbers = np.array([number for _, number, _ in each], np.int64)
+    none = np.zeros(0, np.int64)
+    if form != "segment_ids":
+        return offsets_from(np.concatenate([none, *(np.diff(bounds) for bounds, _, _ in each)])), numbers, True
+    first = offsets_from(numbers)
+    return np.concatenate([none, *(own + first[lane] for lane, (own, _, _) in enumerate(each))]), numbers, False
+
+
+def _lengths_of_all(
+    described: Packed, values: np.ndarray, rows: np.ndarray, form: str
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """The lengths of the segments of all examples, None where offsets do not start at 0; how many each example has."""
+    if form == "lengths":
+        return values, described.lengths
+    starts, count = described.offsets[:-1], described.lengths
+    if not count.all() or values[starts].any():
+        return None, count
+    if form == "starts":  # with the number of rows behind the starts of each example they are its offsets
+        values = np.insert(values, described.offsets[1:], rows)
+        starts, count = starts + np.arange(len(starts)), count + 1
+    inside = np.ones(len(values), np.bool_)
+    inside[starts] = False
+    return np.diff(values, prepend=0)[inside], count - 1

@@ -1,0 +1,283 @@
+"""Rows: the one gather, and its transposes, that every move of data with per-example positions is made of.
+
+`rows_p(x, src)` reads `x[src]` along the first axis. `src` holds row numbers of any shape; -1 stands for padding: what
+is read there is arbitrary, and nothing flows back from it. Row numbers are trusted: who computes them has checked them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched
+from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.op import Op, is_boxed
+from autobatch.kernels.rows import scatter_add
+from autobatch.ops.rules.padding import fill
+
+__all__ = [
+    "RowScatter",
+    "add_rows",
+    "gather_axis",
+    "last_writes",
+    "put_rows_p",
+    "rows_between",
+    "rows_p",
+    "scatter_rows_p",
+    "span_p",
+]
+
+_KERNEL_SIZE = 2048  # elements from which a kernel is faster than np.add.at
+
+
+class RowScatter(SparseCotangent):
+    """`values[i]` added to row `ids[i]`; the cotangent of an array of which rows were read.
+
+    Args:
+        ids: (n,) row numbers, `unique` if none is named twice.
+        values: (n, *rest).
+        shape: (rows, *rest).
+    """
+
+    __slots__ = ("dtype", "ids", "shape", "unique", "values")
+
+    def __init__(self, ids: np.ndarray, values: np.ndarray, shape: tuple[int, ...], dtype: Any, unique: bool) -> None:
+        self.ids = ids
+        self.values = values
+        self.shape = shape
+        self.dtype = np.dtype(dtype)
+        self.unique = unique
+
+    def add_to(self, dense: np.ndarray) -> None:
+        add_rows(dense, self.ids, self.values, self.unique)
+
+
+_COMPILED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+
+
+def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: bool = False) -> None:
+    """`dense[ids] += values` with repeated ids counted, in the order of the ids."""
+    if unique:
+        dense[ids] += values
+    elif values.size >= _KERNEL_SIZE and dense.dtype == values.dtype and dense.dtype.kind in "fc" and _runs(dense):
+        width = dense.size // max(dense.shape[0], 1)
+        rows = np.ascontiguousarray(values).reshape(len(ids), width)
+        scatter_add(rows, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
+    elif dense.ndim == 1 and dense.dtype == np.float64 and values.dtype == np.float64:
+        dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
+    elif dense.ndim > 1 and dense.dtype in _COMPILED and values.dtype == dense.dtype and dense.flags.c_contiguous:
+        width = dense.size // max(dense.shape[0], 1)
+        flat = np.ascontiguousarray(np.broadcast_to(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
+        scatter_add(flat, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
+    else:
+        np.add.at(dense, ids, values)
+
+
+def _runs(dense: np.ndarray) -> bool:
+    return dense.flags.c_contiguous and dense.dtype.itemsize >= 4
+
+
+def _take_rows(x: Any, src: Any, *, unique: bool = False) -> Any:
+    x, src = np.asarray(x), np.asarray(src)
+    if x.shape[0] == 0:
+        return np.zeros(src.shape + x.shape[1:], x.dtype)
+    return x.take(src, axis=0)
+
+
+def _scatter_rows(values: Any, src: Any, *, rows: int, unique: bool = False) -> Any:
+    values, src = np.asarray(values), np.asarray(src)
+    rest = values.shape[src.ndim :]
+    out = np.zeros((rows, *rest), values.dtype)
+    where, ids = _valid(src)
+    flat = values.reshape(src.size, *rest)
+    add_rows(out, ids, flat if where is None else flat[where], unique)
+    return out
+
+
+def _put_rows(x: Any, values: Any, src: Any, *, unique: bool = False) -> Any:
+    out, values, src = np.array(x), np.asarray(values), np.asarray(src)
+    where, ids = _valid(src)
+    flat = values.reshape(src.size, *out.shape[1:])
+    out[ids] = flat if where is None else flat[where]
+    return out
+
+
+def _valid(src: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
+    """The places in the flattened `src` that are no padding (None: all), and the row numbers there."""
+    flat = src.reshape(-1)
+    where = np.flatnonzero(flat >= 0)
+    return (None, flat) if where.size == flat.size else (where, flat[where])
+
+
+def _flat_valid(values: Any, src: np.ndarray) -> tuple[Any, np.ndarray]:
+    where, ids = _valid(src)
+    flat = values.reshape((src.size, *shape_of(values)[src.ndim :]))
+    return (flat if where is None else flat[where]), ids
+
+
+def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position != 0:
+        return None
+    x, src = args[0], args[1]
+    if is_boxed(ct) or is_boxed(src):
+        return scatter_rows_p(ct, src, rows=shape_of(x)[0], unique=params.get("unique", False))
+    values, ids = _flat_valid(ct, np.asarray(src))
+    return RowScatter(ids, values, tuple(shape_of(x)), dtype_of(x), params.get("unique", False))
+
+
+def _scatter_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return rows_p(ct, args[1], unique=params.get("unique", False)) if position == 0 else None
+
+
+def _put_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, values, src = args
+    if position == 0:
+        zeros = np.zeros(shape_of(values), dtype_of(ct))
+        return _like(put_rows_p(ct, zeros, src, unique=True), x)
+    if position != 1:
+        return None
+    if not params.get("unique", False):
+        src = last_writes(np.asarray(src), shape_of(x)[0])
+    read = rows_p(ct, src, unique=True)
+    lost = np.asarray(src) < 0
+    if lost.any():
+        lost = lost.reshape(lost.shape + (1,) * (ndim_of(read) - lost.ndim))
+        read = np.where(lost, np.zeros((), dtype_of(read)), read)
+    return _like(read, values)
+
+
+def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
+    """`src` with -1 wherever a later entry names the same row, which then holds that entry's value."""
+    flat = src.reshape(-1)
+    places = np.arange(flat.size)
+    owner = np.full(rows + 1, -1)
+    owner[flat] = places
+    return np.where(owner[flat] == places, flat, -1).reshape(src.shape)
+
+
+def _like(ct: Any, arg: Any) -> Any:
+    dtype = dtype_of(arg)
+    return ct if dtype_of(ct) == dtype else ct.astype(dtype)
+
+
+def _lane_rows(x: Any, src: Any) -> tuple[Any, np.ndarray, int, int]:
+    """Rows of B stacked arrays as rows of one: (array or Batched data flattened, src, rows of one, B)."""
+    lanes = x.batch_size if isinstance(x, Batched) else src.batch_size
+    ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.asarray(src)
+    if not isinstance(x, Batched):
+        return x, ids, shape_of(x)[0], lanes
+    shape = x.data.shape
+    ids = np.broadcast_to(ids, (lanes, *ids.shape)) if not isinstance(src, Batched) else ids
+    first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * shape[1]
+    flat = x.data.reshape((lanes * shape[1], *shape[2:]))
+    return flat, np.where(ids < 0, -1, ids + first), shape[1], lanes
+
+
+def _src_sizes(src: Any) -> tuple[Any, ...]:
+    return src.sizes if isinstance(src, Batched) else tuple(shape_of(src))
+
+
+def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, src = operands
+    flat, ids, _, _ = _lane_rows(x, src)
+    rest = x.sizes[1:] if isinstance(x, Batched) else tuple(shape_of(x)[1:])
+    unique = params.get("unique", False) and isinstance(x, Batched)
+    return Batched(rows_p(flat, ids, unique=unique), _src_sizes(src) + rest)
+
+
+def _stacked(x: Any, lanes: int) -> Any:
+    return x.data if isinstance(x, Batched) else np.broadcast_to(x, (lanes, *shape_of(x)))
+
+
+def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    values, src = operands
+    rows, unique = params["rows"], params.get("unique", False)
+    lanes = next(x.batch_size for x in operands if isinstance(x, Batched))
+    ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.broadcast_to(src, (lanes, *shape_of(src)))
+    first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * rows
+    data = _stacked(values, lanes)
+    out = scatter_rows_p(data, np.where(ids < 0, -1, ids + first), rows=lanes * rows, unique=unique)
+    rest = shape_of(out)[1:]
+    sizes = values.sizes[ids.ndim - 1 :] if isinstance(values, Batched) else rest
+    return Batched(out.reshape((lanes, rows, *rest)), (rows, *sizes))
+
+
+def _put_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, values, src = operands
+    lanes = next(a.batch_size for a in operands if isinstance(a, Batched))
+    batched = x if isinstance(x, Batched) else Batched(_stacked(x, lanes), tuple(shape_of(x)))
+    flat, ids, _, _ = _lane_rows(batched, src)
+    out = put_rows_p(flat, _stacked(values, lanes), ids, **params)
+    return Batched(out.reshape(batched.data.shape), batched.sizes)
+
+
+rows_p = Op("rows", _take_rows, rule=_rows_rule, vjp=_rows_vjp, kind="rows")
+scatter_rows_p = Op("scatter_rows", _scatter_rows, rule=_scatter_rows_rule, vjp=_scatter_rows_vjp, kind="rows")
+put_rows_p = Op("put_rows", _put_rows, rule=_put_rows_rule, vjp=_put_rows_vjp, kind="rows")
+
+
+def gather_axis(data: Any, axis: int, positions: np.ndarray, unique: bool = False, shared: bool = False) -> Any:
+    """Along one example axis, read per-example positions.
+
+    Args:
+        data: (B, *padded), or one shared array without the batch axis (`shared`).
+        positions: (B, n), -1 at padding; `unique` says that no example names a position twice.
+
+    Returns:
+        The data with n in place of that axis.
+    """
+    lanes = positions.shape[0]
+    if shared:
+        front = data if axis == 0 else np.moveaxis(data, axis, 0)
+        out = rows_p(front, positions)
+    else:
+        front = data if axis == 0 else np.moveaxis(data, axis + 1, 1)
+        shape = shape_of(front)
+        src = np.where(positions < 0, -1, positions + np.arange(lanes)[:, None] * shape[1])
+        out = rows_p(front.reshape((lanes * shape[1], *shape[2:])), src, unique=unique)
+    return out if axis == 0 else np.moveaxis(out, 1, axis + 1)
+
+
+def rows_between(x: Any, start: int, stop: int) -> Any:
+    """`x[start:stop]`, of an array that nobody writes into."""
+    return x[start:stop] if type(x) is np.ndarray else span_p(x, start=start, stop=stop)
+
+
+def _span(x: Any, *, start: int, stop: int) -> Any:
+    return x[start:stop]
+
+
+def _span_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,) = operands
+    start, stop, _ = slice(params["start"], params["stop"]).indices(x.sizes[0])
+    return Batched(x.data[:, start:stop], (stop - start, *x.sizes[1:]))
+
+
+def _span_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    (x,) = args
+    if is_boxed(ct):
+        return place_p(ct, start=params["start"], rows=x.shape[0])
+    rows = slice(params["start"], params["start"] + len(ct))
+    return Scatter(rows, ct, x.shape, x.dtype, unique=True)
+
+
+def _place(x: Any, *, start: int, rows: int) -> Any:
+    out = np.zeros((rows, *x.shape[1:]), x.dtype)
+    out[start : start + len(x)] = x
+    return out
+
+
+def _place_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return span_p(ct, start=params["start"], stop=params["start"] + args[0].shape[0])
+
+
+def _place_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,) = operands
+    start, rows, width = params["start"], params["rows"], x.sizes[0]
+    zeros = [np.zeros((x.data.shape[0], n, *x.data.shape[2:]), x.data.dtype) for n in (start, rows - start - width)]
+    return Batched(np.concatenate([zeros[0], x.data, zeros[1]], axis=1), (rows, *x.sizes[1:]))
+
+
+span_p = Op("span", _span, rule=_span_rule, vjp=_span_vjp, kind="rows")
+place_p = Op("place", _place, rule=_place_rule, vjp=_place_vjp, kind="rows")

@@ -1,0 +1,234 @@
+"""Sizes of examples, numbers or `Lengths`: arithmetic on them, broadcasting, axes, and shapes given at run time."""
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import shape_of
+from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import ShapeError
+
+__all__ = [
+    "Template",
+    "as_batched",
+    "axes_of",
+    "broadcast_size",
+    "broadcast_sizes",
+    "filled",
+    "has_lengths",
+    "lane_sizes",
+    "lanes_of",
+    "normal_axes",
+    "normalise_axes",
+    "normalise_axis",
+    "size_operands",
+    "size_per_lane",
+    "sizes_agree",
+    "slice_lengths",
+    "target_extents",
+    "width_of",
+]
+
+
+def lanes_of(operands: Sequence[Any]) -> int:
+    """The number of examples of a call with at least one batched operand."""
+    return next(x.batch_size for x in operands if isinstance(x, Batched))
+
+
+def width_of(size: Size) -> int:
+    """The least padded width that holds a size."""
+    return size.max() if isinstance(size, Lengths) else size
+
+
+def as_batched(x: Any, lanes: int) -> Batched:
+    """A shared operand as a batch of equal examples (a broadcast view)."""
+    if isinstance(x, Batched):
+        return x
+    if not is_boxed(x):
+        x = np.asarray(x)
+    shape = tuple(shape_of(x))
+    return Batched(np.broadcast_to(x, (lanes, *shape)), shape)
+
+
+def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any) -> tuple[Any, Any, Any]:
+    """`slice(start, stop, step).indices(n)` elementwise: (first position, length, step)."""
+    step = np.asarray(1 if step is None else step)
+    if (step == 0).any():
+        raise ValueError("slice step cannot be zero")
+    back = step < 0
+    low, high = np.where(back, -1, 0), np.where(back, n - 1, n)
+    first = _bound(start, n, low, high) if start is not None else np.where(back, high, low)
+    last = _bound(stop, n, low, high) if stop is not None else np.where(back, low, high)
+    lengths = np.where(back, (first - last - step - 1) // -step, (last - first + step - 1) // step)
+    lengths = np.maximum(lengths, 0)
+    return first, lengths, step
+
+
+def _bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    value = np.asarray(value)
+    return np.clip(np.where(value < 0, value + n, value), low, high)
+
+
+def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    """Whether two shapes are equal in every example."""
+    return len(a) == len(b) and all(same_size(x, y) for x, y in zip(a, b, strict=True))
+
+
+Template = tuple[int | None, ...]  # a shape, None where the size is an operand
+
+
+def size_operands(shape: Any) -> tuple[Template, list[Any]]:
+    """A shape as static sizes with None where a size differs between examples, and those sizes."""
+    if not isinstance(shape, list | tuple):
+        shape = shape.tolist() if isinstance(shape, np.ndarray) and shape.ndim else (shape,)
+    template: list[int | None] = []
+    operands: list[Any] = []
+    for size in shape:
+        if rank_of(size) == BATCH_RANK:
+            if np.dtype(size.dtype).kind not in "iu":
+                raise TypeError(f"'{size.dtype}' object cannot be interpreted as an integer")
+            template.append(None)
+            operands.append(size)
+        else:
+            template.append(operator.index(size))
+    return tuple(template), operands
+
+
+def filled(template: Template, operands: Sequence[Any]) -> tuple[int, ...]:
+    """The shape of one example."""
+    sizes = iter(operands)
+    return tuple(int(next(sizes)) if size is None else size for size in template)
+
+
+def lane_sizes(template: Template, operands: Sequence[Any]) -> tuple[Size, ...]:
+    """The sizes of a batch of examples.
+
+    Raises:
+        ValueError: a size is negative in some example.
+    """
+    sizes = iter(operands)
+    out: list[Size] = []
+    for size in template:
+        if size is None:
+            given = next(sizes)
+            values = np.asarray(given.data if isinstance(given, Batched) else given).astype(np.int64)
+            out.append(Lengths(values) if isinstance(given, Batched) else int(values))
+        else:
+            out.append(size)
+    return tuple(out)
+
+
+def normalise_axis(axis: Any, rank: int) -> int:
+    """An axis of an example as a non-negative int.
+
+    Raises:
+        AxisError: out of bounds.
+    """
+    axis = operator.index(axis)
+    if not -rank <= axis < rank:
+        raise np.exceptions.AxisError(axis, rank)
+    return axis + rank if axis < 0 else axis
+
+
+def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+    """One axis or several, which may repeat, as non-negative ints; None: all."""
+    if axis is None:
+        return tuple(range(rank))
+    return tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+
+
+def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """One axis or several as non-negative ints; None: all.
+
+    Raises:
+        AxisError: out of bounds.
+        ValueError: an axis is named twice.
+    """
+    axes = axes_of(axis, rank)
+    if len(set(axes)) != len(axes):
+        raise ValueError("repeated axis")
+    return axes
+
+
+def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """The axes of a reduction, an int or a tuple, as sorted non-negative ints; None: all.
+
+    Raises:
+        AxisError: an axis outside the example's dimensions.
+        ValueError: an axis is named twice.
+    """
+    return tuple(sorted(normalise_axes(axis if axis is None or isinstance(axis, tuple) else (axis,), rank)))
+
+
+def has_lengths(sizes: Sequence[Size]) -> bool:
+    """Whether some dimension varies between the examples."""
+    return Lengths in map(type, sizes)
+
+
+def size_per_lane(size: Size) -> np.ndarray:
+    """The size in each lane: (B,) int64, or (1,) where it is static."""
+    return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
+
+
+def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
+    """The example sizes that NumPy's broadcasting gives, lane by lane.
+
+    Raises:
+        ShapeError: in some example two sizes differ and neither is 1; names the first such example.
+    """
+    rank = max(map(len, all_sizes), default=0)
+    out: list[Size] = []
+    for axis in range(rank):
+        size: Size = 1
+        for sizes in all_sizes:
+            offset = axis - (rank - len(sizes))
+            if offset >= 0:
+                size = broadcast_size(size, sizes[offset])
+        out.append(size)
+    return tuple(out)
+
+
+def broadcast_size(a: Size, b: Size) -> Size:
+    """The size that broadcasting gives one dimension, lane by lane.
+
+    Raises:
+        ShapeError: in some example the two differ and neither is 1; names the first such example.
+    """
+    if a is b or (isinstance(b, int) and b == 1):
+        return a
+    if isinstance(a, int) and a == 1:
+        return b
+    if same_size(a, b):
+        return a if isinstance(a, Lengths) else b
+    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
+    wrong = (left != right) & (left != 1) & (right != 1)
+    if wrong.any():
+        lane = int(np.argmax(wrong))
+        raise ShapeError(
+            f"operands could not be broadcast together: lengths {left[lane]} and {right[lane]} in example {lane}"
+        )
+    if isinstance(a, int) and isinstance(b, int):
+        return b if a == 1 else a
+    return Lengths(np.where(left == 1, right, left))
+
+
+def target_extents(
+    parts: Sequence[tuple[tuple[Size, ...], tuple[int, ...]]], sizes: tuple[Size, ...]
+) -> tuple[int, ...]:
+    """The padded extents of a result with these sizes: the smallest that an operand of the same lengths has."""
+    rank = len(sizes)
+    out: list[int] = []
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, Lengths):
+            out.append(size)
+            continue
+        width: int | None = None
+        for own, extents in parts:
+            offset = axis - (rank - len(own))
+            if offset >= 0 and same_size(own[offset], size) and (len(size) or isinstance(own[offset], Lengths)):
+                width = extents[offset] if width is None else min(width, extents[offset])
+        out.append(size.max() if width is None else width)
+    return tuple(out)

@@ -1,0 +1,1 @@
+"""Tables of rows: look-ups, bags and segments as one reduction, sparse gradients."""

@@ -1,0 +1,285 @@
+"""How look-ups and bags read a table: by the address of its rows where they lie in memory, else through NumPy.
+
+Ids, offsets and weights have been checked here; what passes goes to the kernels as it is.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.threads import run_parts, split_work
+from autobatch.kernels import bags as kernels
+from autobatch.kernels.segments import sum_rows
+from autobatch.kernels.vectors import FORMATS, REGISTER, Lanes, computed_dtype
+
+__all__ = [
+    "Located",
+    "ahead_of",
+    "gather",
+    "integers",
+    "lanes_of",
+    "lanes_of_runs",
+    "locate",
+    "locate_array",
+    "pool",
+    "poolable",
+    "read_rows",
+    "write_rows",
+]
+
+_AHEAD = (8, 24)  # the least and the most ids between the row that is read and the one that is asked for
+_ASKED = 6 << 10  # bytes of rows asked for that leave the first cache to the rest
+_CACHED = 1 << 18  # bytes of a table whose rows need not be asked for ahead
+_WIDEST = 512  # bytes that the registers hold well
+_WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched twice as fast whole as in halves
+_FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
+_LINE = 64  # bytes of the cache
+_NEAR = 4 << 20  # bytes of a table whose rows, once asked for, are there when they are read
+_NUMBERS = {format: Lanes(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
+_POWERS = tuple(1 << i for i in range(9, -1, -1))
+
+
+@dataclasses.dataclass(slots=True)
+class Located:
+    """Rows that a kernel can read: row i at `table[0] + table[1] * ids[i]`.
+
+    Attributes:
+        dim: elements of a row, with a 4-bit row's last half byte.
+        row_bytes: the bytes of a row; total_bytes: those of the whole table.
+        keep: what must stay alive while the kernel runs.
+    """
+
+    table: tuple[int, int]
+    ids: np.ndarray | None
+    format: str
+    dim: int
+    static: bool
+    row_bytes: int
+    total_bytes: int
+    keep: Any
+
+    @property
+    def ahead(self) -> int | None:
+        return None if self.ids is None else ahead_of(self.total_bytes, self.row_bytes)
+
+
+def ahead_of(total_bytes: int, row_bytes: int) -> int | None:
+    """How many ids ahead a row of a table of so many bytes is asked for; None: not at all.
+
+    >>> [ahead_of(1 << 20, row_bytes) for row_bytes in (32, 512, 4096)], ahead_of(1 << 10, 32)
+    ([24, 12, 8], None)
+    """
+    if total_bytes <= _CACHED:
+        return None
+    least, most = _AHEAD
+    return min(most, max(least, _ASKED // row_bytes))
+
+
+def integers(ids: np.ndarray) -> np.ndarray:
+    """Checked ids or offsets as the kernels take them: 32 or 64 bits as they are, without gaps."""
+    if ids.dtype != np.int32 and ids.dtype != np.int64:
+        ids = ids.astype(np.int64)
+    return ids if ids.flags.c_contiguous else np.ascontiguousarray(ids)
+
+
+def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
+    """Where the rows of a table (an array, or what says so itself) are; rows with gaps are gathered first.
+
+    Without ids the rows are those of an array, as they stand.
+    """
+    if ids is None:
+        return locate_array(table, None, False)
+    ids = integers(ids)
+    find = getattr(table, "_ab_locate", None)
+    if find is not None:
+        return find(ids, context)
+    return locate_array(np.asarray(table), ids, False)
+
+
+def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> Located:
+    """The same for a matrix."""
+    size = weights.itemsize
+    if weights.size and weights.shape[1] > 1 and weights.strides[1] != size:
+        if ids is None:
+            return locate_array(np.ascontiguousarray(weights), None, static)
+        rows = np.ascontiguousarray(weights[ids])
+        return locate_array(rows, np.arange(len(rows)), static)
+    base = weights.__array_interface__["data"][0]
+    return Located(
+        (base, weights.strides[0]),
+        ids,
+        weights.dtype.str[1:],
+        weights.shape[1],
+        static,
+        weights.shape[1] * size,
+        weights.shape[0] * weights.shape[1] * size,
+        weights,
+    )
+
+
+def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> Lanes:
+    """The lanes for rows of `dim` at an address and stride, of a table of so many bytes."""
+    address, stride = table
+    return lanes_for(format, dim, static, address % _LINE, stride % _LINE, far=total_bytes > _NEAR)
+
+
+def lanes_of_runs(format: str, dim: int) -> Lanes:
+    """The lanes for sums of rows that follow each other; where each is one number, a machine vector of them."""
+    if dim == 1:
+        return _NUMBERS[format]
+    return lanes_for(format, dim, False, widest=_WIDEST_RUN)
+
+
+@functools.lru_cache(maxsize=4096)
+def lanes_for(
+    format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST, far: bool = False
+) -> Lanes:
+    """The lanes that cover `dim` columns: the row itself if it is short and even, or static; else the widest of a few.
+
+    Args:
+        past: by how many bytes the first row starts past a line of the cache; step: the next one past where it does.
+        widest: the most bytes that they may be.
+        far: whether rows may still be on their way when they are read. A row of one line of the cache is then read
+            sooner by halves; one of two always is.
+
+    >>> lanes_for("f4", 100, False).n, lanes_for("f4", 99, False).n, lanes_for("f4", 99, True).n
+    (100, 64, 99)
+    >>> lanes_for("f4", 300, True).n, lanes_for("f4", 128, False, 16).lead
+    (100, 12)
+    >>> lanes_for("f4", 8, False, 32, 32).across, lanes_for("f4", 8, False, 16, 32).across
+    (False, True)
+    >>> [lanes_for("f4", dim, False).register for dim in (16, 32, 64)], lanes_for("f4", 16, False, far=True).register
+    ([64, 32, 64], 32)
+    """
+    size = computed_dtype(format).itemsize
+    most = widest // size
+    if static:
+        passes = -(-dim // most)
+        n = -(-dim // passes)
+        n += n % 2 if format == "q4" else 0
+    elif dim <= most and dim * size % 16 == 0:
+        n = dim
+    else:
+        n = next(n for n in _POWERS if n <= min(most, dim))
+    lead = 0
+    if (
+        step == 0
+        and past % size == 0
+        and n * size >= 4 * _LINE
+        and n * size % _LINE == 0
+        and dim % n == 0
+        and format[1:] == str(size)
+    ):
+        lead = -past % _LINE // size
+    row, between = dim * size, math.gcd(step, _LINE)  # rows start at all multiples of it past some place in a line
+    last = past % between + _LINE - between + row
+    across = n == dim and row <= 2 * _LINE and format[1:] == str(size) and last > -(-row // _LINE) * _LINE
+    halves = row <= 2 * _LINE and (far or row > _LINE)
+    return Lanes(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
+
+
+def pool(
+    found: Located,
+    offsets: np.ndarray,
+    weights: np.ndarray | None,
+    norm: int,
+    wanted: Sequence[str],
+    outs: Sequence[np.ndarray],
+) -> None:
+    """Reduce each bag of located rows.
+
+    Args:
+        weights: a factor for each id, of the computed dtype; only for "sum".
+        norm: what a bag's sum is divided by, `kernels.SUM`, `MEAN` or `SQRTN`; only where nothing but "sum" is wanted.
+        wanted: ("sum",), ("max",), ("min",), or ("sum", "max", "min").
+        outs: (bags, dim) for each that is wanted, of the computed dtype, with contiguous rows.
+    """
+    if not found.dim or not len(offsets) - 1:
+        return
+    in_order = found.ids is None and wanted == ("sum",)
+    if in_order:
+        lanes = lanes_for(found.format, found.dim, found.static, widest=_WIDEST_RUN)
+    else:
+        lanes = lanes_of(found.format, found.dim, found.static, found.table, found.total_bytes)
+    offsets = integers(offsets)
+    place = (found.dim, found.ahead, lanes)
+
+    def work(bags: tuple[int, int]) -> None:
+        if len(wanted) > 1:
+            sums, greatest, least = outs
+            kernels.pool_all(found.table, found.ids, offsets, sums, greatest, least, bags, *place)
+        elif in_order:
+            sum_rows(found.table, offsets, weights, norm, outs[0], bags, found.dim, lanes)
+        elif wanted[0] == "sum":
+            kernels.pool_sum(found.table, found.ids, offsets, weights, norm, outs[0], bags, *place)
+        else:
+            kernel = kernels.pool_max if wanted[0] == "max" else kernels.pool_min
+            kernel(found.table, found.ids, offsets, outs[0], bags, *place)
+
+    run_parts(work, _by_ids(offsets, found.row_bytes))
+
+
+def _by_ids(offsets: np.ndarray, row_bytes: int) -> list[tuple[int, int]]:
+    """Bags cut into parts of about as many ids."""
+    total, bags = int(offsets[-1]), len(offsets) - 1
+    parts = split_work(bags, total * row_bytes)
+    if len(parts) == 1:
+        return parts
+    ends = np.searchsorted(offsets[1:], [total * (i + 1) // len(parts) for i in range(len(parts) - 1)], side="left") + 1
+    bounds = [0, *np.minimum(ends, bags).tolist(), bags]
+    return list(itertools.pairwise(bounds))
+
+
+def read_rows(found: Located, out: np.ndarray) -> None:
+    """Copy located rows into `out`, (ids, dim) with contiguous rows: bytes as they are, packed codes as numbers."""
+    if not found.dim or found.ids is None or not len(found.ids):
+        return
+    table, dim = found.table, found.dim
+    if found.format in ("q8", "q4"):
+        lanes, target = lanes_for(found.format, dim, found.static), out
+    else:
+        dim, target = found.row_bytes, out.view(np.uint8)
+        lanes = lanes_for("u1", dim, False)
+
+    def work(part: tuple[int, int]) -> None:
+        kernels.unpack_rows(table, found.ids, target, part, dim, found.ahead, lanes)
+
+    run_parts(work, split_work(len(found.ids), len(found.ids) * found.row_bytes))
+
+
+def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    """table[ids] for checked ids, of any rank; `out` has contiguous rows and is no part of the table."""
+    if out is None:
+        out = np.empty((*ids.shape, table.shape[1]), table.dtype)
+    whole = table if type(table) is np.ndarray else table._ab_whole
+    if whole is not None and ((out.nbytes <= _FEW and whole.flags.c_contiguous) or whole.dtype.hasobject):
+        whole.take(ids, axis=0, out=out, mode="clip")  # of an array with gaps it would copy all of it first
+        return out
+    flat = out if ids.ndim == 1 else out.reshape(ids.size, table.shape[1])
+    found = locate(table, ids.reshape(-1))
+    if found.dim == table.shape[1]:
+        read_rows(found, flat)
+    else:  # rows of 4 bits end with a whole byte
+        wide = np.empty((ids.size, found.dim), table.dtype)
+        read_rows(found, wide)
+        flat[...] = wide[:, : table.shape[1]]
+    return out
+
+
+def write_rows(found: Located, rows: np.ndarray) -> None:
+    """Copy the bytes of `rows`, C-contiguous, to where the located rows are, in the order of the ids."""
+    if not found.row_bytes or found.ids is None or not len(found.ids):
+        return
+    source = (rows.__array_interface__["data"][0], found.row_bytes)
+    kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))
+
+
+@functools.cache
+def poolable(dtype: np.dtype) -> bool:
+    """Whether rows of a dtype can be held in registers: numbers in the machine's byte order."""
+    return dtype.isnative and dtype.str[1:] in FORMATS

@@ -1,0 +1,101 @@
+"""The commonest calls in one step: sums of plain arrays, by bag and by segment, checked in the pass that reads them.
+
+A small reduction takes a few microseconds, so what is decided on the way to it is most of its cost. What is of another
+kind, large enough for threads, or wrong gives None here: the general way then does it, or says what is wrong.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.threads import fits_one_thread
+from autobatch.kernels.bags import SUM, checked_sum
+from autobatch.kernels.segments import are_bounds, run_bounds, sum_rows, sum_runs
+from autobatch.tables.access import ahead_of, lanes_of, lanes_of_runs
+from autobatch.tables.modes import MODES
+from autobatch.tables.table import EmbeddingTable
+
+__all__ = ["direct_bags", "direct_segments"]
+
+_NORMS = {name: mode.norm.kernel for name, mode in MODES.items() if mode.norm is not None}
+_FORMATS = {np.dtype(np.float32): "f4", np.dtype(np.float64): "f8"}
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+_MOST = 1 << 24  # segments: of more the general way says whether there are so many, before there is memory for them
+
+
+def direct_bags(ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: bool) -> np.ndarray | None:
+    """The reduced bags, (bags, dim), or None."""
+    static = False
+    if type(table) is EmbeddingTable:
+        table, static = table.weights, table.static
+    if offsets is None and weights is None and type(ids) is np.ndarray and ids.ndim == 2 and ids.dtype is _INT64:
+        offsets, closed = np.arange(ids.shape[0] + 1) * ids.shape[1], True
+        ids = ids.reshape(-1)
+    if not (type(table) is type(ids) is type(offsets) is np.ndarray and type(mode) is str):
+        return None
+    norm, format, dtype = _NORMS.get(mode), _FORMATS.get(table.dtype), ids.dtype
+    if norm is None or format is None or offsets.dtype is not dtype or (dtype is not _INT64 and dtype is not _INT32):
+        return None
+    if not (table.ndim == 2 and ids.ndim == offsets.ndim == 1 and ids.flags.carray and offsets.flags.carray):
+        return None
+    if weights is not None and not (
+        norm == SUM
+        and type(weights) is np.ndarray
+        and weights.dtype is table.dtype
+        and weights.shape == ids.shape
+        and weights.flags.carray
+    ):
+        return None
+    rows, dim = table.shape
+    stride, step = table.strides
+    row_bytes = dim * table.itemsize
+    if not dim or (dim > 1 and step != table.itemsize) or not fits_one_thread(ids.shape[0] * row_bytes):
+        return None
+    out = np.empty((max(offsets.shape[0] - closed, 0), dim), table.dtype)
+    place = (table.__array_interface__["data"][0], stride)
+    lanes = lanes_of(format, dim, static, place, rows * row_bytes)
+    ahead = ahead_of(rows * row_bytes, row_bytes)
+    return out if checked_sum(place, rows, ids, offsets, closed, weights, norm, out, dim, ahead, lanes) else None
+
+
+def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any) -> np.ndarray | None:
+    """The reduced rows, (segments, ...), or None."""
+    if not (type(data) is type(described) is np.ndarray and described.dtype is _INT64 and described.flags.carray):
+        return None
+    if count is not None and type(count) is not int:
+        return None
+    norm, format = _NORMS.get(mode), _FORMATS.get(data.dtype)
+    if norm is None or format is None or data.ndim not in (1, 2) or described.ndim != 1 or not data.flags.carray:
+        return None
+    x = data if data.ndim == 2 else data.reshape(-1, 1)
+    dim = x.shape[1]
+    if not dim or (dim == 1 and norm != SUM) or not fits_one_thread(data.nbytes):
+        return None
+    bounds: np.ndarray | None = described
+    if form == "lengths":  # sums that never fall and end at the number of rows are of lengths that are right
+        bounds = np.zeros(described.shape[0] + 1, np.int64)
+        described.cumsum(out=bounds[1:])
+    elif form == "segment_ids":
+        bounds = _bounds(described, len(x), count)
+    if bounds is None or (count is not None and count != len(bounds) - 1):
+        return None
+    if form != "segment_ids" and not are_bounds(bounds, len(x)):
+        return None
+    out, lanes = np.empty((len(bounds) - 1, dim), data.dtype), lanes_of_runs(format, dim)
+    if dim == 1:
+        sum_runs(x, None, bounds, out, lanes)
+    else:
+        place = (x.__array_interface__["data"][0], x.strides[0])
+        sum_rows(place, bounds, None, norm, out, (0, len(out)), dim, lanes)
+    return out if data.ndim == 2 else out[:, 0]
+
+
+def _bounds(segments: np.ndarray, rows: int, count: Any) -> np.ndarray | None:
+    """The bounds of segments by their ids, if those are right and never fall."""
+    if segments.shape[0] != rows or not rows:
+        return None
+    count = int(segments[-1]) + 1 if count is None else count
+    if not 0 < count <= _MOST:
+        return None
+    bounds = np.zeros(count + 1, np.int64)
+    return bounds if run_bounds(segments, bounds) else None

@@ -1,0 +1,501 @@
+"""`embedding_bag`: many bags over one table, with torch's argument names, order and results.
+
+A call becomes flat bags (`Call`), those of all examples one after the other in code that runs batched; the ids that are
+padding or to be skipped are dropped from it, and what is left is one reduction (`reduce.bags`).
+"""
+
+import dataclasses
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.lanes import current_region
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import BadIdError, DTypeError, NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.ops.rules.padding import fill, select
+from autobatch.ops.rules.ragged import (
+    by_lane,
+    check_ids,
+    check_lane_ids,
+    flattened,
+    flattened_lists,
+    integer_ids,
+    of_all_examples,
+    offsets_from,
+    segments_in,
+    segments_of,
+)
+from autobatch.tables.direct import direct_bags
+from autobatch.tables.modes import BAG_MODES, MODES
+from autobatch.tables.protocol import Table
+from autobatch.tables.reduce import bags, check_bag_table
+from autobatch.tables.sparse import first_seen
+
+__all__ = ["embedding_bag", "embedding_bag_p"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Options:
+    """The arguments of a call that are no arrays, and which of the arrays it has."""
+
+    mode: str | tuple[str, ...]
+    offsets: bool = False
+    weights: bool = False
+    positional: bool = False
+    include_last_offset: bool = False
+    padding_idx: int | None = None
+    max_norm: float | None = None
+    norm_type: float = 2.0
+    by_freq: bool = False
+    empty: float | tuple[float, ...] | None = None
+    bad_ids: str = "raise"
+
+    def params(self) -> dict[str, Any]:
+        """As the attributes of an op."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+@dataclasses.dataclass(slots=True)
+class _Call:
+    """Flat bags: ids[bounds[b]:bounds[b + 1]], and a weight for each id or None.
+
+    Attributes:
+        lane_of_id: the example of each id, where the bags of several examples go together.
+        shift: how far the ids of each example are moved, where each has a table of its own.
+        skipped: (bags,) out, how many ids of each bag were dropped because they are outside the table.
+    """
+
+    ids: np.ndarray
+    bounds: np.ndarray
+    weights: Any
+    lane_of_id: np.ndarray | None = None
+    shift: np.ndarray | None = None
+    skipped: np.ndarray | None = None
+
+
+def embedding_bag(
+    input: Any,
+    weight: Any,
+    offsets: Any = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: str | Sequence[str] = "mean",
+    sparse: bool = False,
+    per_sample_weights: Any = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+    *,
+    positional_weights: Any = None,
+    empty: Any = None,
+    bad_ids: str = "raise",
+    skipped: np.ndarray | None = None,
+) -> Any:
+    """Look up bags of ids and reduce each bag to one row.
+
+    Args:
+        input: (N,) ids with `offsets`; or (B, n), each row a bag; or a `PackedBatch` of ids, each example a bag.
+            In example-level code that is batched, the ids of one example in any of the first two forms.
+        weight: the table, a `Table` (its gradient is `SparseRows`) or an array (num_rows, dim).
+        offsets: (B,) where each bag starts, from 0; with `include_last_offset` (B + 1,), the last being N.
+        max_norm: each row that is named and whose `norm_type`-norm is greater is first scaled to it, once, in place.
+        scale_grad_by_freq: the gradient of a row is divided by how often its id occurs in `input`.
+        mode: "sum", "mean", "max", "min", or "sqrtn" (the sum over the root of the count); or several, in one pass.
+        per_sample_weights: a factor for each id, in the shape of `input`; for sum, mean (Σwx/Σw), sqrtn (Σwx/√Σw²).
+        padding_idx: this id is skipped: not counted by a mean, no gradient. Negative: counted from the table's end.
+        positional_weights: instead: a factor for each position in a bag, (as many as the longest bag has, or more,).
+        empty: the value, or the row (dim,), of an empty bag; None is 0.
+        bad_ids: "raise", or "skip": ids outside the table are dropped.
+        skipped: (B,) integers, out: how many ids of each bag were dropped so.
+
+    Returns:
+        (B, dim), of the table's dtype; with several modes a tuple of them.
+
+    Raises:
+        BadIdError: an id outside the table (negative ids included), or offsets that do not start at 0, fall, or pass N.
+        ShapeError: shapes that do not fit together.
+        DTypeError: ids or offsets that are not integers, weights that are not floats.
+        UnsupportedError: an unknown mode; weights or `scale_grad_by_freq` with max or min; `sparse` with an array.
+
+    Source: `torch.nn.functional.embedding_bag`; min, sqrtn, weighted means and the keywords after the star are
+    additions.
+
+    >>> weight = np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0], [6.0, 7.0]])
+    >>> embedding_bag([0, 2, 3], weight, [0, 1], mode="sum")
+    array([[ 0.,  1.],
+           [10., 12.]])
+    >>> embedding_bag([0, 2, 3], weight, [0, 1], mode=("mean", "max"))[1]
+    array([[0., 1.],
+           [6., 7.]])
+    """
+    if padding_idx is max_norm is positional_weights is empty is skipped is None and not sparse and bad_ids == "raise":
+        out = direct_bags(input, weight, offsets, mode, per_sample_weights, bool(include_last_offset))
+        if out is not None:
+            return out
+    modes = (mode,) if isinstance(mode, str) else tuple(mode)
+    weights = per_sample_weights if positional_weights is None else positional_weights
+    _check_options(weight, scale_grad_by_freq, modes, sparse, weights, bad_ids, max_norm)
+    if positional_weights is not None and per_sample_weights is not None:
+        raise UnsupportedError("per_sample_weights and positional_weights; give one of them")
+    options = _Options(
+        mode if isinstance(mode, str) else modes,
+        offsets is not None,
+        weights is not None,
+        positional_weights is not None,
+        include_last_offset,
+        _as_int(padding_idx, "padding_idx"),
+        None if max_norm is None else float(max_norm),
+        float(norm_type),
+        scale_grad_by_freq,
+        _empty(empty, shape_of(weight)[1]),
+        bad_ids,
+    )
+    input, offsets = _now(input), _now(offsets)
+    if hasattr(input, "offsets") and hasattr(input, "values") and current_region() is None:
+        call = _packed_call(input, offsets, weights, options)
+    elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
+        if skipped is not None:
+            raise UnsupportedError("skipped= counts the bags of one call; leave it out in batched code")
+        out = embedding_bag_p(weight, input, *(x for x in (offsets, weights) if x is not None), **options.params())
+        return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
+    else:
+        call = _flat_call(input, offsets, weights, options)
+    call.skipped = _checked_skipped(skipped, len(call.bounds) - 1)
+    out = _reduced(weight, call, options, shape_of(weight)[0])
+    return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
+
+
+def _check_options(
+    weight: Any, by_freq: bool, modes: tuple[str, ...], sparse: bool, weights: Any, bad_ids: str, max_norm: Any
+) -> None:
+    for mode in modes:
+        if mode not in BAG_MODES:
+            raise UnsupportedError(f"mode={mode!r}; expected one of {', '.join(BAG_MODES)}, or several of them")
+    if not modes:
+        raise UnsupportedError(f"mode=(); expected one of {', '.join(BAG_MODES)}, or several of them")
+    if ndim_of(weight) != 2:
+        raise ShapeError(f"a table of shape {shape_of(weight)}; expected (num_rows, dim): is it the second argument?")
+    sums = [mode for mode in BAG_MODES if MODES[mode].weights_own]
+    other = next((mode for mode in modes if mode not in sums), None)
+    if by_freq and other:
+        raise UnsupportedError(f"scale_grad_by_freq=True with mode={other!r}; only {', '.join(sums)} take it")
+    if bad_ids not in ("raise", "skip"):
+        raise UnsupportedError(f"bad_ids={bad_ids!r}; expected 'raise' or 'skip'")
+    if sparse and not isinstance(_table_below(weight), Table):
+        raise UnsupportedError("sparse=True with a plain array; the gradient of an EmbeddingTable(weight) is sparse")
+    if weights is not None:
+        if other:
+            raise UnsupportedError(f"per_sample_weights with mode={other!r}; only {', '.join(sums)} take them")
+        if dtype_of(weights).kind != "f":
+            raise DTypeError(f"per_sample_weights have dtype {dtype_of(weights)}; expected floats")
+    if max_norm is not None and not (isinstance(max_norm, int | float | np.number) and max_norm >= 0):
+        raise UnsupportedError(f"max_norm={max_norm!r}; expected a number, 0 or greater")
+    check_bag_table(dtype_of(weight), modes, weights is not None)
+
+
+def _as_int(value: Any, what: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise DTypeError(f"{what}={value!r}; expected an integer")
+    return int(value)
+
+
+def _empty(value: Any, dim: int) -> Any:
+    """The value of an empty bag as something that can be compared: a number or a tuple."""
+    if value is None or np.ndim(value) == 0:
+        return None if value is None else np.asarray(value).item()
+    if np.shape(value) != (dim,):
+        raise ShapeError(f"empty has shape {np.shape(value)}; expected a number or a row, ({dim},)")
+    return tuple(np.asarray(value).tolist())
+
+
+def _now(x: Any) -> Any:
+    """Ids and offsets that are recorded, as plain arrays; batches as they are."""
+    return np.asarray(x) if is_boxed(x) and rank_of(x) != BATCH_RANK else x
+
+
+def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
+    if skipped is None:
+        return None
+    if not isinstance(skipped, np.ndarray) or skipped.shape != (bags,) or skipped.dtype.kind not in "iu":
+        raise ShapeError(f"skipped has shape {shape_of(skipped)}; expected an array of ({bags},) integers")
+    return skipped
+
+
+def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+    """Each example of a packed batch is a bag."""
+    _refuse_offsets(offsets, "a PackedBatch, which has its own")
+    bounds = np.asarray(input.offsets)
+    weights = weights.values if hasattr(weights, "offsets") else weights
+    return _weighted(_ids(input.values, options), bounds, weights, options)
+
+
+def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+    """Ids with offsets, or rows of ids."""
+    ids = _ids(input, options)
+    if ids.ndim == 2:
+        _refuse_offsets(offsets, "ids of two dimensions, of which each row is a bag")
+        bags, width = ids.shape
+        if weights is not None and not options.positional:
+            _check_weights(weights, ids.shape)
+            weights = np.reshape(weights, (bags * width,))
+        return _weighted(ids.reshape(-1), np.arange(bags + 1) * width, weights, options)
+    if ids.ndim != 1:
+        raise ShapeError(f"input has shape {ids.shape}; expected (N,) with offsets, or (B, n)")
+    if offsets is None:
+        raise ShapeError("offsets are needed with ids of one dimension; offsets=[0] makes them one bag")
+    bounds, _, _ = segments_of(len(ids), "offsets" if options.include_last_offset else "starts", offsets)
+    return _weighted(ids, bounds, weights, options)
+
+
+def _ids(input: Any, options: _Options) -> np.ndarray:
+    if options.bad_ids == "skip" and getattr(input, "dtype", None) == np.uint64:
+        input = np.where(input > np.uint64(np.iinfo(np.int64).max), -1, input.astype(np.int64))
+    return integer_ids(input, "input")
+
+
+def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _Call:
+    if weights is not None and not is_boxed(weights):
+        weights = np.asarray(weights)
+    if options.positional:
+        weights = _per_id(weights, bounds)
+        ids = ids[: int(bounds[-1]) if len(bounds) else 0]
+    elif weights is not None:
+        _check_weights(weights, ids.shape)
+    return _Call(ids, bounds, weights)
+
+
+def _refuse_offsets(offsets: Any, what: str) -> None:
+    if offsets is not None:
+        raise ShapeError(f"offsets with {what}; leave offsets out")
+
+
+def _check_weights(weights: Any, shape: tuple[int, ...]) -> None:
+    if shape_of(weights) != shape:
+        raise ShapeError(f"per_sample_weights have shape {shape_of(weights)}; expected that of the ids, {shape}")
+
+
+# Flat bags.
+
+
+def _per_id(weights: Any, bounds: np.ndarray) -> Any:
+    """Weights by position in the bag as weights by id."""
+    lengths = np.diff(bounds)
+    most, given = int(lengths.max(initial=0)), shape_of(weights)
+    if len(given) != 1 or given[0] < most:
+        raise ShapeError(f"positional_weights have shape {given}; expected one for each position, ({most},) or more")
+    first = int(bounds[0]) if len(bounds) else 0
+    total = int(bounds[-1]) - first if len(bounds) else 0
+    return np.take(weights, np.arange(total) - np.repeat(bounds[:-1].astype(np.int64) - first, lengths), axis=0)
+
+
+def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
+    """The reduced bags, (bags, dim), or (bags, modes, dim).
+
+    Args:
+        num_rows: the rows that ids may name, or those of each example.
+    """
+    call = _dropped(table, call, options, num_rows)
+    ids = call.ids
+    if call.shift is not None:
+        ids = ids + call.shift[call.lane_of_id]
+    counts = _frequencies(ids, call.lane_of_id, shape_of(table)[0]) if options.by_freq and is_boxed(table) else None
+    out = bags(table, ids, call.bounds, call.weights, mode=options.mode, frequencies=counts)
+    if dtype_of(out) != dtype_of(table):
+        out = out.astype(dtype_of(table))
+    if options.empty is None:
+        return out
+    lengths = np.diff(call.bounds).reshape(-1, *(1,) * (len(shape_of(out)) - 1))
+    return np.where(lengths == 0, np.asarray(options.empty, dtype_of(out)), out)
+
+
+def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call:
+    """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`."""
+    ids, keep = call.ids, None
+    own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
+    if options.bad_ids == "skip":
+        keep = (ids >= 0) & (ids < own)
+        keep = None if keep.all() else keep
+        if call.skipped is not None:
+            bad = np.zeros(len(ids) + 1, np.int64)
+            if keep is not None:
+                np.cumsum(~keep, out=bad[1:])
+            call.skipped[...] = np.diff(bad[call.bounds])
+    elif call.lane_of_id is None:
+        check_ids(ids, num_rows, call.bounds)
+    if options.max_norm is not None:
+        if call.shift is not None:
+            raise NeedsLoop("max_norm= with a table of each example")
+        _renormalise(table, ids if keep is None else ids[keep], options.max_norm, options.norm_type)
+    if options.padding_idx is not None:
+        wrong = np.atleast_1d(num_rows)[~_within(options.padding_idx, np.atleast_1d(num_rows))]
+        if wrong.size:
+            raise BadIdError(f"padding_idx={options.padding_idx} is outside a table of {wrong[0]} rows")
+        padding = options.padding_idx if options.padding_idx >= 0 else options.padding_idx + own
+        keep = ids != padding if keep is None else keep & (ids != padding)
+    if keep is None or keep.all():
+        return call
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    places = np.flatnonzero(keep)
+    weights = None if call.weights is None else call.weights[places]
+    lanes = None if call.lane_of_id is None else call.lane_of_id[places]
+    return _Call(ids[places], kept[call.bounds], weights, lanes, call.shift)
+
+
+def _within(index: int, num_rows: np.ndarray) -> np.ndarray:
+    return (-num_rows <= index) & (index < num_rows)
+
+
+def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None, num_rows: int) -> np.ndarray:
+    """How often each id occurs among those of its example."""
+    keys = ids.astype(np.int64)
+    if lane_of_id is not None:
+        keys = keys + lane_of_id * num_rows
+    _, inverse = first_seen(keys)
+    return np.bincount(inverse)[inverse] if len(inverse) else inverse
+
+
+def _table_below(weight: Any) -> Any:
+    """The table or array below the interpreters of a weight."""
+    while is_boxed(weight):
+        inner = getattr(weight, "value", None)
+        weight = getattr(weight, "source", None) if inner is None else inner
+    return weight
+
+
+def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float) -> None:
+    """Scale the rows whose norm is greater than `max_norm` to it, in place, each once."""
+    table = _table_below(weight) if is_boxed(weight) else weight
+    if not isinstance(table, Table) and table is not weight:
+        raise UnsupportedError("max_norm= writes into the table; differentiate an EmbeddingTable, not an array")
+    if dtype_of(table).kind != "f":
+        raise DTypeError(f"max_norm= with a table of {dtype_of(table)}; expected floats")
+    unique, _ = first_seen(ids)
+    rows = table.read(unique) if isinstance(table, Table) else table[unique]
+    norms = np.linalg.norm(rows.astype(np.float64), ord=norm_type, axis=1)
+    over = norms > max_norm
+    if not over.any():
+        return
+    scaled = rows[over] * (max_norm / (norms[over, None] + 1e-7)).astype(rows.dtype)
+    if isinstance(table, Table):
+        table.write(unique[over], scaled)
+    else:
+        table[unique[over]] = scaled
+
+
+# Batches.
+
+
+def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    options = _Options(**params)
+    table, ids, *rest = operands
+    offsets = rest.pop(0) if options.offsets else None
+    weights = rest.pop(0) if options.weights else None
+    lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
+    ids, described, form = _described(ids, offsets, lanes, options)
+    values = _ids(ids.values, options)
+    bounds, counts, _ = of_all_examples(described, ids.lengths, form)
+    lane_of_id = segments_in(ids.offsets)
+    if weights is not None:
+        weights = _weights(weights, lanes, ids.lengths, options, bounds, lane_of_id)
+    table, rows, shift, dims = _table(table, lanes)
+    if dims is not None and isinstance(options.empty, tuple):
+        raise NeedsLoop("empty= as a row for tables of different dims")
+    if options.bad_ids != "skip":
+        first = offsets_from(counts)
+        check_lane_ids(
+            Packed(values, ids.offsets),
+            rows,
+            lambda lane: bounds[first[lane] : first[lane + 1] + 1] - ids.offsets[lane],
+        )
+    out = _reduced(table, _Call(values, bounds, weights, lane_of_id, shift), options, rows)
+    placed = by_lane(out, counts)
+    trailing = shape_of(out)[1:] if dims is None else (*shape_of(out)[1:-1], dims)
+    sizes = (placed.sizes[0], *trailing)
+    return Batched(placed.data if dims is None else select(placed.data, sizes), sizes)
+
+
+def _described(ids: Any, offsets: Any, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:
+    """The ids of all examples, what describes the bags of each, and in which form."""
+    rank = _rank(ids)
+    if rank not in (1, 2):
+        raise ShapeError(f"input has {rank} dimensions; expected (N,) with offsets, or (B, n)")
+    if rank == 2:
+        _refuse_offsets(offsets, "ids of two dimensions, of which each row is a bag")
+        found, described = flattened_lists(ids, lanes)
+        form = "lengths"
+    else:
+        if offsets is None:
+            raise ShapeError("offsets are needed with ids of one dimension; offsets=[0] makes them one bag")
+        found, _ = flattened(ids, lanes, "input")
+        described, _ = flattened(offsets, lanes, "offsets")
+        form = "offsets" if options.include_last_offset else "starts"
+    if is_boxed(found.values) or is_boxed(described.values):
+        raise NeedsLoop("ids or offsets of an interpreter below")
+    return found, described, form
+
+
+def _rank(x: Any) -> int:
+    return x.rank if isinstance(x, Batched) else ndim_of(x.values if isinstance(x, Packed) else x)
+
+
+def _weights(
+    weights: Any, lanes: int, lengths: np.ndarray, options: _Options, bounds: np.ndarray, lane_of_id: np.ndarray
+) -> Any:
+    """The weight of each id."""
+    if options.positional and not isinstance(weights, Batched | Packed):
+        return _per_id(weights, bounds)
+    packed = (flattened_lists(weights, lanes) if _rank(weights) == 2 else flattened(weights, lanes, "weights"))[0]
+    values, found = packed.values, packed.lengths
+    if options.positional:
+        return _own_positions(values, found, bounds, lane_of_id)
+    wrong = np.flatnonzero(found != lengths)
+    if wrong.size:
+        lane = int(wrong[0])
+        raise note_example(ShapeError(f"{found[lane]} per_sample_weights for {lengths[lane]} ids"), lane)
+    return values
+
+
+def _own_positions(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_id: np.ndarray) -> Any:
+    """The weight of each id by its position in its bag, where each example has weights of its own."""
+    sizes = np.diff(bounds)
+    position = np.arange(len(lane_of_id)) - np.repeat(bounds[:-1], sizes)
+    wrong = np.flatnonzero(position >= found[lane_of_id])
+    if wrong.size:
+        lane = int(lane_of_id[wrong[0]])
+        most = int(position[lane_of_id == lane].max()) + 1
+        message = f"positional_weights have shape ({found[lane]},); expected one for each position, ({most},) or more"
+        raise note_example(ShapeError(message), lane)
+    return np.take(values, (np.cumsum(found) - found)[lane_of_id] + position, axis=0)
+
+
+def _table(table: Any, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths | None]:
+    """The table, the rows of each example, how far its ids are moved where each has a table of its own, and the dims of
+    those where they differ."""
+    if not isinstance(table, Batched):
+        return table, shape_of(table)[0], None, None
+    dims = table.sizes[1] if isinstance(table.sizes[1], Lengths) else None
+    data = table.data if dims is None else fill(table, 0)
+    _, padded, dim = shape_of(data)
+    rows = table.sizes[0].values if isinstance(table.sizes[0], Lengths) else np.full(lanes, table.sizes[0])
+    return np.reshape(data, (lanes * padded, dim)), rows, np.arange(lanes) * padded, dims
+
+
+def _impl(table: Any, ids: Any, *rest: Any, **params: Any) -> np.ndarray:
+    """One example: a batch of it alone."""
+    operands = [table, *(Batched(np.asarray(x)[None], shape_of(x)) for x in (ids, *rest))]
+    if params["positional"]:
+        operands[-1] = rest[-1]
+    return _rule(embedding_bag_p, operands, params).data[0]
+
+
+def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    raise UnsupportedError("no gradient of bags of examples that differ in kind; call embedding_bag example by example")
+
+
+embedding_bag_p = Op("embedding_bag", _impl, rule=_rule, vjp=_vjp, ragged=(1, 2, 3), kind="bag")

@@ -1,0 +1,468 @@
+"""Look-ups: rows of a table named by ids, plain, batched and backward; in one table, or in several at once.
+
+In code that runs batched, a look-up by a list of ids of each example's own length waits to see what becomes of its
+rows: a reduction over them makes the two one launch of bags (`PendingRows`, `PackedRows`).
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.config import options
+from autobatch.core.lanes import current_region
+from autobatch.core.op import BATCH_RANK, Op, is_boxed
+from autobatch.core.threads import run_together, thread_count
+from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
+from autobatch.kernels import rows as kernels
+from autobatch.ops.face import ArrayFace
+from autobatch.ops.rules.ragged import as_ids, bad_id, check_ids, integer_ids, is_integer_index, offsets_from
+from autobatch.tables.access import gather
+from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_p
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.strategies import Default, Preallocation, SimpleParallel, Strategy
+
+__all__ = ["PackedRows", "PendingRows", "index_table", "lookup", "lookup_p", "maplookup"]
+
+
+def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
+    """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""
+    if not is_integer_index(index):
+        return otherwise(index)
+    return lookup_p(table, index if is_boxed(index) else integer_ids(index))
+
+
+def _plain(table: Any) -> Any:
+    return table if hasattr(table, "_ab_locate") else np.asarray(table)
+
+
+def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
+    """The rows that ids name, where there is a mask only the ids in it, and zeros elsewhere; ids are checked here."""
+    table, ids = _plain(table), integer_ids(ids)
+    if mask is None:
+        check_ids(ids, table.shape[0])
+        return gather(table, ids) if table.ndim == 2 else table[ids]
+    places = np.flatnonzero(mask)
+    valid = ids.reshape(-1)[places]
+    _check_lanes(valid, table.shape[0], places, ids.shape)
+    out = np.zeros((ids.size, *table.shape[1:]), table.dtype)
+    if type(table) is np.ndarray and table.flags.c_contiguous and table.dtype in _GATHERED and table.ndim == 2:
+        kernels.gather_where(table, np.ascontiguousarray(ids).reshape(-1), np.ravel(mask), out)
+    else:
+        out[places] = table[valid] if type(table) is np.ndarray else gather(table, valid)
+    return out.reshape(*ids.shape, *table.shape[1:])
+
+
+_GATHERED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
+
+
+def _check_lanes(valid: np.ndarray, num_rows: int, places: np.ndarray, shape: tuple[int, ...]) -> None:
+    """As `check_ids`, for ids of which each example has its own; `places` are theirs in the flattened batch."""
+    at = int(kernels.first_bad_id(valid, num_rows))
+    if at >= 0:
+        lane, *position = map(int, np.unravel_index(places[at], shape))
+        place = f" at position {position[0] if len(position) == 1 else tuple(position)}" if position else ""
+        raise note_example(bad_id(valid[at], place, num_rows), lane)
+
+
+def _lookup_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position != 0:
+        return None
+    table, ids, *mask = args
+    shape = shape_of(table)
+    ids = np.reshape(ids if is_boxed(ids) else as_ids(ids), (-1,))
+    rows = np.reshape(ct, (ids.shape[0], *shape[1:]))
+    if mask:
+        places = np.flatnonzero(mask[0])
+        ids, rows = ids[places], rows[places]
+    return SparseRows.trusted(ids, rows, shape[0])
+
+
+def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    table, ids = operands
+    if isinstance(table, Batched):
+        return _lookup_own(table, ids)
+    mask = padding_mask(ids.sizes, ids.data.shape[1:])
+    sizes = (*ids.sizes, *shape_of(table)[1:])
+    if mask is not None:
+        mask = np.broadcast_to(mask, ids.data.shape)
+        if current_region() is not None and ids.rank == 1 and len(sizes) == 2 and not is_boxed(ids.data):
+            wanted = as_ids(ids.data)
+            _check_lanes(wanted[mask], shape_of(table)[0], np.flatnonzero(mask), wanted.shape)
+            return Batched(PendingRows(table, wanted, mask, lookup_p), sizes)
+        return Batched(lookup_p(table, ids.data, mask), sizes)
+    try:
+        return Batched(lookup_p(table, ids.data), sizes)
+    except BadIdError:
+        flat = as_ids(ids.data).reshape(-1)
+        _check_lanes(flat, shape_of(table)[0], np.arange(flat.size), ids.data.shape)
+        raise
+
+
+def _lookup_own(table: Batched, ids: Any) -> Batched:
+    """Each example looks up in a table of its own: one table below the other, ids moved to their example's rows."""
+    lanes, padded = table.data.shape[:2]
+    shared = not isinstance(ids, Batched)
+    sizes = shape_of(ids) if shared else ids.sizes
+    data = np.broadcast_to(as_ids(ids), (lanes, *shape_of(ids))) if shared else as_ids(ids.data)
+    mask = None if shared else padding_mask(sizes, data.shape[1:])
+    mask = np.broadcast_to(True if mask is None else mask, data.shape)
+    rows = table.sizes[0]
+    counts = rows.values if isinstance(rows, Lengths) else np.full(lanes, rows)
+    column = (lanes,) + (1,) * (data.ndim - 1)
+    bad = mask & ((data < 0) | (data >= counts.reshape(column)))
+    if bad.any():
+        lane = int(np.nonzero(bad)[0][0])
+        _check_lanes(data[mask & bad], int(counts[lane]), np.flatnonzero(bad), data.shape)
+    moved = np.where(mask, data, 0) + np.arange(lanes).reshape(column) * padded
+    flat = table.data.reshape((lanes * padded, *table.data.shape[2:]))
+    return Batched(lookup_p(flat, moved, mask), (*sizes, *table.sizes[1:]))
+
+
+lookup_p = Op("lookup", _lookup, rule=_lookup_rule, vjp=_lookup_vjp, kind="lookup")
+
+
+# Rows that are not there yet.
+
+_OVER_ROWS = ({"axis": (1,)}, {"axis": (1,), "keepdims": False})
+_OVER_PACKED = ({"axis": (0,)}, {"axis": (0,), "keepdims": False})
+_BY_NAME = frozenset(("sum", "mean", "max", "min"))  # reductions that are the bags of the same name
+
+
+class PendingRows(ArrayFace):
+    """Stands for the rows of a look-up, (B, T, dim), zero at the padding.
+
+    Selecting zeros at the padding leaves it as it is, a sum over the second axis is a bag launch, and whatever else is
+    done with it looks the rows up first.
+
+    Args:
+        table: (num_rows, dim), plain or of an interpreter below a batch.
+        ids: (B, T) int64, checked where the mask is True, arbitrary elsewhere.
+        mask: (B, T), True inside the examples, a prefix of each row.
+        look_up: `look_up(table, ids, mask)` gives the rows.
+    """
+
+    __slots__ = ("__weakref__", "_rows", "_view", "_views", "ids", "look_up", "mask", "table")
+    _ab_rank = BATCH_RANK - 1
+
+    def __init__(self, table: Any, ids: np.ndarray, mask: np.ndarray, look_up: Callable[..., Any]) -> None:
+        self.table = table
+        self.ids = ids
+        self.mask = mask
+        self.look_up = look_up
+        self._rows: Any = None
+
+    def _ab_force(self) -> Any:
+        """The rows, looked up once."""
+        if self._rows is None:
+            self._rows = self.look_up(self.table, self.ids, self.mask)
+        return self._rows
+
+    def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
+        if args[0] is self and self._rows is None:
+            if op.name == "fill" and self._is_padding(args[1]) and _is_zero(params["value"]):
+                return self
+            if op.name == "sum" and params in _OVER_ROWS:
+                offsets = offsets_from(self.mask.sum(axis=1))
+                return bags(self.table, self.ids[self.mask], offsets, mode="sum")
+        return op(*(arg._ab_force() if type(arg) is PendingRows else arg for arg in args), **params)
+
+    def _is_padding(self, mask: Any) -> bool:
+        shape = (*self.mask.shape, 1)
+        return mask.shape == shape and bool(np.array_equal(mask.reshape(self.mask.shape), self.mask))
+
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
+        def forced(x: Any) -> Any:
+            return x._ab_force() if type(x) is PendingRows else x
+
+        return function(*map(forced, args), **{key: forced(value) for key, value in kwargs.items()})
+
+    def _ab_rebind(self, new: Any) -> None:
+        self._rows = new
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (*self.mask.shape, shape_of(self.table)[1])
+
+    @property
+    def ndim(self) -> int:
+        return 3
+
+    @property
+    def size(self) -> int:
+        return self.mask.size * shape_of(self.table)[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return dtype_of(self.table)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self._ab_force(), dtype)
+
+    def __repr__(self) -> str:
+        return repr(self._ab_force())
+
+
+class PackedRows:
+    """Stands for the rows of a look-up by the ids of all examples, one after the other: (N, dim).
+
+    Args:
+        table: (num_rows, dim), plain or of an interpreter below a batch.
+        ids: (N,) int64, checked.
+        look_up: `look_up(table, ids)` gives the rows.
+    """
+
+    __slots__ = ("_rows", "ids", "look_up", "table")
+    ndim = 2
+
+    def __init__(self, table: Any, ids: np.ndarray, look_up: Callable[..., Any]) -> None:
+        self.table = table
+        self.ids = ids
+        self.look_up = look_up
+        self._rows: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.ids.shape[0], shape_of(self.table)[1])
+
+    @property
+    def dtype(self) -> np.dtype:
+        return dtype_of(self.table)
+
+    def force(self) -> Any:
+        """The rows, looked up once."""
+        if self._rows is None:
+            self._rows = self.look_up(self.table, self.ids)
+        return self._rows
+
+    def reduced(self, op: Op, params: dict[str, Any], offsets: np.ndarray) -> Any:
+        """A reduction over the rows of each example as a bag launch: (B, dim); None if it is none.
+
+        What NumPy says of no rows (a warning, an exception) is left to NumPy, as the reduction of the rows themselves.
+        """
+        mode = op.name
+        if mode not in _BY_NAME or params not in _OVER_PACKED or self._rows is not None:
+            return None
+        if mode != "sum" and (offsets[1:] == offsets[:-1]).any():
+            return None
+        return bags(self.table, self.ids, offsets, mode=mode)
+
+
+def _is_zero(value: Any) -> bool:
+    return type(value) is not np.ndarray and bool(value == 0)
+
+
+# The public functions.
+
+
+def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
+    """Rows of a table.
+
+    Args:
+        table: a `Table` or an array (num_rows, dim) of any dtype, which the result keeps.
+        ids: (n,) integers: the result is those rows, (n, dim). (n, k): row i of the result is the sum of the k rows
+            that row i of the ids names, (n, dim).
+        out: where to put the result: an array of its shape and dtype (`Table.destination` makes one).
+
+    Raises:
+        BadIdError: an id outside the table, negative ids included.
+        DTypeError: ids that are not integers; `out` of another dtype.
+        ShapeError: ids of another rank; `out` of another shape.
+
+    Source: EmbeddingTables.jl, with rows for columns and ids from 0.
+
+    >>> table = np.arange(5)[:, None] * np.ones(3, int)
+    >>> lookup(table, [0, 2, 2])
+    array([[0, 0, 0],
+           [2, 2, 2],
+           [2, 2, 2]])
+    >>> lookup(table, [[0, 1], [3, 4]])
+    array([[1, 1, 1],
+           [7, 7, 7]])
+    """
+    if not is_boxed(ids):
+        ids = integer_ids(ids)
+    rank = ndim_of(ids)
+    if ndim_of(table) != 2:
+        raise ShapeError(f"a table of shape {shape_of(table)}; expected (num_rows, dim)")
+    if rank not in (1, 2):
+        raise ShapeError(f"ids of shape {shape_of(ids)}; expected (n,), or (n, k) to sum each row's k rows")
+    if rank == 2:
+        check_bag_table(dtype_of(table), ("sum",))
+    if out is None:
+        return lookup_p(table, ids) if rank == 1 else _sums(table, ids)
+    if is_boxed(table) or is_boxed(ids):
+        raise UnsupportedError("lookup(out=) writes into an array, which carries no gradient and no batch; leave out=")
+    table = _plain(table)
+    shape = (ids.shape[0], table.shape[1])
+    if not isinstance(out, np.ndarray) or out.shape != shape:
+        raise ShapeError(f"out has shape {shape_of(out)}; expected {shape}")
+    if out.dtype != table.dtype:
+        raise DTypeError(f"out has dtype {out.dtype}; expected the table's, {table.dtype}")
+    if not out.flags.writeable:
+        raise UnsupportedError("out is read-only; expected an array that can be written to")
+    check_ids(ids, table.shape[0])
+    _fill(out, table, ids)
+    return out
+
+
+def _fill(out: np.ndarray, table: Any, ids: np.ndarray) -> None:
+    """Put the rows that checked ids name, or their sums, where they belong, directly if possible."""
+    shared = table._ab_overlaps(out) if hasattr(table, "_ab_locate") else np.may_share_memory(out, table)
+    direct = (out.shape[1] < 2 or out.strides[1] == out.itemsize) and not shared
+    direct = direct and not np.may_share_memory(out, ids)
+    if ids.ndim == 1 and direct:
+        gather(table, ids, out)
+    elif ids.ndim == 1:
+        out[...] = gather(table, ids)
+    else:
+        bounds = np.arange(ids.shape[0] + 1) * ids.shape[1]
+        found = pooled(table, ids.reshape(-1), bounds, None, "sum", out if direct else None)
+        if found is not out:
+            out[...] = found
+
+
+def _sums(table: Any, ids: Any) -> Any:
+    """The sum of each list of rows, in the dtype of the table."""
+    out = segment_rows_p(table, ids, mode="sum", form="rows")
+    return out if dtype_of(out) == dtype_of(table) else out.astype(dtype_of(table))
+
+
+def maplookup(tables: Sequence[Any], ids: Any, strategy: Strategy | None = None, out: Any = None) -> Any:
+    """`lookup` in each of several tables.
+
+    Args:
+        tables: tables and arrays (num_rows, dim), of any dims.
+        ids: for each table its ids, (n,) or (n, k) to sum each row's k rows; or one array (n, tables), a column for
+            each table, or (n, k, tables).
+        strategy: `ab.strategies.Default()`, `SimpleParallel()` or `Preallocation(prepend_rows=0)`; None is the first.
+        out: where to put the results: a list of arrays, with `Preallocation` one matrix.
+
+    Returns:
+        A list of what `lookup` gives for each table; with `Preallocation` their concatenation, (n, sum of the dims),
+        after `prepend_rows` free columns.
+
+    Raises:
+        ShapeError: not as many ids as tables; results of different lengths, or `out` of another shape.
+        BadIdError: an id outside its table; the message names the table.
+        UnsupportedError: something that is no strategy; `out` in a batch or a gradient.
+
+    Source: EmbeddingTables.jl.
+
+    >>> a, b = np.array([[1, 1], [2, 2], [3, 3]]), np.array([[10, 10], [20, 20], [30, 30]])
+    >>> maplookup([a, b], [[0, 1, 0], [1, 0, 0]])
+    [array([[1, 1],
+           [2, 2],
+           [1, 1]]), array([[20, 20],
+           [10, 10],
+           [10, 10]])]
+    """
+    strategy = Default() if strategy is None else strategy
+    if not isinstance(strategy, Default | SimpleParallel | Preallocation):
+        raise UnsupportedError(
+            f"strategy={strategy!r}; expected ab.strategies.Default(), SimpleParallel() or Preallocation()"
+        )
+    tables = list(tables)
+    lists = _by_table(ids, len(tables))
+    boxed = any(map(is_boxed, [*tables, *lists]))
+    if boxed and out is not None:
+        raise UnsupportedError("maplookup(out=) writes into arrays, which carry no gradient and no batch; leave out=")
+    if not boxed:
+        lists = [_checked(table, one, i) for i, (table, one) in enumerate(zip(tables, lists, strict=True))]
+    if isinstance(strategy, Preallocation):
+        return _side_by_side(tables, lists, strategy.prepend_rows, out, boxed)
+    if out is not None and (not isinstance(out, list | tuple) or len(out) != len(tables)):
+        raise ShapeError(f"out is {_described(out)}; expected a list of {len(tables)} arrays, one for each table")
+    outs = [None] * len(tables) if out is None else list(out)
+    _check_outs(tables, lists, outs)
+    calls = [lambda args=args: lookup(*args) for args in zip(tables, lists, outs, strict=True)]
+    if isinstance(strategy, SimpleParallel) and not boxed:
+        results = run_together(_shared_out(calls))
+        results = [result for part in results for result in part]
+    else:
+        with options(threads=1):
+            results = [call() for call in calls]
+    return results if out is None else out
+
+
+def _by_table(ids: Any, count: int) -> list[Any]:
+    """The ids of each table."""
+    if isinstance(ids, list | tuple):
+        if len(ids) != count:
+            raise ShapeError(f"{len(ids)} arrays of ids for {count} tables; expected one for each")
+        return list(ids)
+    if not is_boxed(ids):
+        ids = integer_ids(ids)
+    if ndim_of(ids) not in (2, 3) or shape_of(ids)[-1] != count:
+        raise ShapeError(
+            f"ids of shape {shape_of(ids)} for {count} tables; expected a list, or (n, {count}) with a column for each"
+        )
+    return [ids[..., i] for i in range(count)]
+
+
+def _checked(table: Any, ids: Any, number: int) -> np.ndarray:
+    """Ids of one table, checked before anything is written."""
+    if ndim_of(table) != 2:
+        raise ShapeError(f"table {number} has shape {shape_of(table)}; expected (num_rows, dim)")
+    ids = integer_ids(ids)
+    if ids.ndim not in (1, 2):
+        raise ShapeError(f"ids of table {number} have shape {ids.shape}; expected (n,), or (n, k) to sum k rows each")
+    try:
+        check_ids(ids, shape_of(table)[0])
+    except BadIdError as error:
+        raise BadIdError(f"table {number}: {error}") from None
+    return ids
+
+
+def _check_outs(tables: Sequence[Any], lists: Sequence[Any], outs: Sequence[Any]) -> None:
+    for i, (table, ids, out) in enumerate(zip(tables, lists, outs, strict=True)):
+        if out is None:
+            continue
+        shape = (len(ids), shape_of(table)[1])
+        if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype_of(table):
+            raise ShapeError(f"out[{i}] is {_described(out)}; expected {dtype_of(table)} of shape {shape}")
+
+
+def _described(out: Any) -> str:
+    return f"{out.dtype} of shape {out.shape}" if isinstance(out, np.ndarray) else f"a {type(out).__name__}"
+
+
+def _shared_out(calls: Sequence[Any]) -> list[Any]:
+    """The calls in contiguous parts, one for each thread."""
+    parts = max(1, min(len(calls), thread_count()))
+    bounds = [len(calls) * i // parts for i in range(parts + 1)]
+    return [lambda a=a, b=b: [call() for call in calls[a:b]] for a, b in itertools.pairwise(bounds)]
+
+
+def _side_by_side(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:
+    """One matrix of all results, after the free columns."""
+    if not tables:
+        raise ShapeError("Preallocation of no tables; expected at least one")
+    dtype = np.result_type(*map(dtype_of, tables))
+    if boxed:
+        results = [lookup(table, ids) for table, ids in zip(tables, lists, strict=True)]
+        if free:
+            results.insert(0, np.zeros((shape_of(results[0])[0], free), dtype))
+        return np.concatenate(results, axis=1)
+    rows = len(lists[0])
+    for i, ids in enumerate(lists):
+        if len(ids) != rows:
+            raise ShapeError(f"{len(ids)} results of table {i} beside {rows} of table 0; expected as many")
+    shape = (rows, free + sum(shape_of(table)[1] for table in tables))
+    if out is None:
+        out = np.empty(shape, dtype)
+        out[:, :free] = 0
+    elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
+        raise ShapeError(f"out is {_described(out)}; expected {dtype} of shape {shape}")
+    at = free
+    for table, ids in zip(tables, lists, strict=True):
+        part = out[:, at : at + shape_of(table)[1]]
+        if dtype_of(table) == dtype:
+            lookup(table, ids, part)
+        else:
+            part[...] = lookup(table, ids)
+        at += part.shape[1]
+    return out

@@ -1,0 +1,278 @@
+"""`Table`: what a kind of table has to say, and everything that follows from it."""
+
+import abc
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.op import is_boxed
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.ragged import check_ids, is_integer_index
+from autobatch.tables.access import Located, gather, locate, write_rows
+from autobatch.tables.lookup import index_table
+from autobatch.tables.sparse import SparseRows
+
+__all__ = ["Context", "Table", "checked_matrix"]
+
+
+def _no_attribute(self: Any) -> Any:
+    raise AttributeError("a table for look-ups only has no gradient")
+
+
+_NO_ATTRIBUTE = property(_no_attribute)
+
+
+class Context(enum.Enum):
+    """What the address of a row is asked for, so that a table can react to it.
+
+    Source: the seed's `RowContext`; a table in a file may, say, note the rows of an UPDATE as changed.
+
+    >>> [context.value for context in Context]
+    ['no context', 'look-up', 'update']
+    """
+
+    NO_CONTEXT = "no context"
+    FORWARD = "look-up"
+    UPDATE = "update"
+
+
+class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
+    """A matrix of rows that lie anywhere in memory, in any order.
+
+    A kind of table says three things: its `shape`, its `dtype`, and where its rows are (`row_addresses`). Look-ups,
+    bags, gradients and all that a 2-D array does follow; a kind may do any of it better. Only a row must be contiguous.
+    `trainable = False` makes it one for look-ups only: its gradient is None.
+
+    >>> class Reversed(Table):
+    ...     def __init__(self, weights):
+    ...         self.weights, self.shape, self.dtype = weights, weights.shape, weights.dtype
+    ...     def row_addresses(self, ids, context=Context.NO_CONTEXT):
+    ...         return self.weights.ctypes.data + self.weights.strides[0] * (len(self) - 1 - ids)
+    >>> table = Reversed(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    >>> table[[0, 2]]
+    array([[5., 6.],
+           [1., 2.]])
+    >>> (2 * table).sum()
+    np.float64(42.0)
+    """
+
+    __slots__ = ()
+
+    shape: tuple[int, int]
+    dtype: np.dtype
+    trainable = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.trainable:
+            cls._ab_gradient = _NO_ATTRIBUTE  # type: ignore[assignment]
+
+    @abc.abstractmethod
+    def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+        """Where rows start.
+
+        Args:
+            ids: (n,) int64 or int32, every one of them a row of the table.
+            context: `FORWARD` for a look-up, `UPDATE` before rows are written, `NO_CONTEXT` where neither is known.
+
+        Returns:
+            (n,) int64 addresses. From each on lie `dim` elements of the dtype, which the table keeps alive.
+        """
+
+    @property
+    def _ab_whole(self) -> np.ndarray | None:
+        """The array whose rows are the table's, if there is one."""
+        return None
+
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+        """Where the kernels find the rows of checked ids."""
+        context = context or Context.FORWARD
+        addresses = np.asarray(self.row_addresses(ids, context))
+        if addresses.shape != ids.shape or addresses.dtype.kind not in "iu":
+            raise ShapeError(
+                f"{type(self).__name__}.row_addresses gave {addresses.dtype} of shape {addresses.shape}; "
+                f"expected one integer for each id, shape {ids.shape}"
+            )
+        addresses = np.ascontiguousarray(addresses, np.int64)
+        dim, size = self.shape[1], self.dtype.itemsize
+        total = self.shape[0] * dim * size
+        return Located((0, 1), addresses, self.dtype.str[1:], dim, False, dim * size, total, self)
+
+    def read(self, ids: Any) -> np.ndarray:
+        """(n, dim): the rows of (n,) ids, which are checked."""
+        ids = np.asarray(ids, np.int64)
+        check_ids(ids, self.shape[0])
+        return gather(self, ids)
+
+    def write(self, ids: Any, rows: Any) -> None:
+        """Row ids[i] becomes rows[i]; of an id that is named twice, the last.
+
+        Raises:
+            UnsupportedError: a table for look-ups only.
+        """
+        ids = np.asarray(ids, np.int64)
+        check_ids(ids, self.shape[0])
+        self._refuse_updates()
+        rows = np.ascontiguousarray(np.broadcast_to(np.asarray(rows, self.dtype), (len(ids), self.shape[1])))
+        write_rows(locate(self, ids, Context.UPDATE), rows)
+
+    def destination(self, ids: Any) -> np.ndarray:
+        """An array for the result of `lookup(table, ids)`, to be given as `out=`; its contents are arbitrary."""
+        return np.empty((np.shape(ids)[0], self.shape[1]), self.dtype)
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        """Whether rows may lie in the memory of an array."""
+        return True
+
+    def _refuse_updates(self) -> None:
+        if not self.trainable:
+            raise UnsupportedError(f"a {type(self).__name__} is for look-ups only; train a table of floats")
+        if not self.writeable:
+            raise UnsupportedError(f"this {type(self).__name__} is read-only; make it of arrays that can be written to")
+
+    @property
+    def writeable(self) -> bool:
+        """Whether rows may be written where they are; a kind whose memory may be read-only says so here."""
+        return True
+
+    @property
+    def ndim(self) -> int:
+        """2: a table is a matrix."""
+        return 2
+
+    @property
+    def size(self) -> int:
+        """The number of elements, rows · dim."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows would take as an array of the table's dtype, in bytes."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def T(self) -> np.ndarray:  # noqa: N802 - NumPy's name
+        """The transposed matrix, as a plain array."""
+        return np.asarray(self).T
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError(f"a {type(self).__name__} as one array needs a copy")
+        return gather(self, np.arange(self.shape[0])).astype(dtype or self.dtype, copy=False)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        return index_table(self, index, self._part)
+
+    def _part(self, index: Any) -> Any:
+        """Any other index: only the rows that it names are read."""
+        first, rest = _split_index(index)
+        if first is None:
+            return np.asarray(self)[index]
+        rows = np.arange(self.shape[0])[first]
+        block = gather(self, np.asarray(rows).reshape(-1)).reshape(*np.shape(rows), self.shape[1])
+        return block[(*(slice(None),) * np.ndim(rows), *rest)]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._refuse_updates()
+        first, rest = _split_index([index] if isinstance(index, int) else index)
+        if first is None:
+            whole = np.asarray(self)
+            whole[index] = value
+            self.write(np.arange(len(self)), whole)
+            return
+        if is_integer_index(first):
+            check_ids(np.asarray(first, np.int64), self.shape[0])
+        rows = np.asarray(np.arange(self.shape[0])[first])
+        block = gather(self, rows.reshape(-1)).reshape(*rows.shape, self.shape[1])
+        block[(*(slice(None),) * rows.ndim, *rest)] = value
+        self.write(rows.reshape(-1), block.reshape(-1, self.shape[1]))
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    __hash__ = object.__hash__
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+        if any(is_boxed(x) for x in inputs):
+            return NotImplemented
+        values = [np.asarray(x) if isinstance(x, Table) else x for x in inputs]
+        target = out[0] if out else None
+        if not isinstance(target, Table):
+            return getattr(ufunc, method)(*values, **({"out": out} if out else {}), **kwargs)
+        whole = np.array(target)
+        getattr(ufunc, method)(*values, out=(whole,), **kwargs)
+        target[:] = whole
+        return target
+
+    _ab_lookup = staticmethod(index_table)
+
+    def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
+        """A cotangent of the table as `SparseRows`, its rows in memory that is not among `taken` yet."""
+        if ct is None:
+            return SparseRows.trusted(np.empty(0, np.int64), np.empty((0, self.shape[1]), self.dtype), len(self))
+        if isinstance(ct, SparseRows):
+            ids, rows = ct.ids, ct.rows
+        else:
+            ids, rows = np.arange(len(self)), ct.to_dense() if isinstance(ct, SparseCotangent) else ct
+        if type(rows) is np.ndarray:
+            owner = rows if rows.base is None else rows.base
+            if not rows.flags.writeable or id(owner) in taken:
+                owner = rows = rows.copy()
+            taken.add(id(owner))
+        return SparseRows.trusted(ids, rows, len(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(shape={self.shape}, dtype={self.dtype})"
+
+
+def _split_index(index: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The part of an index that names rows, and the rest; None where it is not as simple as that."""
+    first, *rest = index if isinstance(index, tuple) and index else (index,)
+    if first is None or first is Ellipsis or isinstance(first, bool) or np.ndim(first) > 1:
+        return None, ()
+    if rest and (len(rest) > 1 or not isinstance(rest[0], int | slice) or isinstance(rest[0], bool)):
+        return None, ()
+    return first, tuple(rest)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: Table, *args: Any, **kwargs: Any) -> Any:
+        return getattr(np.asarray(self), name)(*args, **kwargs)
+
+    method.__name__ = name
+    method.__doc__ = f"`ndarray.{name}` of the rows as one array."
+    return method
+
+
+_FORWARDED = (
+    *("all", "any", "argmax", "argmin", "argsort", "astype", "clip", "cumsum", "dot", "flatten", "max", "mean", "min"),
+    *("nonzero", "prod", "ravel", "reshape", "round", "std", "sum", "swapaxes", "tolist", "transpose", "var"),
+)
+for _name in _FORWARDED:
+    setattr(Table, _name, _method(_name))
+
+
+def checked_matrix(weights: Any, what: str) -> np.ndarray:
+    """Weights as a plain matrix of numbers.
+
+    Raises:
+        DTypeError: a value of an interpreter, or Python objects. ShapeError: not two dimensions.
+    """
+    if is_boxed(weights):
+        raise DTypeError(
+            f"{what}(...) of a value that carries a gradient or is recorded; make the table outside of the "
+            "function and pass it in"
+        )
+    weights = np.asarray(weights)
+    if weights.ndim != 2:
+        raise ShapeError(f"an {what} of weights of shape {weights.shape}; expected (num_rows, dim)")
+    if weights.dtype.hasobject:
+        raise DTypeError(f"an {what} of Python objects (dtype {weights.dtype}); expected numbers")
+    return weights

@@ -1,0 +1,444 @@
+"""`segment_p`: the reduction of rows by segment, which with ids is that of bags; one op for every mode of `modes`.
+
+Operands are the data (rows, or with ids a table), what describes the segments, then ids, weights, how often each id
+occurs and the number of segments, each if there is one. A description of plain arrays has been checked, and so have
+ids; those of a batch are checked by the batching rule, which puts the segments of all examples one after the other.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
+from autobatch.kernels.bags import SUM
+from autobatch.kernels.segments import run_bounds, sum_runs
+from autobatch.kernels.vectors import computed_dtype
+from autobatch.ops.rules.padding import select
+from autobatch.ops.rules.ragged import (
+    as_ids,
+    by_lane,
+    check_ids,
+    check_lane_ids,
+    flattened,
+    flattened_lists,
+    integer_ids,
+    of_all_examples,
+    offsets_from,
+    own_rows,
+    segments_in,
+)
+from autobatch.tables.access import gather, lanes_of_runs, locate, pool, poolable
+from autobatch.tables.modes import MODES, Call, Mode, Norm, Rows, cast, compute_dtype, in_place, quotient
+from autobatch.tables.sparse import SparseRows
+
+__all__ = ["bags", "check_bag_table", "pooled", "segment_p", "segment_rows_p"]
+
+
+def bags(table: Any, ids: Any, bounds: np.ndarray, weights: Any = None, *, mode: Any, frequencies: Any = None) -> Any:
+    """Reduce each bag ids[bounds[b]:bounds[b + 1]] of rows of a table; ids and bounds have been checked.
+
+    Returns:
+        (bags, dim) for one mode, (bags, modes, dim) for a tuple of them, which take one pass over the rows.
+    """
+    more = [x for x in (weights, frequencies) if x is not None]
+    params: dict[str, Any] = {"mode": mode, "count": len(bounds) - 1, "fused": True, "runs": True}
+    params |= {"weighted": True} if weights is not None else {}
+    params |= {"by_frequency": True} if frequencies is not None else {}
+    return segment_p(table, bounds, ids, *more, **params)
+
+
+def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = False) -> None:
+    """A bag over a table of this dtype is of this dtype.
+
+    Raises:
+        DTypeError: it is not, or its rows are no numbers.
+    """
+    if dtype.kind not in "fiu" or not poolable(dtype):
+        hint = ": ab.segment_any and ab.segment_all are the or and the and" if dtype.kind == "b" else ""
+        raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers{hint}")
+    for mode in modes:
+        if dtype.kind != "f" and (MODES[mode].result == "float" or weighted):
+            raise DTypeError(f"mode {mode!r} over a table of {dtype} is no {dtype}; make the table a float one")
+
+
+# Plain arrays.
+
+
+def _segment(
+    data: Any,
+    *operands: Any,
+    mode: str | tuple[str, ...],
+    count: int = 1,
+    form: str = "segment_ids",
+    fused: bool = False,
+    weighted: bool = False,
+    by_frequency: bool = False,
+    runs: bool = False,
+    empty: Any = None,
+    k: int = 0,
+) -> np.ndarray:
+    """Reduce the rows of each of `count` segments; the implementation of the ops.
+
+    Args:
+        operands: the segment of each row, or with `runs` the bounds of segments that follow each other, (count + 1,);
+            then ids with `fused`, and weights with `weighted`. In the form "one" the ids are one bag, and in the form
+            "rows" each row of them is; nothing else describes the segments then, and ids are checked here.
+        by_frequency: an operand more, for the gradient: it divides by it.
+        empty: the value of a segment without rows; "numpy" has NumPy say what the reduction of no rows is.
+    """
+    if form in ("one", "rows"):
+        return _of_ids(data, *operands, mode=mode, form=form, empty=empty)
+    segments = np.ascontiguousarray(as_ids(operands[0]))
+    ids = operands[1] if fused else None
+    weights = operands[1 + fused] if weighted else None
+    if dtype_of(data).kind not in "fiub":
+        raise DTypeError(f"a segment reduction of {dtype_of(data)}; expected floats, integers or booleans")
+    if weights is not None:
+        weights = _as_weights(weights, dtype_of(data))
+    names = (mode,) if isinstance(mode, str) else mode
+    bounds = None
+    if all(_is_pooled(MODES[name], dtype_of(data), weighted) for name in names):
+        bounds = segments if runs else _bounds_of(segments, count)
+    if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype_of(data)):
+        out = pooled(data, as_ids(ids) if not isinstance(ids, np.ndarray) else ids, bounds, weights, mode)
+        return _filled(out, np.diff(bounds) == 0, empty)
+    if not isinstance(mode, str):
+        parts = [
+            _segment(data, *operands, mode=one, count=count, fused=fused, weighted=weighted, runs=runs, empty=empty)
+            for one in mode
+        ]
+        return np.stack(parts, axis=1)
+    return _of_rows(data, ids, weights, segments, bounds, runs, mode, count, empty, k)
+
+
+def _of_rows(
+    data: Any,
+    ids: Any,
+    weights: Any,
+    segments: np.ndarray,
+    bounds: np.ndarray | None,
+    runs: bool,
+    mode: str,
+    count: int,
+    empty: Any,
+    k: int,
+) -> np.ndarray:
+    """A reduction of which no bag kernel reads the table; `bounds` where the rows of each segment follow each other."""
+    how, weighted = MODES[mode], weights is not None
+    trailing = shape_of(data)[1:]
+    if ids is not None and not (how.by_ids and (how.weights_own or not weighted)):
+        data, ids = _gathered(data, ids), None
+    if weighted and not how.weights_own:
+        data, weights = np.asarray(_gathered(data, ids)) * weights.reshape(-1, *(1,) * len(trailing)), None
+    elif weighted and dtype_of(data).kind != "f":
+        data, ids = _gathered(data, ids), None
+        data = data.astype(np.result_type(data.dtype, weights.dtype))
+    dtype = how.result_dtype(dtype_of(data))
+    x, ids = in_place(data, ids, _kernel_dtype(dtype if dtype.kind == "f" else dtype_of(data)))
+    if weights is not None:
+        weights = np.ascontiguousarray(weights, x.dtype)
+    if bounds is not None and ids is None:
+        out = _of_runs(x, weights, bounds, mode)
+    else:
+        segments = segments_in(segments) if runs else segments
+        out = how.compute(Rows(x, ids, weights, segments, count, k))
+    if how.result != "own":
+        out = out.astype(dtype, copy=False)
+    inner = out.shape[1:-1]  # the places of topk
+    out = out.reshape((count,) if mode == "count" else (out.shape[0], *inner, *trailing))
+    if empty is None or how.rowwise:
+        return out
+    return _filled(out, np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0, empty)
+
+
+def _gathered(data: Any, ids: Any) -> Any:
+    """The rows that ids name, or all of them."""
+    if ids is None:
+        return np.asarray(data)
+    table = data if hasattr(data, "_ab_locate") else np.asarray(data)
+    return gather(table, ids) if table.ndim == 2 else table[ids]
+
+
+def _kernel_dtype(dtype: np.dtype) -> np.dtype:
+    """As `compute_dtype`, with fewer kernels to compile: what int64 holds is added up as int64."""
+    return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize < 8 else compute_dtype(dtype)
+
+
+def _as_weights(weights: Any, dtype: np.dtype) -> np.ndarray:
+    """Weights in the dtype of float rows; beside integers they stay as they are, and the rows are promoted."""
+    weights = np.asarray(weights)
+    if weights.dtype.kind not in "fiub":
+        raise DTypeError(f"weights have dtype {weights.dtype}; expected floats or integers")
+    return weights if dtype.kind != "f" else weights.astype(compute_dtype(dtype), copy=False)
+
+
+def _is_pooled(mode: Mode, dtype: np.dtype, weighted: bool) -> bool:
+    """Whether a bag kernel makes the result in the dtype that it has."""
+    if dtype.kind == "f":
+        return bool(mode.norm is not None or (mode.extremum and not weighted))
+    if weighted or dtype.kind not in "iu":
+        return False
+    return bool(mode.extremum) or (mode.result == "wide" and mode.norm is not None and dtype.itemsize == 8)
+
+
+def _bounds_of(segments: np.ndarray, count: int) -> np.ndarray | None:
+    """The bounds of the segments, if they follow each other."""
+    bounds = np.zeros(count + 1, np.int64)
+    return bounds if run_bounds(segments, bounds) else None
+
+
+def _of_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.ndarray:
+    """A reduction of rows that stand beside each other; numbers are added up without a vector for each."""
+    norm = MODES[mode].norm
+    if x.shape[1] != 1 or norm is None or (weights is not None and norm.kernel != SUM):
+        return pooled(x, None, bounds, weights, mode)
+    out = _sums_of_numbers(x, weights, bounds)
+    if norm.kernel != SUM:
+        out *= _scales(bounds, norm).astype(x.dtype)[:, None]
+    return out
+
+
+def _sums_of_numbers(x: np.ndarray, weights: Any, bounds: np.ndarray) -> np.ndarray:
+    out = np.empty((len(bounds) - 1, 1), x.dtype)
+    sum_runs(x, weights, bounds, out, lanes_of_runs(x.dtype.str[1:], 1))
+    return out
+
+
+def _filled(out: np.ndarray, bare: np.ndarray, empty: Any) -> np.ndarray:
+    """With the value asked for where a segment has no rows."""
+    if empty is None:
+        return out
+    if out.dtype.kind in "iu" and not float(empty).is_integer():
+        raise DTypeError(f"empty={empty} for a result of {out.dtype}; give an integer, or make the data a float array")
+    return np.where(bare.reshape(-1, *(1,) * (out.ndim - 1)), np.asarray(empty, out.dtype), out)
+
+
+def pooled(
+    table: Any, ids: Any, bounds: Any, weights: Any, mode: str | tuple[str, ...], out: np.ndarray | None = None
+) -> np.ndarray:
+    """Reduce each bag with the bag kernels, which hold rows in registers; a bag of no ids is 0.
+
+    Where ids are None, bags are runs of an array's own rows.
+
+    Args:
+        out: where the result of one mode may be put, with contiguous rows and of the table's dtype.
+    """
+    table = table if hasattr(table, "_ab_locate") else np.asarray(table)
+    dtype, dim = table.dtype, table.shape[1]
+    names = (mode,) if isinstance(mode, str) else mode
+    found = locate(table, ids)
+    real = computed_dtype(found.format)
+    passes = {MODES[name].pooled for name in names}
+    wanted = tuple(passes) if len(passes) == 1 else ("sum", "max", "min")
+    if weights is not None:
+        weights = np.ascontiguousarray(weights, real)
+    norm = MODES[mode].norm if isinstance(mode, str) and weights is None else None
+    kernel = SUM if norm is None or norm.kernel is None else norm.kernel
+    if out is None or out.dtype != real or found.dim > dim:
+        out = np.empty((len(bounds) - 1, found.dim), real)
+    outs = [out, *(np.empty((len(bounds) - 1, found.dim), real) for _ in wanted[1:])]
+    pool(found, bounds, weights, kernel, wanted, outs)
+    if found.dim > dim:
+        outs = [out[:, :dim] for out in outs]
+    if isinstance(mode, str):
+        done = norm is not None and norm.kernel is not None
+        value = outs[0] if done else _normed(outs[0], MODES[mode].norm, weights, bounds)
+        return value.astype(dtype, copy=False)
+    parts = np.empty((len(bounds) - 1, len(names), dim), dtype)
+    for j, one in enumerate(names):
+        parts[:, j] = _normed(outs[wanted.index(MODES[one].pooled)], MODES[one].norm, weights, bounds)
+    return parts
+
+
+def _normed(total: np.ndarray, norm: Norm | None, weights: np.ndarray | None, bounds: Any) -> np.ndarray:
+    """Sums over their norm; what is no sum as it is."""
+    if norm is None or norm.kernel == SUM:
+        return total
+    if weights is None:
+        return total * _scales(bounds, norm).astype(total.dtype)[:, None]
+    terms = weights * weights if norm.squares else weights
+    divisors = norm.of(_sums_of_numbers(terms[:, None], None, bounds))
+    divisors[np.diff(bounds) == 0] = 1
+    return quotient(total, divisors)
+
+
+def _scales(bounds: Any, norm: Norm) -> np.ndarray:
+    """One over the norm of each bag of so many ones; of an empty one, whose sum is 0 anyway, as of one."""
+    return 1 / norm.of(np.maximum(np.diff(bounds), 1).astype(np.float64))
+
+
+def _of_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, empty: Any) -> np.ndarray:
+    """The bag of all ids, or that of each row of them."""
+    ids = integer_ids(ids)
+    check_ids(ids, shape_of(data)[0])
+    if weights is not None and shape_of(weights) != ids.shape:
+        raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each id, {ids.shape}")
+    if form == "rows":
+        return bags(data, ids.reshape(-1), np.arange(len(ids) + 1) * ids.shape[1], mode=mode)
+    if empty == "numpy" and not ids.size:
+        return _numpy_empty(data, mode)
+    return bags(data, ids, np.array([0, ids.shape[0]]), weights, mode=mode)[0]
+
+
+def _numpy_empty(data: Any, mode: str) -> np.ndarray:
+    """What NumPy gives for the reduction of no rows, with its warnings and exceptions."""
+    rows = np.empty((0, *shape_of(data)[1:]), dtype_of(data))
+    return np.asarray(getattr(np, mode)(rows, axis=0), rows.dtype)
+
+
+# Batches.
+
+
+def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    given = dict(params)
+    form, in_order = given.pop("form", "segment_ids"), given.pop("in_order", False)
+    form = "offsets" if given.pop("runs", False) else form
+    counted, count = given.pop("counted", False), given.pop("count", None)
+    lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
+    if form in ("one", "rows"):
+        return _ids_rule(op, operands, given, lanes, form)
+    data, described, *rest = operands
+    if counted:
+        count = rest.pop()
+        count = np.asarray(count.data if isinstance(count, Batched) else count)
+    description, _ = flattened(described, lanes, form)
+    if given.get("fused", False):
+        ids, _ = flattened(rest[0], lanes, "ids")
+        values, found = own_rows(data, ids)
+        rows, more = ids.offsets, [found]
+        trailing = data.sizes[1:] if isinstance(data, Batched) else shape_of(values)[1:]
+    else:
+        packed, trailing = flattened(data, lanes, "data")
+        rows, values, more = packed.offsets, packed.values, []
+    lengths = np.diff(rows)
+    more += [_one_each(x, lanes, lengths, "row") for x in rest[len(more) :]]
+    segments, counts, runs = of_all_examples(description, lengths, form, count, in_order)
+    given |= {"runs": True} if runs else {}
+    out = op(values, segments, *more, count=int(counts.sum()), **given)
+    return _placed(out, params["mode"], data, rows, counts, tuple(trailing), bool(given.get("fused")))
+
+
+def _placed(
+    out: Any, mode: Any, data: Any, rows: np.ndarray, counts: np.ndarray, trailing: tuple[Any, ...], fused: bool
+) -> Batched:
+    """The segments of each example as its result, (counts, ...), or (rows, ...) of a mode that is row by row."""
+    how = MODES[mode] if isinstance(mode, str) else MODES[mode[0]]
+    of = np.diff(rows) if how.rowwise else counts
+    if how.positions:
+        base = np.repeat(rows[:-1], of).reshape(-1, *(1,) * (ndim_of(out) - 1))
+        out = np.where(out < 0, out, out - base)
+    inner = shape_of(out)[1 : ndim_of(out) - len(trailing)] if mode != "count" else ()
+    trailing = () if mode == "count" else trailing
+    placed = by_lane(out, of, data if isinstance(data, Batched) and not fused and how.rowwise else None)
+    sizes = (placed.sizes[0], *inner, *trailing)
+    if is_boxed(placed.data) and any(isinstance(size, Lengths) for size in trailing):
+        return Batched(select(placed.data, sizes), sizes)
+    return Batched(placed.data, sizes)
+
+
+def _one_each(x: Any, lanes: int, lengths: np.ndarray, of: str) -> Any:
+    """The weights of all examples, one for each of their rows."""
+    weights, _ = flattened(x, lanes, "weights")
+    wrong = np.flatnonzero(weights.lengths != lengths)
+    if wrong.size:
+        lane = int(wrong[0])
+        shape, expected = f"({weights.lengths[lane]},)", f"({lengths[lane]},)"
+        raise note_example(ShapeError(f"weights have shape {shape}; expected one for each {of}, {expected}"), lane)
+    return weights.values
+
+
+def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: int, form: str) -> Batched:
+    """One launch for the bags of all examples; padding is dropped before the ids are looked at."""
+    table, mode, empty = operands[0], params["mode"], params.get("empty")
+    if isinstance(table, Batched):
+        raise NeedsLoop("a bag over a table of each example")
+    if form == "rows":
+        ids, widths = flattened_lists(operands[1], lanes)
+        _, found = own_rows(table, ids)
+        placed = by_lane(bags(table, found, offsets_from(widths.values), mode=mode), widths.lengths)
+        return Batched(placed.data, (placed.sizes[0], shape_of(table)[1]))
+    ids, _ = flattened(operands[1], lanes, "ids")
+    values, offsets = ids.values, ids.offsets
+    weights = [_one_each(x, lanes, ids.lengths, "id") for x in operands[2:]]
+    if not is_boxed(values):
+        values = integer_ids(values)
+        check_lane_ids(Packed(values, offsets), shape_of(table)[0])
+    out = bags(table, values, offsets, *weights, mode=mode)
+    if empty == "numpy" and mode != "sum" and not ids.lengths.all():
+        out = np.where((ids.lengths == 0)[:, None], _empties(table, ids.lengths, mode), out)
+    return Batched(out, (shape_of(table)[1],))
+
+
+def _empties(table: Any, lengths: np.ndarray, mode: str) -> np.ndarray:
+    """The row that NumPy gives for an empty bag, with its warnings once for each, or its exception for the first."""
+    try:
+        return next(iter([_numpy_empty(table, mode) for n in lengths if n == 0]))
+    except ValueError as error:
+        raise note_example(error, int(np.argmin(lengths))) from None
+
+
+# Gradients.
+
+
+def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The cotangent of the data (position 0), `SparseRows` where ids name its rows, or of the weights."""
+    if params.get("form") in ("one", "rows"):
+        return _ids_vjp(position, ct, out, args, params)
+    mode, fused, weighted = params["mode"], params.get("fused", False), params.get("weighted", False)
+    by_weights = weighted and position == 2 + fused
+    if position != 0 and not by_weights:
+        return None
+    if isinstance(mode, str):
+        found = _by_mode(Call(segment_p, ct, out, args, params), MODES[mode], by_weights)
+    else:
+        for j, one in enumerate(mode):
+            part = MODES[one].gradient(Call(segment_p, ct[:, j], out[:, j], args, params), by_weights)  # type: ignore[misc]
+            found = part if j == 0 else found + part
+    if found is None or isinstance(found, SparseRows):
+        return found
+    if by_weights:
+        return cast(found, dtype_of(args[position]))
+    found = cast(found, dtype_of(args[0]))
+    if not fused:
+        return found
+    if params.get("by_frequency"):
+        counts = np.asarray(args[-1]).astype(dtype_of(found))
+        found = found / counts.reshape(-1, *(1,) * (ndim_of(found) - 1))
+    ids = args[2] if is_boxed(args[2]) else as_ids(args[2])
+    return SparseRows.trusted(ids, found, shape_of(args[0])[0])
+
+
+def _by_mode(call: Call, how: Mode, by_weights: bool) -> Any:
+    """The cotangent by rows or weights; of sums of looked-up rows as `SparseRows` that are not repeated yet."""
+    ids, norm = call.ids, how.norm
+    expanded = by_weights or not call.plain or dtype_of(call.data).kind != "f" or "by_frequency" in call.params
+    if ids is None or norm is None or expanded:
+        return None if how.gradient is None else how.gradient(call, by_weights)
+    ct = call.ct if norm.kernel == SUM else quotient(call.ct, call.divisors(norm))
+    weights = None if call.weights is None else np.asarray(call.weights, call.dtype)
+    return SparseRows.spread(ids, ct, call.segments, weights, shape_of(call.data)[0], dtype_of(call.data))
+
+
+def _ids_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """As of the same bags, described by their bounds."""
+    table, ids, *weights = args
+    if position == 1:
+        return None
+    shape = shape_of(ids)
+    if params["form"] == "one":
+        bounds, ct, out = np.array([0, shape[0]]), ct[None], out[None]
+    else:
+        bounds, ids = np.arange(shape[0] + 1) * shape[1], np.reshape(ids, (shape[0] * shape[1],))
+    given = {"mode": params["mode"], "count": len(bounds) - 1, "runs": True, "fused": True, "weighted": bool(weights)}
+    return _vjp(position and 3, ct, out, (table, bounds, ids, *weights), given)
+
+
+# Params: mode, count (how many segments), form, in_order, empty, k, and which operands there are: fused (ids),
+# weighted, by_frequency, counted. The results of `segment_p` have a row for each segment, those of `segment_rows_p` one
+# for each row, so that the number of rows is part of what calls must share to go together.
+segment_p = Op("segment", _segment, rule=_rule, vjp=_vjp, ragged=(0, 1, 2, 3, 4), kind="segment")
+segment_rows_p = Op("segment_rows", _segment, rule=_rule, vjp=_vjp, kind="segment")

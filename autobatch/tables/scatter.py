@@ -1,0 +1,229 @@
+"""Reading and replacing rows by id: gather, scatter-assign, scatter-add and the scattered weighted sum.
+
+They are ops: called on one example's data in code that runs batched, they run once for all examples. Ids are those of
+tables, 0 <= id < number of rows, and any of them may repeat.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Packed
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
+from autobatch.ops.rules.ragged import as_ids, by_lane, check_ids, flattened, own_rows
+from autobatch.tables.lookup import lookup_p
+from autobatch.tables.reduce import segment_p
+from autobatch.tables.table import EmbeddingTable
+
+__all__ = ["gather", "scatter_add", "scatter_assign", "scatter_weighted_sum"]
+
+
+def gather(data: Any, ids: Any) -> Any:
+    """The rows of `data` that `ids` name: `data[ids]`, where negative ids are errors.
+
+    Args:
+        data: (n, ...) rows or a table. ids: integers of any rank.
+
+    Returns:
+        (*ids.shape, ...). The gradient of a table is `SparseRows`.
+
+    Raises:
+        BadIdError: an id outside the rows. DTypeError: ids that are no integers.
+
+    Source: Caffe2's `Gather`.
+
+    >>> gather(np.array([[1, 2], [3, 4], [5, 6]]), [2, 0])
+    array([[5, 6],
+           [1, 2]])
+    """
+    data = data if hasattr(data, "dtype") else np.asarray(data)
+    if rank_of(data) != BATCH_RANK and not ndim_of(data):
+        raise ShapeError("data is a single number; expected rows, (n, ...)")
+    return lookup_p(data, ids if is_boxed(ids) else as_ids(ids))
+
+
+def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
+    """`data` with row ids[i] replaced by rows[i]; of ids that repeat, the last counts.
+
+    Args:
+        data: (n, ...). ids: (k,) integers. rows: (k, ...), of the dtype of `data` or one that it holds.
+        out: an array of the shape and dtype of `data` that receives the result; `out=data` replaces in place.
+
+    Returns:
+        A new array, or `out`. Its gradients go to `rows`, and to `data` where no id names the row.
+
+    Raises:
+        BadIdError: an id outside `data`. ShapeError: rows that do not fit. DTypeError: ids that are no integers.
+
+    Source: Caffe2's `ScatterAssign`.
+
+    >>> scatter_assign(np.array([1.0, 2.0, 3.0]), [2, 0], [30.0, 10.0])
+    array([10.,  2., 30.])
+    """
+    return _scatter("assign", data, ids, rows, out)
+
+
+def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
+    """`data` with rows[i] added to row ids[i]; of ids that repeat, all are added, in their order.
+
+    Arguments, result and errors as for `scatter_assign`. float16 is added up in float32.
+
+    >>> scatter_add(np.array([1.0, 2.0, 3.0]), [2, 0, 2], [30.0, 10.0, 4.0])
+    array([11.,  2., 37.])
+    """
+    return _scatter("add", data, ids, rows, out)
+
+
+def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: Any, out: Any = None) -> Any:
+    """The rows that `ids` name times `weight`, plus the weighted sum of the rows that are given for them.
+
+    Row ids[i] becomes weight · data[ids[i]] + Σ wⱼ · rowsⱼ[i]; the other rows stay. An id that occurs k times is scaled
+    k times, and gets all its rows.
+
+    Args:
+        data: (n, ...). weight: a number. ids: (k,) integers.
+        rows_and_weights: rows₁, w₁, rows₂, w₂ …: (k, ...) rows and a number each.
+        out: an array for the result; `out=data` works in place.
+
+    Raises:
+        BadIdError, ShapeError, DTypeError: as `scatter_assign`; rows without a weight.
+
+    Source: Caffe2's `ScatterWeightedSum`.
+
+    >>> scatter_weighted_sum(np.array([1.0, 2.0]), 0.5, [1], [10.0], 2.0)
+    array([ 1., 21.])
+    """
+    if not rows_and_weights or len(rows_and_weights) % 2:
+        raise ShapeError(f"{len(rows_and_weights)} arguments after ids; expected rows, weight, and so on in pairs")
+    data = data if hasattr(data, "dtype") else np.asarray(data)
+    ids = ids if is_boxed(ids) else as_ids(ids)
+    pairs = [*zip(rows_and_weights[::2], rows_and_weights[1::2], strict=True)]
+    total = sum((_array(rows) * w for rows, w in pairs[1:]), start=_array(pairs[0][0]) * pairs[0][1])
+    if out is None and any(is_boxed(x) for x in (data, ids, weight, total)):
+        named = scatter_add(np.zeros_like(data), ids, np.zeros_like(total) + dtype_of(data).type(1))
+        scaled = np.where(named == 0, data, data * _power(weight, named))
+        return scatter_add(scaled, ids, total)
+    counts = _checked_counts(data, ids)
+    rest = (1,) * (ndim_of(data) - 1)
+    factors = np.power(np.asarray(weight, np.result_type(dtype_of(data), np.float32)), counts).reshape(-1, *rest)
+    scaled = np.where(counts.reshape(-1, *rest) > 0, data * factors.astype(dtype_of(data)), data)
+    return scatter_add(scaled, ids, total, out=out)
+
+
+def _power(weight: Any, exponent: Any) -> Any:
+    """weight ** exponent where it is at least 1, in numbers that have a gradient at weight 0."""
+    return weight * np.power(weight, np.maximum(exponent - 1, 0))
+
+
+def _checked_counts(data: Any, ids: np.ndarray) -> np.ndarray:
+    _check(data, ids)
+    return np.bincount(ids, minlength=shape_of(data)[0])
+
+
+def _array(x: Any) -> Any:
+    return x if hasattr(x, "dtype") else np.asarray(x)
+
+
+def _check(data: Any, ids: np.ndarray) -> None:
+    if not ndim_of(data):
+        raise ShapeError("data is a single number; expected rows, (n, ...)")
+    if ids.ndim != 1:
+        raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
+    check_ids(ids, shape_of(data)[0])
+
+
+def _check_rows(data: Any, ids: Any, rows: Any) -> None:
+    expected = (*shape_of(ids), *shape_of(data)[1:])
+    if tuple(shape_of(rows)) != expected:
+        raise ShapeError(f"rows have shape {shape_of(rows)}; expected one for each id, {expected}")
+    if not np.can_cast(dtype_of(rows), dtype_of(data), "same_kind"):
+        raise DTypeError(f"rows have dtype {dtype_of(rows)}, which {dtype_of(data)} does not hold: write .astype")
+
+
+def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
+    data = data.weights if isinstance(data, EmbeddingTable) else _array(data)
+    ids, rows = ids if is_boxed(ids) else as_ids(ids), _array(rows)
+    operands = (data, ids, rows)
+    if any(rank_of(x) == BATCH_RANK for x in operands):
+        if out is not None:
+            raise UnsupportedError("out= with batched operands; use the result")
+        return scatter_p(*operands, mode=mode)
+    ids = as_ids(np.asarray(ids))
+    _check(data, ids)
+    _check_rows(data, ids, rows)
+    if out is None:
+        return scatter_p(data, ids, rows, mode=mode)
+    target = out.weights if isinstance(out, EmbeddingTable) else out
+    if is_boxed(target) or any(is_boxed(x) for x in operands):
+        raise UnsupportedError("out= with values that carry a gradient or are recorded; use the result")
+    if not isinstance(target, np.ndarray) or target.shape != data.shape or target.dtype != data.dtype:
+        raise ShapeError(f"out is not an array of shape {data.shape} and dtype {data.dtype}")
+    if target is not data:
+        target[...] = data
+    _apply(mode, target, ids, rows)
+    return out
+
+
+def _apply(mode: str, target: np.ndarray, ids: np.ndarray, rows: Any) -> None:
+    rows = np.asarray(rows, target.dtype)
+    if mode == "assign":
+        target[ids] = rows  # of repeated ids the last stays
+        return
+    unique, inverse = np.unique(ids, return_inverse=True)
+    if len(unique) == len(ids):
+        target[ids] += rows
+        return
+    target[unique] += segment_p(rows, inverse, mode="sum", count=len(unique)).astype(target.dtype, copy=False)
+
+
+def _impl(data: Any, ids: Any, rows: Any, *, mode: str) -> np.ndarray:
+    out = np.array(data)
+    _apply(mode, out, as_ids(ids), rows)
+    return out
+
+
+def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    data, ids, rows = args[0], as_ids(np.asarray(args[1])), args[2]
+    if position == 2:
+        found = np.take(ct, ids, axis=0)
+        if params["mode"] == "assign":
+            last = np.full(shape_of(data)[0], -1)
+            last[ids] = np.arange(ids.size)
+            kept = (last[ids] == np.arange(ids.size)).reshape(-1, *(1,) * (ndim_of(ct) - 1))
+            found = np.where(kept, found, dtype_of(ct).type(0))
+        return found if dtype_of(found) == dtype_of(rows) else found.astype(dtype_of(rows))
+    if position != 0:
+        return None
+    if params["mode"] == "add":
+        return ct
+    named = np.zeros((shape_of(data)[0], *(1,) * (ndim_of(ct) - 1)), np.bool_)
+    named[ids] = True
+    return np.where(named, dtype_of(ct).type(0), ct)
+
+
+def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The data of all examples one below the other, and their ids moved there."""
+    data, ids, rows = operands
+    lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
+    own, trailing = flattened(data, lanes, "data")
+    packed, _ = flattened(ids, lanes, "ids")
+    values, _ = flattened(rows, lanes, "rows")
+    wrong = np.flatnonzero(values.lengths != packed.lengths)
+    if wrong.size:
+        lane = int(wrong[0])
+        message = f"{values.lengths[lane]} rows for {packed.lengths[lane]} ids; expected one for each id"
+        raise note_example(ShapeError(message), lane)
+    if not np.can_cast(dtype_of(values.values), dtype_of(own.values), "same_kind"):
+        _check_rows(own.values, packed.values, values.values)
+    if shape_of(values.values)[1:] != shape_of(own.values)[1:]:
+        raise ShapeError(f"rows of shape {shape_of(values.values)[1:]} into rows of shape {shape_of(own.values)[1:]}")
+    _, moved = own_rows(own, packed)
+    out = op(own.values, moved, values.values, **params)
+    found = by_lane(out, own.lengths, data if isinstance(data, Batched) else None)
+    return Batched(found.data, (found.sizes[0], *trailing))
+
+
+scatter_p = Op("scatter", _impl, rule=_rule, vjp=_vjp, ragged=(1, 2), kind="segment")

@@ -1,0 +1,483 @@
+"""Segment reductions: rows of data reduced by the segment they belong to.
+
+One function for each reduction over all representations of the segments: an id for each row (in any order), lengths, or
+offsets; of the rows as they are or, with `ids=`, of the rows of a table that they name; weighted or not. Each is an op:
+called on one example's data in code that runs batched, it runs once for all examples.
+"""
+
+import inspect
+import operator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from autobatch.core.abstract_eval import ndim_of, shape_of
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import ShapeError
+from autobatch.ops.rules.dispatch import top_box
+from autobatch.ops.rules.ragged import as_ids, check_ids, segments_of
+from autobatch.tables.direct import direct_bags, direct_segments
+from autobatch.tables.modes import MODES
+from autobatch.tables.reduce import segment_p, segment_rows_p
+
+__all__ = [
+    "segment_all",
+    "segment_any",
+    "segment_argmax",
+    "segment_argmin",
+    "segment_count",
+    "segment_cumsum",
+    "segment_first",
+    "segment_last",
+    "segment_log_softmax",
+    "segment_logmeanexp",
+    "segment_logsumexp",
+    "segment_max",
+    "segment_mean",
+    "segment_min",
+    "segment_prod",
+    "segment_softmax",
+    "segment_sort",
+    "segment_sqrtn",
+    "segment_std",
+    "segment_sum",
+    "segment_topk",
+    "segment_var",
+]
+
+
+class Segments(NamedTuple):
+    """How rows belong to segments: the arguments that all segment functions share."""
+
+    segment_ids: Any
+    lengths: Any
+    offsets: Any
+    ids: Any
+    weights: Any
+    num_segments: Any
+    sorted: bool
+
+    def description(self) -> tuple[str, Any]:
+        """Which of the three forms is given, and its value."""
+        given = [form for form in ("segment_ids", "lengths", "offsets") if getattr(self, form) is not None]
+        if len(given) != 1:
+            raise ShapeError("the segments are given by exactly one of segment_ids, lengths= and offsets=")
+        return given[0], _array(getattr(self, given[0]), given[0])
+
+
+def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any) -> Any:
+    """One segment function, on operands of any interpreter."""
+    op = segment_rows_p if MODES[mode].rowwise else segment_p
+    form, described = how.description()
+    if empty is None:
+        out = None
+        if how.ids is how.weights is None:
+            out = direct_segments(mode, data, form, described, how.num_segments)
+        elif form == "offsets" and how.num_segments is None and how.ids is not None:
+            out = direct_bags(how.ids, data, described, mode, how.weights, True)
+        if out is not None:
+            return out
+    data, weights = _array(data), how.weights if how.weights is None else _array(how.weights)
+    ids = how.ids if how.ids is None else _array(how.ids, "ids")
+    if empty is not None:
+        if MODES[mode].rowwise:
+            raise TypeError(f"segment_{mode} takes no empty=: its result has a row for each row of the data")
+        if shape_of(empty) != ():
+            raise ShapeError(f"empty has shape {shape_of(empty)}; expected one number")
+        params["empty"] = empty
+    params |= {"mode": mode} | ({"fused": True} if ids is not None else {})
+    params |= {"weighted": True} if weights is not None else {}
+    rest = [x for x in (ids, weights) if x is not None]
+    if any(rank_of(x) == BATCH_RANK for x in (data, described, how.num_segments, *rest)):
+        count = how.num_segments
+        if rank_of(count) == BATCH_RANK:
+            return op(data, described, *rest, count, form=form, in_order=how.sorted, counted=True, **params)
+        return op(data, described, *rest, form=form, in_order=how.sorted, count=_number(count), **params)
+    if not ndim_of(data):
+        raise ShapeError("data is a single number; expected rows, (n, ...)")
+    n = shape_of(data)[0]
+    if ids is not None:
+        ids = as_ids(np.asarray(ids))
+        if ids.ndim != 1:
+            raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
+        check_ids(ids, n)
+        n, rest[0] = ids.shape[0], ids
+    found = segments_of(n, form, np.asarray(described), _number(how.num_segments), in_order=how.sorted)
+    segments, count, runs = found
+    params |= {"runs": True} if runs else {}
+    if weights is not None and shape_of(weights) != (n,):
+        raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each row, ({n},)")
+    return op(data, segments, *rest, count=count, **params)
+
+
+def _topk(data: Any, how: Segments, k: int, empty: Any) -> tuple[Any, Any]:
+    """The values and the positions of the k greatest of each segment."""
+    k = operator.index(k)
+    if k < 0:
+        raise ShapeError(f"k={k}; expected at least 0")
+    positions = _reduce("argtopk", data, how, k=k)
+    values = _reduce("topk", data, how, k=k)
+    if empty is not None:
+        values = np.where(positions < 0, np.asarray(empty, values.dtype), values)
+    return values, positions
+
+
+def _array(x: Any, integers: str = "") -> Any:
+    """An operand as an op takes it; a list may hold values of an interpreter, and an empty one may be of integers."""
+    if hasattr(x, "dtype"):
+        return x
+    if isinstance(x, list | tuple) and top_box(x) is not None:
+        return np.stack(list(x))
+    if integers:
+        return as_ids(x, integers)
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ShapeError("nested lists of different lengths; make them one list, and describe it by lengths") from error
+
+
+def _number(count: Any) -> int | None:
+    if count is None:
+        return None
+    if is_boxed(count):
+        count = np.asarray(count)
+    count = operator.index(count)
+    if count < 0:
+        raise ShapeError(f"num_segments={count}; expected at least 0")
+    return count
+
+
+class SegmentFunction(Protocol):
+    """The arguments of every segment function; those of `segment_sum` say what they are."""
+
+    __name__: str
+
+    def __call__(
+        self,
+        data: Any,
+        segment_ids: Any = None,
+        *,
+        lengths: Any = None,
+        offsets: Any = None,
+        ids: Any = None,
+        weights: Any = None,
+        num_segments: Any = None,
+        empty: Any = None,
+        sorted: bool = False,
+    ) -> Any: ...
+
+
+def segment_function(mode: str, doc: str) -> SegmentFunction:
+    """The public function `segment_<mode>`, without `empty=` where the result has a row for each row of the data."""
+
+    def call(
+        data: Any,
+        segment_ids: Any = None,
+        *,
+        lengths: Any = None,
+        offsets: Any = None,
+        ids: Any = None,
+        weights: Any = None,
+        num_segments: Any = None,
+        empty: Any = None,
+        sorted: bool = False,
+    ) -> Any:
+        how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+        return _reduce(mode, data, how, empty)
+
+    call.__name__ = call.__qualname__ = f"segment_{mode}"
+    call.__doc__ = doc
+    if MODES[mode].rowwise:
+        arguments = inspect.signature(call)
+        taken = [argument for argument in arguments.parameters.values() if argument.name != "empty"]
+        call.__signature__ = arguments.replace(parameters=taken)  # type: ignore[attr-defined]
+    return call
+
+
+segment_sum = segment_function(
+    "sum",
+    """The sum of the rows of each segment.
+
+Args:
+    data: (n, ...) rows; with `ids`, a table of which row i is `data[ids[i]]`, never gathered where that can be
+        avoided, and whose gradient is `SparseRows`.
+    segment_ids: (n,) the segment of each row, in any order. Or `lengths`, (segments,), or `offsets`,
+        (segments + 1,) from 0 to n, of segments that follow each other. Exactly one of the three.
+    weights: (n,) a factor for each row, taken in the dtype of float rows.
+    num_segments: how many segments there are; None: up to the greatest id.
+    empty: the value of a segment without rows; None is 0.
+    sorted: the segment ids are said not to fall, and that is checked.
+
+Returns:
+    (segments, ...), of the dtype that `np.sum` gives: that of float data, int64 for smaller integers. float16 is
+    added up in float32.
+
+Raises:
+    BadIdError: a segment id outside `num_segments` or that falls, an id outside the table, offsets that fall.
+    ShapeError: shapes that do not fit together, or not exactly one description of the segments.
+    DTypeError: ids that are not integers.
+
+Source: Caffe2's sparse operations (`SortedSegmentSum`, `UnsortedSegmentSum`, their `Sparse*` and `*Weighted*`).
+
+>>> segment_sum(np.array([[1, 2], [11, 5], [3, 3], [11, 9]]), [0, 0, 1, 1])
+array([[12,  7],
+       [14, 12]])
+""",
+)
+
+segment_mean = segment_function(
+    "mean",
+    """The mean of the rows of each segment; with weights Σwx/Σw.
+
+Arguments, shapes and errors as for `segment_sum`.
+The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.
+
+>>> segment_mean(np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])
+array([2., 0., 5.])
+""",
+)
+
+segment_sqrtn = segment_function(
+    "sqrtn",
+    """The sum of the rows of each segment over √n; with weights Σwx/√Σw².
+
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_sqrtn(np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])
+array([6., 5.])
+""",
+)
+
+segment_max = segment_function(
+    "max",
+    """The greatest of each column of a segment; NaN if there is one.
+
+Arguments, shapes and errors as for `segment_sum`.
+Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
+
+>>> segment_max(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
+array([-5.,  3.])
+""",
+)
+
+segment_min = segment_function(
+    "min",
+    """The least of each column of a segment; NaN if there is one.
+
+Arguments, shapes and errors as for `segment_sum`.
+Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
+
+>>> segment_min(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
+array([-5.,  1.])
+""",
+)
+
+segment_prod = segment_function(
+    "prod",
+    """The product of the rows of each segment, 1 for an empty one.
+
+Arguments, shapes and errors as for `segment_sum`.
+Its gradient is right where rows are zero. With weights, of the rows times their weights.
+
+>>> segment_prod(np.array([2, 3, 5]), lengths=[2, 0, 1])
+array([6, 1, 5])
+""",
+)
+
+segment_logsumexp = segment_function(
+    "logsumexp",
+    """log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x).
+
+Arguments, shapes and errors as for `segment_sum`.
+It does not overflow: the greatest of each segment is taken out first.
+Source: Caffe2's `SortedSegmentRangeLogSumExp`.
+
+>>> segment_logsumexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
+array([1.386, 1.609])
+""",
+)
+
+segment_logmeanexp = segment_function(
+    "logmeanexp",
+    """The log of the mean of exp(x) over the rows of each segment; with weights log(Σ w·exp(x) / Σw).
+
+Arguments, shapes and errors as for `segment_sum`. Source: Caffe2's `SortedSegmentRangeLogMeanExp`.
+
+>>> segment_logmeanexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
+array([0.693, 1.609])
+""",
+)
+
+segment_var = segment_function(
+    "var",
+    """The variance of the rows of each segment about their mean; with weights Σw(x - mean)²/Σw.
+
+Arguments, shapes and errors as for `segment_sum`. As `np.var`, it divides by the number of rows.
+
+>>> segment_var(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
+array([1., 0.])
+""",
+)
+
+segment_std = segment_function(
+    "std",
+    """The standard deviation, the root of `segment_var`.
+
+Arguments, shapes and errors as for `segment_sum`. Where it is 0 its gradient is NaN, as that of `np.std`.
+
+>>> segment_std(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
+array([1., 0.])
+""",
+)
+
+segment_any = segment_function(
+    "any",
+    """Whether any row of each segment is not zero; of none it is False.
+
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_any(np.array([0, 3, 0]), [0, 0, 1])
+array([ True, False])
+""",
+)
+
+segment_all = segment_function(
+    "all",
+    """Whether every row of each segment is not zero; of none it is True.
+
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_all(np.array([2, 3, 0]), [0, 0, 1])
+array([ True, False])
+""",
+)
+
+segment_count = segment_function(
+    "count",
+    """(segments,): the number of rows of each segment; with weights their sum.
+
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_count(np.array([2, 3, 0]), [0, 0, 2])
+array([2, 0, 1])
+""",
+)
+
+segment_softmax = segment_function(
+    "softmax",
+    """exp(x) over its sum within the segment, (n, ...); with weights w·exp(x) / Σ w·exp(x).
+
+Arguments and errors as for `segment_sum`, without `empty`.
+
+>>> segment_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1])
+array([0.25, 0.75, 1.  ])
+""",
+)
+
+segment_log_softmax = segment_function(
+    "log_softmax",
+    """The log of `segment_softmax`, (n, ...), computed without its overflow.
+
+Arguments and errors as for `segment_sum`, without `empty`.
+
+>>> np.exp(segment_log_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]))
+array([0.25, 0.75, 1.  ])
+""",
+)
+
+segment_cumsum = segment_function(
+    "cumsum",
+    """The running sum within each segment, in the order of the rows, (n, ...); with weights of w·x.
+
+Arguments and errors as for `segment_sum`, without `empty`.
+
+>>> segment_cumsum(np.array([1, 2, 3, 4]), [0, 1, 0, 1])
+array([1, 2, 4, 6])
+""",
+)
+
+segment_sort = segment_function(
+    "sort",
+    """Each column of each segment in ascending order, (n, ...), NaN last; with weights of w·x.
+
+The k-th least stands where the k-th row of the segment stood.
+Arguments and errors as for `segment_sum`, without `empty`.
+
+>>> segment_sort(np.array([3, 9, 1, 4]), [0, 1, 0, 1])
+array([1, 4, 3, 9])
+""",
+)
+
+segment_argmax = segment_function(
+    "argmax",
+    """The position among the n rows of the first greatest of each column of a segment; -1 for an empty one.
+
+A NaN counts as the greatest, as in `np.argmax`. `empty=` changes the -1, which names no row.
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_argmax(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
+array([ 0, -1,  1])
+""",
+)
+
+segment_argmin = segment_function(
+    "argmin",
+    """The position among the n rows of the first least of each column of a segment; -1 for an empty one.
+
+A NaN counts as the least, as in `np.argmin`. `empty=` changes the -1, which names no row.
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_argmin(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
+array([ 0, -1,  1])
+""",
+)
+
+segment_first = segment_function(
+    "first",
+    """The first row of each segment, 0 for an empty one; with weights of w·x.
+
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_first(np.array([5, 6, 7]), [2, 2, 0])
+array([7, 0, 5])
+""",
+)
+
+segment_last = segment_function(
+    "last",
+    """The last row of each segment, 0 for an empty one; with weights of w·x.
+
+Arguments, shapes and errors as for `segment_sum`.
+
+>>> segment_last(np.array([5, 6, 7]), [2, 2, 0])
+array([7, 0, 6])
+""",
+)
+
+
+def segment_topk(
+    data: Any,
+    segment_ids: Any = None,
+    *,
+    lengths: Any = None,
+    offsets: Any = None,
+    ids: Any = None,
+    weights: Any = None,
+    num_segments: Any = None,
+    k: int,
+    empty: Any = None,
+    sorted: bool = False,
+) -> Any:
+    """The k greatest of each column of a segment, descending, and their positions among the n rows.
+
+    Returns:
+        (values, positions), both (segments, k, ...). NaN is the greatest; of equal rows the first comes first. Where a
+        segment has fewer rows than k the values are 0 (or `empty`) and the positions -1.
+
+    >>> segment_topk(np.array([1.0, 3.0, 2.0, 8.0]), [0, 0, 0, 1], k=2)
+    (array([[3., 2.],
+           [8., 0.]]), array([[ 1,  2],
+           [ 3, -1]]))
+    """
+    how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+    return _topk(data, how, k, empty)

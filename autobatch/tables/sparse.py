@@ -1,0 +1,339 @@
+"""`SparseRows`: the gradient of a table of which few rows were read; `Indexer`: which positions name which row."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.op import is_boxed
+from autobatch.errors import ShapeError, StructureError, UnsupportedError
+from autobatch.kernels import updates as kernels
+from autobatch.kernels.rows import scatter_add, unique_first_seen
+from autobatch.ops.rules.ragged import as_ids, check_ids
+
+__all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
+
+
+class Index(NamedTuple):
+    """Ids taken apart; the arrays are the indexer's, valid until its next use.
+
+    Attributes:
+        unique: (u,) the distinct ids, in the order of first occurrence.
+        inverse: (n,) for each position the number of its id among them.
+        starts: (u + 1,) and positions: (n,): id k stands at positions[starts[k]:starts[k + 1]], in their order.
+    """
+
+    unique: np.ndarray
+    inverse: np.ndarray
+    starts: np.ndarray
+    positions: np.ndarray
+
+
+class Indexer:
+    """Sorts the positions of a gradient by the row they name: a hash, a histogram, its prefix sum.
+
+    It may be made once for each table and passed to every step, which then allocates nothing for it unless a step has
+    more ids than any before. It is not for two threads at once.
+
+    Args:
+        capacity: how many ids to make room for at once.
+
+    >>> index = Indexer()(np.array([7, 2, 7]))
+    >>> index.unique, index.starts, index.positions
+    (array([7, 2]), array([0, 2, 3]), array([0, 2, 1]))
+    """
+
+    __slots__ = ("_arrays", "_slots")
+
+    def __init__(self, capacity: int = 0) -> None:
+        self._arrays = np.empty((4, 0), np.int64)
+        self._slots = np.empty(0, np.int64)
+        self._reserve(capacity)
+
+    @property
+    def capacity(self) -> int:
+        """For how many ids there is room."""
+        return max(self._arrays.shape[1] - 1, 0)
+
+    def _reserve(self, count: int) -> None:
+        if count > self.capacity or not self._arrays.size:
+            self._arrays = np.empty((4, count + 1), np.int64)
+            self._slots = np.empty(_slots_for(count), np.int64)
+
+    def __call__(self, ids: Any) -> Index:
+        """Take (n,) int64 ids apart."""
+        n = ids.shape[0]
+        self._reserve(n)
+        unique, inverse, starts, positions = self._arrays
+        slots = self._slots[: _slots_for(n)]
+        slots.fill(-1)
+        count = unique_first_seen(np.ascontiguousarray(ids), slots, inverse[:n], unique[:n])
+        starts = starts[: count + 1]
+        starts.fill(0)
+        kernels.group_positions(inverse[:n], starts, positions[:n])
+        return Index(unique[:count], inverse[:n], starts, positions[:n])
+
+    def __repr__(self) -> str:
+        return f"Indexer(capacity={self.capacity})"
+
+
+def _slots_for(count: int) -> int:
+    return 1 << max(3, (2 * count).bit_length())
+
+
+_ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
+
+
+class SparseRows(SparseCotangent):
+    """Rows of a table, named by ids; a row that is named more than once counts as the sum, one not named as zero.
+
+    Args:
+        ids: (n,) integers, 0 <= id < num_rows; ids may repeat.
+        rows: (n, *row_shape).
+        num_rows: how many rows the whole table has.
+
+    Raises:
+        ShapeError: not one row for each id.
+        BadIdError: an id outside the table.
+
+    >>> SparseRows([3, 0, 3], [[1.0, 2.0], [5.0, 5.0], [10.0, 20.0]], 4).coalesce()
+    SparseRows(ids=[3, 0], rows=array([[11., 22.],
+           [ 5.,  5.]]), num_rows=4)
+    """
+
+    __slots__ = ("_rows", "_spread", "ids", "num_rows")
+
+    def __init__(self, ids: Any, rows: Any, num_rows: int) -> None:
+        ids = as_ids(ids)
+        rows = rows if is_boxed(rows) else np.asarray(rows)
+        if ids.ndim != 1 or not shape_of(rows) or shape_of(rows)[0] != ids.shape[0]:
+            raise ShapeError(
+                f"ids of shape {ids.shape} and rows of shape {shape_of(rows)}; expected (n,) ids and (n, ...) rows"
+            )
+        check_ids(ids, num_rows)
+        self.ids = ids
+        self._rows = rows
+        self._spread: Spread | None = None
+        self.num_rows = num_rows
+
+    @classmethod
+    def trusted(cls, ids: Any, rows: Any, num_rows: int) -> "SparseRows":
+        """Without the checks; ids and rows may be of an interpreter."""
+        self = object.__new__(cls)
+        self.ids, self._rows, self._spread, self.num_rows = ids, rows, None, num_rows
+        return self
+
+    @classmethod
+    def spread(
+        cls, ids: np.ndarray, sources: np.ndarray, segments: np.ndarray, factors: Any, num_rows: int, dtype: Any
+    ) -> "SparseRows":
+        """The gradient of a sum over looked-up rows: position i has the row factors[i] * sources[segments[i]].
+
+        The rows are made only when `rows` is read; adding up, `to_dense` and optimisers do without them. Not checked.
+
+        Args:
+            sources: (segments, ...) the cotangent of each sum. segments: (n,) int64. factors: (n,), or None for ones.
+            dtype: the dtype of the rows; the sums may be of a wider one.
+        """
+        self = cls.trusted(ids, None, num_rows)
+        self._spread = Spread(np.asarray(sources), segments, factors, np.dtype(dtype))
+        return self
+
+    @property
+    def rows(self) -> Any:
+        """(n, ...): the row of each id."""
+        spread = self._spread
+        if spread is not None:
+            out = np.empty((len(self.ids), spread.width), spread.sources.dtype)
+            kernels.expand_rows(spread.matrix, spread.segments, spread.factors, out)
+            self._rows = out.astype(spread.dtype, copy=False).reshape(len(self.ids), *spread.sources.shape[1:])
+            self._spread = None
+        return self._rows
+
+    @rows.setter
+    def rows(self, rows: Any) -> None:
+        self._rows, self._spread = rows, None
+
+    @property
+    def shape(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The shape of the whole gradient, (num_rows, *row_shape)."""
+        return (self.num_rows, *shape_of(self._rows if self._spread is None else self._spread.sources)[1:])
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions of the whole gradient."""
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> np.dtype:  # type: ignore[override]
+        """The dtype of the rows."""
+        return dtype_of(self._rows) if self._spread is None else self._spread.dtype
+
+    @property
+    def boxed(self) -> bool:
+        return is_boxed(self._rows) or is_boxed(self.ids)
+
+    def map_arrays(self, f: Callable[[Any], Any]) -> "SparseRows":
+        """With `f` applied to the ids and to the rows."""
+        return SparseRows.trusted(f(self.ids), f(self.rows), self.num_rows)
+
+    def pieces(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """(sources, segments, factors) as the coalescing kernels take them: (n, width) or not yet repeated."""
+        if self._spread is not None:
+            return self._spread.matrix, self._spread.segments, self._spread.factors
+        width = int(np.prod(self.shape[1:], dtype=np.int64))
+        dtype = np.float32 if self.dtype == np.float16 else None
+        return np.ascontiguousarray(self._rows, dtype).reshape(len(self.ids), width), None, None
+
+    def coalesce(self, indexer: Indexer | None = None) -> "SparseRows":
+        """Each id once, in the order of first occurrence, its rows added in the order in which they stand.
+
+        Equal input gives bit-equal output; float16 rows are added in float32.
+
+        Args:
+            indexer: memory to work in, which may be kept from step to step.
+        """
+        index = (indexer or Indexer(len(self.ids)))(self.ids)
+        if len(index.unique) == len(self.ids):
+            return self
+        sources, segments, factors = self.pieces()
+        out = np.zeros((len(index.unique), sources.shape[1]), sources.dtype)
+        kernels.coalesce_rows(index.starts, index.positions, sources, segments, factors, out)
+        rows = out.astype(self.dtype, copy=False).reshape(len(out), *self.shape[1:])
+        return SparseRows.trusted(index.unique.copy(), rows, self.num_rows)
+
+    def add_to(self, dense: np.ndarray) -> None:
+        spread = self._spread
+        if spread is not None and dense.dtype == spread.sources.dtype and dense.flags.c_contiguous:
+            kernels.add_spread(spread.matrix, spread.segments, spread.factors, self.ids, dense.reshape(len(dense), -1))
+        else:
+            _add_rows(dense, self.ids, self.rows)
+
+    def to_dense(self) -> Any:
+        """The whole table's gradient, (num_rows, *row_shape)."""
+        if self.boxed:
+            return Scatter(np.asarray(self.ids), self.rows, self.shape, self.dtype, unique=False).to_dense()
+        return super().to_dense()
+
+    def _ab_unexpanded(self, taken: set[int]) -> "SparseRows | None":
+        """These rows while they are not repeated yet, in memory that is not among `taken`; None once they are."""
+        if self._spread is None:
+            return None
+        sources = self._spread.sources
+        owner = sources if sources.base is None else sources.base
+        if id(owner) in taken or not isinstance(owner, np.ndarray):
+            owner = sources = sources.copy()
+        taken.add(id(owner))
+        spread = self._spread
+        return SparseRows.spread(self.ids, sources, spread.segments, spread.factors, self.num_rows, spread.dtype)
+
+    @staticmethod
+    def combine(parts: Sequence["SparseRows"]) -> "SparseRows":
+        ids = np.concatenate([part.ids for part in parts])
+        spreads = [part._spread for part in parts if part._spread is not None]
+        if len(spreads) == len(parts):
+            joined = Spread.join(spreads)
+            return SparseRows.spread(
+                ids, joined.sources, joined.segments, joined.factors, parts[0].num_rows, joined.dtype
+            )
+        return SparseRows.trusted(ids, np.concatenate([part.rows for part in parts]), parts[0].num_rows)
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, SparseRows):
+            if self.shape != other.shape:
+                raise StructureError(f"SparseRows of shape {self.shape} and {other.shape} do not add up")
+            return SparseRows.combine([self, other])
+        if isinstance(other, int | float) and other == 0:  # what sum() starts from
+            return self
+        return self.to_dense() + other
+
+    __radd__ = __add__
+
+    def __mul__(self, scalar: Any) -> "SparseRows":
+        if shape_of(scalar) != ():
+            raise ShapeError(f"SparseRows times an array of shape {shape_of(scalar)}; only numbers: use .to_dense()")
+        return self._scaled(lambda rows: rows * scalar)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, scalar: Any) -> "SparseRows":
+        if shape_of(scalar) != ():
+            raise ShapeError(f"SparseRows by an array of shape {shape_of(scalar)}; only numbers: use .to_dense()")
+        return self._scaled(lambda rows: rows / scalar)
+
+    def __neg__(self) -> "SparseRows":
+        return self._scaled(lambda rows: -rows)
+
+    def _scaled(self, scale: Callable[[Any], Any]) -> "SparseRows":
+        spread = self._spread
+        if spread is not None:
+            sources = scale(spread.sources)
+            if type(sources) is np.ndarray and sources.dtype == spread.sources.dtype:
+                return SparseRows.spread(
+                    self.ids, sources, spread.segments, spread.factors, self.num_rows, spread.dtype
+                )
+        return SparseRows.trusted(self.ids, scale(self.rows), self.num_rows)
+
+    def __reduce__(self) -> Any:
+        return SparseRows.trusted, (self.ids, self.rows, self.num_rows)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        raise UnsupportedError(
+            f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if that is meant"
+        )
+
+    __array_ufunc__ = None  # array + sparse and array * sparse come here instead of element by element
+
+    def __repr__(self) -> str:
+        ids = self.ids.tolist() if isinstance(self.ids, np.ndarray) and len(self.ids) <= 20 else self.ids
+        return f"SparseRows(ids={ids}, rows={self.rows!r}, num_rows={self.num_rows})"
+
+
+class Spread(NamedTuple):
+    """Rows that are not repeated yet: that of position i is factors[i] * sources[segments[i]]."""
+
+    sources: np.ndarray
+    segments: np.ndarray
+    factors: np.ndarray | None
+    dtype: np.dtype
+
+    @property
+    def width(self) -> int:
+        return int(np.prod(self.sources.shape[1:], dtype=np.int64))
+
+    @property
+    def matrix(self) -> np.ndarray:
+        return np.ascontiguousarray(self.sources).reshape(len(self.sources), self.width)
+
+    @staticmethod
+    def join(parts: Sequence["Spread"]) -> "Spread":
+        base = np.cumsum([0, *(len(part.sources) for part in parts)])
+        segments = np.concatenate([part.segments + start for part, start in zip(parts, base, strict=False)])
+        factors = None
+        if any(part.factors is not None for part in parts):
+            dtype = parts[0].sources.dtype
+            ones = [np.ones(len(p.segments), dtype) if p.factors is None else p.factors for p in parts]
+            factors = np.concatenate(ones)
+        return Spread(np.concatenate([part.sources for part in parts]), segments, factors, parts[0].dtype)
+
+
+def first_seen(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct ids in the order of first occurrence, and for each id its place among them."""
+    index = Indexer(len(ids))(ids)
+    return index.unique.copy(), index.inverse
+
+
+def _add_rows(dense: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
+    """dense[ids] += rows, repeated ids counted, in the order of the ids."""
+    if dense.dtype in _ADDED and dense.flags.c_contiguous:
+        rows = np.ascontiguousarray(rows, dense.dtype)
+        width = int(np.prod(dense.shape[1:], dtype=np.int64))
+        scatter_add(rows.reshape(len(ids), width), ids, dense.reshape(len(dense), width))
+    elif dense.dtype == np.float16:
+        wide = dense.astype(np.float32)
+        _add_rows(wide, ids, rows.astype(np.float32))
+        dense[...] = wide
+    else:
+        np.add.at(dense, ids, rows)

@@ -1,0 +1,296 @@
+"""The kinds of tables: rows of one array, of arrays in chunks, and of 8- or 4-bit codes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import DTypeError, ShapeError
+from autobatch.kernels.rows import split_addresses
+from autobatch.ops.rules.ragged import check_ids
+from autobatch.tables.access import Located, locate_array
+from autobatch.tables.protocol import Context, Table, checked_matrix
+
+__all__ = ["EmbeddingTable", "QuantizedTable", "SplitTable"]
+
+
+class EmbeddingTable(Table):
+    """A matrix of weights whose rows are looked up by id, and whose gradient is `SparseRows`.
+
+    A thin wrapper: the weights are the array that was given, not a copy, and updates write into them. Rows may be
+    strided, and the array may be a `np.memmap` larger than memory, of which only the rows that are named are read.
+    `table[ids]` with integers of any rank is a look-up (negative ids are errors); any other index is NumPy's.
+
+    Args:
+        weights: (num_rows, dim), any dtype of numbers.
+        static: compile the kernels for exactly this dim: a third of a second when a dim is first met, and faster for
+            dims that are no power of two.
+
+    Raises:
+        ShapeError: not two dimensions. DTypeError: no numbers, or a value that carries a gradient.
+
+    >>> table = EmbeddingTable(np.array([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]))
+    >>> table[[2, 0]]
+    array([[4., 5.],
+           [0., 1.]])
+    >>> np.asarray(table) is table.weights
+    True
+    """
+
+    __slots__ = ("static", "weights")
+
+    weights: np.ndarray
+    static: bool
+
+    def __init__(self, weights: Any, static: bool = False) -> None:
+        if isinstance(weights, EmbeddingTable):
+            static, weights = static or weights.static, weights.weights
+        self.weights = checked_matrix(weights, "EmbeddingTable")
+        self.static = static
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """(rows, dim), that of the weights."""
+        return self.weights.shape
+
+    @property
+    def dtype(self) -> np.dtype:  # type: ignore[override]
+        """The weights' dtype, in which rows are given."""
+        return self.weights.dtype
+
+    @property
+    def writeable(self) -> bool:
+        """Whether the array can be written to."""
+        return self.weights.flags.writeable
+
+    def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+        """Where rows start in the array."""
+        return self.weights.__array_interface__["data"][0] + self.weights.strides[0] * ids.astype(np.int64)
+
+    @property
+    def _ab_whole(self) -> np.ndarray:
+        return self.weights
+
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+        return locate_array(self.weights, ids, self.static)
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        return np.may_share_memory(out, self.weights)
+
+    def _part(self, index: Any) -> Any:
+        return self.weights[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.weights[index] = value
+
+    def write(self, ids: Any, rows: Any) -> None:
+        """Row ids[i] becomes rows[i]."""
+        self._refuse_updates()
+        ids = np.asarray(ids, np.int64)
+        check_ids(ids, self.shape[0])
+        self.weights[ids] = rows
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy or (dtype is not None and np.dtype(dtype) != self.dtype):
+            if copy is False:
+                raise ValueError(f"a table of {self.dtype} as {dtype} needs a copy")
+            return np.array(self.weights, dtype=dtype)
+        return self.weights
+
+    def __copy__(self) -> "EmbeddingTable":
+        return EmbeddingTable(self.weights, self.static)
+
+    def __repr__(self) -> str:
+        return f"EmbeddingTable({self.weights!r}{', static=True' if self.static else ''})"
+
+
+class SplitTable(Table):
+    """A table whose rows lie in several arrays of equally many rows, the last of which may have fewer.
+
+    Each chunk is the array that was given, not a copy; chunks may be memory-mapped files.
+
+    Args:
+        chunks: one or more arrays (rows, dim) of one dtype, whose rows are contiguous.
+
+    Raises:
+        ShapeError: no chunks, chunks of different dims, a chunk before the last of another number of rows, or rows
+            with gaps. DTypeError: different dtypes.
+
+    >>> table = SplitTable([np.zeros((2, 3)), np.ones((2, 3)), np.full((1, 3), 2.0)])
+    >>> table.shape, table[[4, 1, 2]][:, 0]
+    ((5, 3), array([2., 0., 1.]))
+    """
+
+    __slots__ = ("_bases", "_strides", "chunks", "dtype", "shape")
+
+    def __init__(self, chunks: Sequence[Any]) -> None:
+        arrays = [checked_matrix(chunk, "SplitTable") for chunk in chunks]
+        if not arrays:
+            raise ShapeError("a SplitTable of no chunks; expected at least one array (rows, dim)")
+        first = arrays[0]
+        for i, chunk in enumerate(arrays):
+            if chunk.shape[1] != first.shape[1]:
+                raise ShapeError(f"chunk {i} has rows of {chunk.shape[1]}; expected {first.shape[1]}, as chunk 0")
+            if chunk.dtype != first.dtype:
+                raise DTypeError(f"chunk {i} has dtype {chunk.dtype}; expected {first.dtype}, as chunk 0")
+            if len(chunk) > len(first) or (len(chunk) < len(first) and i + 1 < len(arrays)):
+                raise ShapeError(f"chunk {i} has {len(chunk)} rows; expected {len(first)}, or fewer in the last one")
+            if chunk.shape[1] > 1 and chunk.strides[1] != chunk.itemsize:
+                raise ShapeError(f"chunk {i} has rows with gaps, strides {chunk.strides}; expected contiguous rows")
+        self._set(arrays)
+
+    def _set(self, arrays: Sequence[np.ndarray]) -> None:
+        self.chunks = tuple(arrays)
+        self.shape = (sum(map(len, arrays)), arrays[0].shape[1])
+        self.dtype = arrays[0].dtype
+        self._bases = np.array([chunk.__array_interface__["data"][0] for chunk in arrays], np.int64)
+        self._strides = np.array([chunk.strides[0] for chunk in arrays], np.int64)
+
+    @classmethod
+    def from_array(cls, weights: Any, rows: int) -> "SplitTable":
+        """An array as chunks of `rows` rows each, views of it."""
+        weights = np.asarray(weights)
+        if rows < 1:
+            raise ShapeError(f"chunks of {rows} rows; expected at least 1")
+        return cls([weights[i : i + rows] for i in range(0, max(len(weights), 1), rows)])
+
+    def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+        """Where rows start, each in its chunk."""
+        out = np.empty(len(ids), np.int64)
+        if len(ids):
+            split_addresses(self._bases, self._strides, len(self.chunks[0]), ids, out)
+        return out
+
+    @property
+    def writeable(self) -> bool:
+        """Whether every chunk can be written to."""
+        return all(chunk.flags.writeable for chunk in self.chunks)
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        return any(np.may_share_memory(out, chunk) for chunk in self.chunks)
+
+    def __reduce__(self) -> Any:
+        return SplitTable, (list(self.chunks),)
+
+    def __copy__(self) -> "SplitTable":
+        return SplitTable(self.chunks)
+
+
+class QuantizedTable(Table):
+    """A table of codes of 8 or 4 bits with a scale and a bias for each row: element j is scale * code[j] + bias.
+
+    It reads as a float32 table, and is for look-ups only. A row lies in memory as its codes (of 4 bits two to a byte,
+    the first in the low half), then scale and bias as float32; for 8 bits, that is the layout of
+    `torch.ops.quantized.embedding_bag_byte_prepack`.
+
+    Args:
+        packed: (num_rows, row_bytes) uint8, such rows; not copied, and may be memory-mapped.
+        dim: elements of a row; None: as many as the bytes hold.
+        bits: 8 or 4.
+
+    Raises:
+        DTypeError: not uint8. ShapeError: rows that do not hold `dim` codes, a scale and a bias.
+
+    >>> table = QuantizedTable.from_weights([[0.0, 51.0, 255.0], [1.0, 1.0, 1.0]])
+    >>> table[[0, 1]]
+    array([[  0.,  51., 255.],
+           [  1.,   1.,   1.]], dtype=float32)
+    >>> table.packed.nbytes
+    22
+    """
+
+    __slots__ = ("bits", "packed", "shape")
+
+    trainable = False
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, packed: Any, dim: int | None = None, bits: int = 8) -> None:
+        packed = checked_matrix(packed, "QuantizedTable")
+        if bits not in (4, 8):
+            raise ShapeError(f"codes of {bits} bits; expected 8 or 4")
+        if packed.dtype != np.uint8:
+            raise DTypeError(f"packed rows of dtype {packed.dtype}; expected uint8: see QuantizedTable.from_weights")
+        room = (packed.shape[1] - 8) * 8 // bits
+        dim = room if dim is None else dim
+        if dim < 0 or not 0 <= room - dim < 8 // bits or packed.strides[1] != 1:
+            raise ShapeError(
+                f"packed rows of shape {packed.shape} for {dim} codes of {bits} bits; expected "
+                f"{(dim * bits + 7) // 8} bytes of codes and 8 of scale and bias, without gaps"
+            )
+        self.packed, self.bits, self.shape = packed, bits, (len(packed), dim)
+
+    @classmethod
+    def from_weights(cls, weights: Any, bits: int = 8) -> "QuantizedTable":
+        """The nearest codes of rows of finite floats, from each row's least value to its greatest."""
+        weights = checked_matrix(weights, "QuantizedTable").astype(np.float32)
+        if bits not in (4, 8):
+            raise ShapeError(f"codes of {bits} bits; expected 8 or 4")
+        if not np.isfinite(weights).all():
+            raise DTypeError("weights that are not finite have no codes; expected finite floats")
+        low = weights.min(axis=1, initial=np.inf) if weights.shape[1] else np.zeros(len(weights), np.float32)
+        high = weights.max(axis=1, initial=-np.inf) if weights.shape[1] else low
+        levels = (1 << bits) - 1
+        scale = (high.astype(np.float64) - low) / levels
+        safe = np.where(scale > 0, scale, 1)[:, None]
+        codes = np.clip(np.rint((weights.astype(np.float64) - low[:, None]) / safe), 0, levels).astype(np.uint8)
+        return cls.from_codes(codes, scale, low, bits)
+
+    @classmethod
+    def from_codes(cls, codes: Any, scale: Any, bias: Any, bits: int = 8) -> "QuantizedTable":
+        """Codes (num_rows, dim), a scale and a bias (num_rows,) for each row, packed.
+
+        Raises:
+            ShapeError: other shapes. DTypeError: codes that are no integers or have more bits.
+        """
+        codes = checked_matrix(codes, "QuantizedTable")
+        rows, dim = codes.shape
+        if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < 1 << bits):
+            raise DTypeError(f"codes of dtype {codes.dtype}; expected integers of {bits} bits, from 0 to {2**bits - 1}")
+        numbers = np.empty((rows, 2), np.float32)
+        for column, values in enumerate((scale, bias)):
+            if np.shape(values) not in ((), (rows,)):
+                raise ShapeError(f"scale and bias have shape {np.shape(values)}; expected one for each row, ({rows},)")
+            numbers[:, column] = values
+        codes = codes.astype(np.uint8)
+        if bits == 4:
+            even = np.zeros((rows, dim + dim % 2), np.uint8)
+            even[:, :dim] = codes
+            codes = even[:, ::2] | even[:, 1::2] << 4
+        return cls(np.concatenate([codes, numbers.view(np.uint8)], axis=1), dim, bits)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the packed rows, scales and biases included."""
+        return self.packed.nbytes
+
+    def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+        """Where the packed rows start."""
+        if context is Context.UPDATE:
+            self._refuse_updates()
+        return self.packed.__array_interface__["data"][0] + self.packed.strides[0] * ids.astype(np.int64)
+
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+        if context is Context.UPDATE:
+            self._refuse_updates()
+        base, dim = self.packed.__array_interface__["data"][0], self.shape[1]
+        if self.bits == 4:
+            dim += dim % 2
+        return Located(
+            (base, self.packed.strides[0]),
+            ids,
+            f"q{self.bits}",
+            dim,
+            False,
+            self.packed.shape[1],
+            self.packed.nbytes,
+            self.packed,
+        )
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        return np.may_share_memory(out, self.packed)
+
+    def __reduce__(self) -> Any:
+        return QuantizedTable, (self.packed, self.shape[1], self.bits)
+
+    def __copy__(self) -> "QuantizedTable":
+        return QuantizedTable(self.packed, self.shape[1], self.bits)

@@ -1,0 +1,346 @@
+"""What a test can see of how a program runs, other than its result, and what it can force.
+
+Counts are the same on every machine, however busy: a test of them fails only where the program does something else.
+What is watched is collected in a list for as long as the context::
+
+    with inspect.op_calls() as calls:
+        ab.map(f, examples)
+    assert [call.op for call in calls if call.computes].count("matmul") == 1
+
+- seen: `python_calls`, `op_calls`, `products`, `block_launches`, `scans`, `bags`, `gathers`, `decisions`, `regions`,
+  `replayed`; what became a loop: `noted_fallbacks`; a map's launches: `map_with_stats`; anything else: `watched`
+- forced: `compiled_at_once`, `no_compiler`, `step_by_step`, `however_small`, `column_blocks`; anything else: `replaced`
+- where a program is: `current_example`, `current_region`
+"""
+
+import contextlib
+import dataclasses
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.transforms import map_with_stats
+from autobatch.autodiff.tape import Tape
+from autobatch.batches import unpadded
+from autobatch.batches.masked import MaskedBatch
+from autobatch.blocks import kernel_cache, launch
+from autobatch.blocks import program as program_module
+from autobatch.blocks.scan import Scan
+from autobatch.core.fallback import forget_warnings, noted_fallbacks
+from autobatch.core.lanes import Example, current_example, current_region, example
+from autobatch.core.op import Op
+from autobatch.lazy.replay import Replay
+from autobatch.lockstep import blocks, branches, walks
+from autobatch.lockstep import scans as lockstep_scans
+from autobatch.lockstep.regions import Prefix, Subset
+from autobatch.ops.nn import normalisation
+from autobatch.ops.numpy import contractions
+from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.tables import lookup
+
+__all__ = [
+    "BlockLaunch",
+    "Example",
+    "OpCall",
+    "Tape",
+    "bags",
+    "block_launches",
+    "column_blocks",
+    "compiled_at_once",
+    "current_example",
+    "current_region",
+    "decisions",
+    "example",
+    "forget_warnings",
+    "gathers",
+    "however_small",
+    "map_with_stats",
+    "no_compiler",
+    "noted_fallbacks",
+    "op_calls",
+    "products",
+    "python_calls",
+    "regions",
+    "replaced",
+    "replayed",
+    "scans",
+    "step_by_step",
+    "watched",
+]
+
+
+def python_calls(f: Callable[[], Any]) -> int:
+    """How many Python functions a call of `f` calls, itself among them.
+
+    >>> python_calls(lambda: abs(-1))
+    1
+    """
+    count = 0
+
+    def on(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(on)
+    try:
+        f()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, **attributes: Any) -> Iterator[None]:
+    """Attributes of a module, class or object, replaced for as long as the context.
+
+    >>> import math
+    >>> with replaced(math, pi=3):
+    ...     math.pi
+    3
+    """
+    own = {name: not isinstance(owner, type) or name in vars(owner) for name in attributes}
+    before = {name: getattr(owner, name) for name in attributes}
+    try:
+        for name, value in attributes.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            if own[name]:
+                setattr(owner, name, value)
+            else:
+                delattr(owner, name)  # inherited
+
+
+@contextlib.contextmanager
+def watched(
+    owner: Any,
+    *names: str,
+    before: Callable[..., Any] | None = None,
+    after: Callable[..., Any] | None = None,
+) -> Iterator[list[Any]]:
+    """What is seen of each call of functions of a module, class or object.
+
+    Args:
+        owner: what the functions are attributes of.
+        names: their names.
+        before: called with the arguments of each call, before it; gives what is seen. Without either, the name.
+        after: called with the result and the arguments of each call, after it.
+
+    >>> import math
+    >>> with watched(math, "sqrt", after=lambda out, x: (x, out)) as seen:
+    ...     _ = math.sqrt(4.0)
+    >>> seen
+    [(4.0, 2.0)]
+    """
+    seen: list[Any] = []
+
+    def watching(name: str) -> Callable[..., Any]:
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if after is None:
+                seen.append(before(*args, **kwargs) if before else name)
+            out = inner(*args, **kwargs)
+            if after is not None:
+                seen.append(after(out, *args, **kwargs))
+            return out
+
+        return call
+
+    with replaced(owner, **{name: watching(name) for name in names}):
+        yield seen
+
+
+@dataclasses.dataclass(frozen=True)
+class OpCall:
+    """A call of an op.
+
+    Attributes:
+        op: the name of the op.
+        shapes: of the operands; () of what is no array.
+        computes: whether it runs now: no operand is a batch, recorded or on a tape.
+    """
+
+    op: str
+    shapes: tuple[tuple[int, ...], ...]
+    computes: bool
+
+    @property
+    def lanes(self) -> int:
+        """The longest first axis of an operand."""
+        return max((shape[0] for shape in self.shapes if shape), default=0)
+
+
+def _op_call(op: Op, *args: Any, **params: Any) -> OpCall:
+    computes = all(isinstance(arg, np.ndarray | np.generic | int | float) for arg in args)
+    shapes = tuple(arg.shape if isinstance(arg, np.ndarray) else () for arg in args)
+    return OpCall(op.name, shapes, computes)
+
+
+def op_calls() -> contextlib.AbstractContextManager[list[OpCall]]:
+    """Every call of an op, those that batching rules make of others included."""
+    return watched(Op, "__call__", before=_op_call)
+
+
+def products() -> contextlib.AbstractContextManager[list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """The shapes (x, y) of each product x @ y that is computed, outside of compiled blocks."""
+    return watched(matmul_p, "impl", before=lambda x, y, **params: (np.shape(x), np.shape(y)))
+
+
+@dataclasses.dataclass(frozen=True)
+class BlockLaunch:
+    """A launch of a block in lock-step.
+
+    Attributes:
+        ops: the names of its ops, in order.
+        rows: how many rows it was run for.
+        products: of each product in it, the length of the rows that are multiplied.
+        program: the block itself.
+    """
+
+    ops: tuple[str, ...]
+    rows: int
+    products: tuple[int, ...]
+    program: Any
+
+
+def _block_launch(out: Any, program: Any, *operands: Any) -> BlockLaunch:
+    names = tuple(step.op.name for step in program.steps)
+    widths = [program.avals[step.args[0]].shape[-1] for step in program.steps if step.op.name == "matmul"]
+    return BlockLaunch(names, out[0].shape[0], tuple(widths), program)
+
+
+def block_launches(*, steps_only: bool = False) -> contextlib.AbstractContextManager[list[BlockLaunch]]:
+    """Each launch of a block in lock-step; those of single steps only, if asked, without those for many steps ahead."""
+    names = ("launch_rows",) if steps_only else ("launch", "launch_rows")
+    return watched(blocks, *names, after=_block_launch)
+
+
+@contextlib.contextmanager
+def scans() -> Iterator[list[int]]:
+    """How many steps each loop ran as one op."""
+    seen: list[int] = []
+    run = Scan.run
+
+    def counted(self: Any, *data: Any) -> Any:
+        form, steps = self._form, 0
+
+        def forward(args: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            return form.forward(args)
+
+        self._form = types.SimpleNamespace(forward=forward, wanted=form.wanted)
+        try:
+            return run(self, *data)
+        finally:
+            self._form = form
+            seen.append(steps)
+
+    with replaced(Scan, run=counted):
+        yield seen
+
+
+def bags() -> contextlib.AbstractContextManager[list[str]]:
+    """The mode of each bag that a look-up and a reduction of its rows have become."""
+    return watched(lookup, "bags", before=lambda *args, mode, **more: mode)
+
+
+def gathers() -> contextlib.AbstractContextManager[list[int]]:
+    """The number of lanes of each gather of lanes."""
+    return watched(MaskedBatch, "_take", before=lambda batch, index, memo: len(index))
+
+
+@contextlib.contextmanager
+def decisions() -> Iterator[list[int]]:
+    """The number of lanes that evaluate each condition."""
+    seen: list[int] = []
+    truth = branches.truth
+
+    def counted(test: Any) -> Any:
+        region: Any = current_region()
+        seen.append(region.count)
+        return truth(test)
+
+    with replaced(branches, truth=counted), replaced(walks, truth=counted):
+        yield seen
+
+
+@contextlib.contextmanager
+def regions() -> Iterator[list[tuple[int, int]]]:
+    """(its lanes, the lanes of the region around it) of each region."""
+    seen: list[tuple[int, int]] = []
+
+    def noting(start: Callable[..., None]) -> Callable[..., None]:
+        def noted(self: Any, outer: Any, lanes: Any) -> None:
+            start(self, outer, lanes)
+            seen.append((self.count, outer.root.count if hasattr(outer, "root") else outer.size))
+
+        return noted
+
+    with replaced(Subset, __init__=noting(Subset.__init__)), replaced(Prefix, __init__=noting(Prefix.__init__)):
+        yield seen
+
+
+def replayed() -> contextlib.AbstractContextManager[list[int]]:
+    """Of each map, how many of its examples were copied from a recording instead of run."""
+    return watched(Replay, "play", after=lambda found, replay, columns: len(found))
+
+
+@contextlib.contextmanager
+def compiled_at_once() -> Iterator[None]:
+    """Blocks have their compiled form from the first run on, and kernels, where there are any."""
+    with replaced(launch, RUNS_BEFORE_A_FORM=0, RUNS_BEFORE_KERNELS=0):
+        yield
+
+
+def no_compiler() -> contextlib.AbstractContextManager[None]:
+    """No process compiles kernels on the side."""
+    return replaced(kernel_cache._compiler, ask=lambda path: False)
+
+
+def step_by_step() -> contextlib.AbstractContextManager[None]:
+    """Every step of a loop in lock-step is a launch of its own."""
+    return replaced(lockstep_scans, _MOST_TRIES=0)
+
+
+_SIZES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "row kernels": (normalisation, {"_LEAST_ELEMENTS": 0}),
+    "rows without padding": (unpadded, {"_LEAST_ELEMENTS": 0, "_MOST_FILLED": 1.0}),
+    "products by lane": (contractions, {"_CALL": -(10**12)}),
+}
+
+
+def however_small(what: str) -> contextlib.AbstractContextManager[None]:
+    """What is done only for enough data is done for any.
+
+    Args:
+        what: "row kernels" (softmax and layer_norm of rows), "rows without padding" (of ragged examples, however full)
+            or "products by lane" (einsum).
+    """
+    owner, attributes = _SIZES[what]
+    return replaced(owner, **attributes)
+
+
+@contextlib.contextmanager
+def column_blocks(wanted: Callable[[tuple[int, ...]], bool], unpacked: int | None = None) -> Iterator[list[Any]]:
+    """Matrices are laid out in blocks of two columns, whatever the machine. Collects the shapes of those that are.
+
+    Args:
+        wanted: of a shape, whether a matrix of it is laid out.
+        unpacked: up to how many elements of a product the matrix is used as it is.
+    """
+    size = {} if unpacked is None else {"_UNPACKED": unpacked}
+    with (
+        replaced(program_module, has_blocks=lambda shape, dtype: wanted(shape)),
+        replaced(contractions, _width=lambda inner, columns: 2, **size),
+        watched(contractions.column_blocks_p, "impl", before=np.shape) as seen,
+    ):
+        yield seen

@@ -1,0 +1,95 @@
+"""Calls that a type checker accepts, with the types it finds, and calls that it refuses: `# wrong: the error's code`.
+
+The two functions are never called; `test_calls.py` has mypy check them.
+"""
+
+from typing import Any, assert_type
+
+import numpy as np
+from numpy.typing import NDArray
+
+import autobatch as ab
+
+Array = NDArray[np.float32]
+
+
+@ab.batch
+def scaled(x: Array, w: Array, *, factor: float = 1.0) -> Array:
+    return x * w * np.float32(factor)
+
+
+@ab.batch(strict=True)
+def anything(x: Array, params: dict[str, Any]) -> Any:
+    return {"h": x @ params["w"]}
+
+
+@ab.batch
+def pair(x: Array, y: Array, params: dict[str, Array]) -> tuple[Array, int]:
+    return x + y, len(params)
+
+
+class Model:
+    @ab.batch
+    def method(self, x: Array) -> Array:
+        return x
+
+    @ab.batch
+    @staticmethod
+    def static(x: Array) -> Array:
+        return x
+
+
+def loss(p: Array, x: Array) -> tuple[Array, str]:
+    return (p * x).sum(keepdims=True), "auxiliary"
+
+
+w = np.ones(3, np.float32)
+xs = [w, w]
+masked = ab.MaskedBatch.from_examples(xs)
+packed = ab.PackedBatch.from_examples(xs)
+model = Model()
+
+
+def accepted() -> None:
+    # What takes an array takes a batch, and what gives an array gives one that has examples.
+    assert_type(scaled(masked, w), ab.MaskedBatch)
+    assert_type(scaled(packed, w=w, factor=2.0), ab.MaskedBatch)
+    assert_type(scaled(masked, w).examples(), list[Any])
+    assert_type(anything(masked, {"w": w}), Any)
+    assert_type(pair(masked, w, {"w": w}), tuple[Array, int])
+    assert_type(ab.examples(pair(masked, w, {"w": w})), list[tuple[Array, int]])
+    assert_type(model.method(masked), ab.MaskedBatch)
+    assert_type(Model.method(model, w), ab.MaskedBatch)
+    assert_type(Model.static(masked), ab.MaskedBatch)
+    assert_type(ab.batch(lambda x, y: x + y)(masked, w), Any)
+    assert_type(ab.map(pair, xs, xs, params={"w": w}), list[tuple[Array, int]])
+    assert_type(ab.map(anything, xs, params={"w": w}), list[Any])
+    assert_type(ab.value_and_grad(pair)(w, w, {"w": w}), tuple[tuple[Array, int], Any])
+    assert_type(ab.value_and_grad(loss, has_aux=True)(w, w), tuple[tuple[Array, str], Any])
+    assert_type(ab.nn.softmax(masked, axis=0), NDArray[Any])
+    assert_type(2.0 * (masked - w) @ w, ab.MaskedBatch)
+    scores: Array = scaled(masked, w)
+    mean: float = scaled(masked, w).data.mean()
+    sum_of_both = np.add(masked, packed) + masked
+    assert_type(scores.sum() + sum_of_both.sum() + mean, Any)
+
+
+def refused() -> None:
+    scaled(masked)  # wrong: call-overload
+    scaled(masked, w, w)  # wrong: call-overload
+    scaled(masked, w, scale=2.0)  # wrong: call-overload
+    scaled("a", w)  # wrong: call-overload
+    anything(masked)  # wrong: call-overload
+    model.method()  # wrong: call-overload
+    model.method(masked, masked)  # wrong: call-overload
+    Model.static(masked, masked)  # wrong: call-overload
+    ab.batch(lambda x, y: x + y)(masked)  # wrong: call-overload
+    ab.batch(3)  # wrong: call-overload
+    ab.map(scaled, xs)  # wrong: call-overload
+    ab.map(scaled, xs, v=w)  # wrong: call-overload
+    ab.map(scaled, ["a"], w=w)  # wrong: call-overload
+    ab.grad(loss)(w)  # wrong: call-arg
+    ab.value_and_grad(loss, has_aux=True)(w)  # wrong: call-arg
+    ab.MaskedBatch.from_examples(xs, dim=[True])  # wrong: call-arg
+    ab.optim.SGD(rate=0.1)  # wrong: call-arg
+    ab.nn.softmax(masked, axes=0)  # wrong: call-arg
