@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from autobatch.lockstep import blocks
-from tests.lockstep.law import agrees, equals_loop, ragged, run_again
+from tests.law import agrees, equals_loop, ragged, run_again
 
 RNG = np.random.default_rng(11)
 W, U = RNG.normal(size=(3, 4)), RNG.normal(size=(4, 4)) * 0.5
