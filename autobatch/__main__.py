@@ -2,6 +2,6 @@
 
 import sys
 
-from autobatch import cli
+from autobatch.cli import main
 
-sys.exit(cli(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))

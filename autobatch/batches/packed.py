@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.base import Batch, form, narrowed, refuse
@@ -31,6 +32,8 @@ __all__ = [
     "PackedBatch",
     "counted",
     "maps_to_packed",
+    "offsets_of",
+    "own_offsets",
     "pack_rows",
     "packed_to_maps",
     "rows_of",
@@ -83,13 +86,11 @@ class PackedBatch(Packed, ArrayBatch):
     __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
-    def __init__(self, values: Any, offsets: Any) -> None:
+    def __init__(self, values: ArrayLike, offsets: ArrayLike) -> None:
         if isinstance(values, Batch) and not isinstance(values, PackedBatch):
             raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
-        values = values if is_boxed(values) else np.asarray(values)
-        offsets = np.array(check_offsets(offsets, _count(values)))
-        offsets.flags.writeable = False
-        self._set(values, offsets)
+        rows = as_rows(values)
+        self._set(rows, own_offsets(offsets, _count(rows)))
 
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
         self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
@@ -131,9 +132,14 @@ class PackedBatch(Packed, ArrayBatch):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Any], depth: int = 1) -> "PackedBatch":
-        """Pack examples, arrays or lists of numbers that differ in their first dimension only.
+        """Pack examples that differ in their first dimension only.
 
-        `depth=2`: each example is itself a list of such arrays (3: a list of lists of them …), packed level by level.
+        Args:
+            examples: B arrays (n, ...) of one dtype, or nested lists of numbers.
+            depth: 2: each example is itself a list of such arrays, 3: a list of lists of them; packed level by level.
+
+        Returns:
+            A batch of B examples, of their dtype.
 
         Raises:
             ShapeError, DTypeError: as `MaskedBatch.from_examples`; and trailing dimensions that differ.
@@ -157,31 +163,59 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_lengths(np.concatenate(arrays), [x.shape[0] for x in arrays])
 
     @classmethod
-    def from_lengths(cls, values: Any, lengths: Any) -> "PackedBatch":
-        """From the values and the number of them in each example."""
-        values = values if is_boxed(values) else np.asarray(values)
-        return cls(values, _offsets(lengths, _count(values)))
+    def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":
+        """From the values and the number of them in each example.
+
+        Args:
+            values: (N, ...), the examples' values one after the other; or a batch of N.
+            lengths: (B,) integers that add up to N.
+
+        Returns:
+            A batch of B examples.
+
+        Raises:
+            ShapeError: a negative length, or lengths that do not add up. DTypeError: lengths that are no integers.
+
+        >>> PackedBatch.from_lengths([5, 6, 7], [1, 2]).offsets
+        array([0, 1, 3])
+        """
+        rows = as_rows(values)
+        return cls(rows, offsets_of(lengths, _count(rows)))
 
     @classmethod
-    def from_segment_ids(cls, values: Any, ids: Any, num_segments: int | None = None) -> "PackedBatch":
+    def from_segment_ids(cls, values: ArrayLike, ids: ArrayLike, num_segments: int | None = None) -> "PackedBatch":
         """From the values and the example that each belongs to, sorted or not; the order within an example is kept.
 
         Args:
-            num_segments: the number of examples; by default the largest id plus one.
+            values: (N, ...) array; or a batch of N.
+            ids: (N,) integers, the example of each value.
+            num_segments: the number of examples, B; by default the largest id plus one.
+
+        Returns:
+            A batch of B examples.
 
         Raises:
             BadIdError: an id that is negative or not below `num_segments`.
+            ShapeError: not one id for each value. DTypeError: ids that are no integers.
 
         >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
         [array([1]), array([4, 3])]
         """
-        values = values if is_boxed(values) else np.asarray(values)
-        order, lengths = segment_order(ids, _count(values), num_segments)
-        return cls.from_lengths(values if order is None else _rows(values, order), lengths)
+        rows = as_rows(values)
+        order, lengths = segment_order(ids, _count(rows), num_segments)
+        return cls.from_lengths(rows if order is None else _rows(rows, order), lengths)
 
     @classmethod
-    def from_padded(cls, padded: Any, *, filler: Any = None, lengths: Any = None) -> "PackedBatch":
-        """From (B, T, ...) padded data and its lengths, or the value that fills its padding.
+    def from_padded(cls, padded: ArrayLike, *, filler: Any = None, lengths: ArrayLike | None = None) -> "PackedBatch":
+        """From padded data and its lengths, or the value that fills its padding.
+
+        Args:
+            padded: (B, T, ...) array.
+            filler: the number that its padding consists of, behind the values of each example.
+            lengths: instead, (B,) integers, of each example.
+
+        Returns:
+            A batch of B examples.
 
         Raises:
             ShapeError: neither or both are given, or a filler stands before a value.
@@ -189,25 +223,34 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_padded([[1, 2], [3, -1]], filler=-1).examples()
         [array([1, 2]), array([3])]
         """
-        padded = padded if is_boxed(padded) else np.asarray(padded)
-        if padded.ndim < 2:
-            raise ShapeError(f"padded data of shape {padded.shape}; expected (batch size, longest, ...)")
+        data = as_rows(padded)
+        if data.ndim < 2:
+            raise ShapeError(f"padded data of shape {data.shape}; expected (batch size, longest, ...)")
         if (filler is None) == (lengths is None):
             raise ShapeError("give either filler= or lengths=, to say what is padding")
         if lengths is None:
-            lengths = filler_lengths(np.asarray(padded), filler)
-        masked = MaskedBatch(padded, lengths=lengths_of(lengths))
-        return cls.from_masked(masked)
+            lengths = filler_lengths(np.asarray(data), filler)
+        return cls.from_masked(MaskedBatch(data, lengths=lengths_of(lengths)))
 
     @classmethod
     def from_masked(cls, masked: MaskedBatch) -> "PackedBatch":
-        """From a padded batch of which at most the first dimension varies."""
+        """From a padded batch of which at most the first dimension varies.
+
+        Args:
+            masked: a batch of B examples.
+
+        Returns:
+            The same examples without padding.
+
+        Raises:
+            ShapeError: examples without dimensions, or another dimension that varies.
+        """
         if not masked.sizes or any(masked.dims[1:]):
             raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
         size = masked.sizes[0]
         if not isinstance(size, Lengths):
             size = Lengths(np.full(masked.batch_size, size))
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(size.values)])
+        offsets = offsets_from(size.values)
         return cls.of(pack_rows(masked.data, size), offsets, size)
 
     @classmethod
@@ -217,7 +260,10 @@ class PackedBatch(Packed, ArrayBatch):
         Args:
             matrix: a CSR matrix (anything with `data`, `indices`, `indptr`), that triple, or a dense array.
             weights: also return the entries, as a second batch with the same offsets. Without it every entry must be
-                a count: an id with entry 2 occurs twice, with 0 not at all.
+                a count; an id with entry 2 occurs twice, with 0 not at all.
+
+        Returns:
+            A batch of the int64 ids of each row; with `weights` a pair of batches, the ids and the entries.
 
         Raises:
             DTypeError: entries that are no counts, without `weights`.
@@ -232,7 +278,14 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_segment_ids(*counted(data, indices, indptr), len(indptr) - 1)
 
     def to_masked(self) -> MaskedBatch:
-        """The same examples, padded with zeros."""
+        """The same examples, padded with zeros.
+
+        Returns:
+            A `MaskedBatch` whose first dimension varies.
+
+        Raises:
+            UnsupportedError: a nested batch, whose examples no padded array holds.
+        """
         if isinstance(self.values, PackedBatch):
             raise UnsupportedError(
                 "the examples are lists of arrays of different lengths, which no padded array holds; "
@@ -242,7 +295,17 @@ class PackedBatch(Packed, ArrayBatch):
         return MaskedBatch.in_region(Batched(data, sizes), self.region)
 
     def to_padded(self, filler: Any = 0) -> Any:
-        """(B, longest, ...) data with `filler` in its padding; a nested batch is padded at each level."""
+        """The examples in one array, padded to the longest; those of a nested batch at each level.
+
+        Args:
+            filler: a number of the values' dtype, which fills the padding.
+
+        Returns:
+            (B, longest, ...) array of the values' dtype.
+
+        Raises:
+            DTypeError: the dtype has no such number.
+        """
         values = self.values
         values = values.to_padded(filler) if isinstance(values, PackedBatch) else values
         if np.asarray(filler).astype(values.dtype) != filler and filler == filler:
@@ -256,8 +319,11 @@ class PackedBatch(Packed, ArrayBatch):
             num_columns: by default the largest id plus one.
             weights: the entries, a `PackedBatch` with the same offsets; by default 1.
 
+        Returns:
+            A `CSR` matrix of (B, num_columns).
+
         Raises:
-            DTypeError, BadIdError: values that are no ids of a column.
+            DTypeError, BadIdError: values that are no ids of a column. ShapeError: weights of other lengths.
         """
         ids, bound = columns_of(self.values, num_columns)
         if weights is not None and not np.array_equal(weights.offsets, self.offsets):
@@ -361,6 +427,11 @@ class PackedBatch(Packed, ArrayBatch):
             return f"PackedBatch(batch_size={self.batch_size}, offsets={self.offsets}, values={self.values!s})"
 
 
+def as_rows(values: Any) -> Any:
+    """An array, or a batch as it is; what carries a gradient stays what it is."""
+    return values if is_boxed(values) else np.asarray(values)
+
+
 def _count(values: Any) -> int:
     if isinstance(values, PackedBatch):
         return values.batch_size
@@ -402,7 +473,14 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
     return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
 
 
-def _offsets(lengths: Any, count: int) -> np.ndarray:
+def own_offsets(offsets: Any, count: int) -> np.ndarray:
+    """(B + 1,) int64 offsets into `count` values, checked, which nobody else can write to."""
+    out = np.array(check_offsets(offsets, count))
+    out.flags.writeable = False
+    return out
+
+
+def offsets_of(lengths: Any, count: int) -> np.ndarray:
     """Offsets from the number of values of each example, which must add up to `count`."""
     found = lengths_of(lengths)
     check_total(found, count)
@@ -415,12 +493,12 @@ def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.nd
     Raises:
         ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
     """
-    out = as_ids(ids, "segment_ids")
-    lengths = np.bincount(out, minlength=count_segments(out, num_segments))
-    check_one_each(out, count)
-    if (out[1:] >= out[:-1]).all():
+    found = as_ids(ids, "segment_ids")
+    lengths = np.bincount(found, minlength=count_segments(found, num_segments))
+    check_one_each(found, count)
+    if (found[1:] >= found[:-1]).all():
         return None, lengths
-    return np.argsort(out, kind="stable"), lengths
+    return np.argsort(found, kind="stable"), lengths
 
 
 def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -493,6 +571,13 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
 
 def packed_to_maps(keys: PackedBatch, values: PackedBatch) -> list[dict[int, Any]]:
     """The examples as maps again: of numbers, or of the arrays of a nested batch.
+
+    Args:
+        keys: int64, the keys of each example.
+        values: with the same offsets, a number or an array for each key.
+
+    Returns:
+        A dict for each example.
 
     Raises:
         ShapeError: values that do not belong to the keys.

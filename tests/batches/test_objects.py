@@ -6,12 +6,13 @@ import pickle
 import numpy as np
 import pytest
 
+from autobatch import MaskedBatch, options
 from autobatch.batches.examples import lanes_of
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.config import options
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.testing.inspect import forget_warnings
 
 Point = collections.namedtuple("Point", "x y")
 

@@ -5,11 +5,13 @@ import warnings
 
 import numpy as np
 
+from autobatch import batch, examples
 from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import assert_same, batch_of
+from autobatch.testing.inspect import forget_warnings
+from tests.law import assert_same, batch_of
 
 
 class Layer:

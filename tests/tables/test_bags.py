@@ -5,15 +5,14 @@ import types
 import numpy as np
 import pytest
 
+from autobatch import EmbeddingTable, SparseRows, embedding_bag
+from autobatch.api.extend import Batched, Lengths
 from autobatch.autodiff.grad import grad, value_and_grad
-from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.batched import Packed
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.lookup import lookup_p
 from autobatch.tables.modes import BAG_MODES as MODES
 from autobatch.tables.reduce import segment_p
-from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable
 from tests import naive
 
 RANDOM = np.random.default_rng(2)

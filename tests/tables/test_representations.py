@@ -165,3 +165,10 @@ def test_s3_07_empty_maps_and_lists():
 def test_bad_input(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def test_column_0_is_a_column():
+    same(ab.lengths_to_sparse([0, 3, 0], [1, 2]), np.ones(3), [0, 3, 0], [0, 1, 3])
+    same(ab.lengths_to_sparse([0], [1], num_columns=1), np.ones(1), [0], [0, 1])
+    with pytest.raises(BadIdError, match="id 0 at position 0"):
+        ab.lengths_to_sparse([0], [1], num_columns=0)

@@ -7,12 +7,17 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch import (
+    EmbeddingTable,
+    SparseRows,
+    lengths_to_offsets,
+    lengths_to_segment_ids,
+    segment_ids_to_lengths,
+    segment_mean,
+    segment_sum,
+)
 from autobatch.autodiff.grad import grad
 from autobatch.errors import BadIdError, DTypeError, ShapeError
-from autobatch.tables.representations import lengths_to_offsets, lengths_to_segment_ids, segment_ids_to_lengths
-from autobatch.tables.segments import segment_mean, segment_sum
-from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable
 from tests import naive
 
 RANDOM = np.random.default_rng(5)
