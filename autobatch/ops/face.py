@@ -11,7 +11,6 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops.numpy import table
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.numpy.table import reason, twin
@@ -230,9 +229,6 @@ class ArrayMethods:
 
 def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
     return np.asarray(x).view(*args, **kwargs)
-
-
-assert table.MODULES  # imported: the tables are complete
 
 
 def iterate(x: Any) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
-from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
 __all__ = [
     "as_floating",
@@ -285,8 +285,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
 def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, *affine = operands
     if not isinstance(x, Batched):
-        batch_size = next(a.batch_size for a in affine if isinstance(a, Batched))
-        x = Batched(np.broadcast_to(x, (batch_size, *shape_of(x))), shape_of(x))
+        x = as_batched(x, lanes_of(affine))
     down = {**params, "axis": shifted(params["axis"])}
     shared = not any(isinstance(a, Batched) or ndim_of(a) > x.rank for a in affine)
     if shared and not has_lengths(x.sizes):

@@ -17,8 +17,11 @@ __all__ = [
     "axes_of",
     "broadcast_size",
     "broadcast_sizes",
+    "check_mask_sizes",
     "filled",
+    "first_difference",
     "has_lengths",
+    "lane_lengths",
     "lane_sizes",
     "lanes_of",
     "normal_axes",
@@ -27,6 +30,7 @@ __all__ = [
     "size_operands",
     "size_per_lane",
     "sizes_agree",
+    "sizes_of",
     "slice_lengths",
     "target_extents",
     "width_of",
@@ -171,6 +175,34 @@ def has_lengths(sizes: Sequence[Size]) -> bool:
 def size_per_lane(size: Size) -> np.ndarray:
     """The size in each lane: (B,) int64, or (1,) where it is static."""
     return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
+
+
+def sizes_of(x: Any) -> tuple[Size, ...]:
+    """The sizes of an operand's examples, batched or shared."""
+    return x.sizes if isinstance(x, Batched) else tuple(shape_of(x))
+
+
+def lane_lengths(size: Size, lanes: int) -> np.ndarray:
+    """The size in each of so many lanes: (lanes,) int64."""
+    return size.values if isinstance(size, Lengths) else np.full(lanes, size, np.int64)
+
+
+def first_difference(a: Size, b: Size) -> tuple[int, int, int]:
+    """Of two sizes that are not the same: what each is in the first example in which they differ, and that example."""
+    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
+    lane = int(np.argmax(left != right))
+    return int(left[lane]), int(right[lane]), lane
+
+
+def check_mask_sizes(mask: Any, sizes: Sequence[Size], axis: int = 0) -> None:
+    """Raise where a boolean index does not have these sizes, the first of which is of that axis."""
+    for offset, (have, want) in enumerate(zip(sizes_of(mask), sizes, strict=False)):
+        if not same_size(have, want):
+            wants, gives, _ = first_difference(want, have)
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis + offset}; size of axis is {wants} but "
+                f"size of corresponding boolean axis is {gives}"
+            )
 
 
 def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
