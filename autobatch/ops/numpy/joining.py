@@ -19,6 +19,7 @@ from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import to_width, unbroadcast
 from autobatch.ops.rules.rows import gather_axis
 from autobatch.ops.rules.sizes import (
+    array_and_axis,
     as_batched,
     axes_of,
     first_difference,
@@ -291,9 +292,7 @@ def _block(item: Any, level: int, depth: int, rank: int) -> Any:
 
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
-    if axis is None:
-        arr, axis = np.reshape(arr, (-1,)), 0
-    axis = normalise_axis(axis, ndim_of(arr))
+    arr, axis = array_and_axis(arr, axis)
     n = shape_of(arr)[axis]
     if is_boxed(n) or is_boxed(obj):
         raise Declined("np.delete at places that differ between examples")
@@ -321,9 +320,7 @@ _repeat_places_p = lanewise("repeat_places", lambda n, repeats: np.repeat(np.ara
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """np.repeat; the counts may differ between examples and between elements."""
-    if axis is None:
-        a, axis = np.reshape(a, (-1,)), 0
-    axis = normalise_axis(axis, ndim_of(a))
+    a, axis = array_and_axis(a, axis)
     n = shape_of(a)[axis]
     if not is_boxed(repeats):
         repeats = np.asarray(repeats)

@@ -13,6 +13,7 @@ from autobatch.errors import ShapeError
 
 __all__ = [
     "Template",
+    "array_and_axis",
     "as_batched",
     "axes_of",
     "broadcast_size",
@@ -142,6 +143,17 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     return tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
+
+
+def array_and_axis(x: Any, axis: Any) -> tuple[Any, int]:
+    """An array and a non-negative axis of it; None: its elements in one row.
+
+    Raises:
+        AxisError: out of bounds.
+    """
+    if axis is None:
+        x, axis = np.reshape(x, (-1,)), 0
+    return x, normalise_axis(axis, len(shape_of(x)))
 
 
 def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
