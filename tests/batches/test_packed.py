@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import CSR, PackedBatch
+from autobatch import MaskedBatch, PackedBatch
+from autobatch.batches.packed import CSR
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.testing.inspect import Tape
 
 SETS = [[1, 2, 3], [2, 4, 6, 7], [3, 6]]
 VALUES = [1, 2, 3, 2, 4, 6, 7, 3, 6]
@@ -140,31 +140,39 @@ def test_offsets_of_any_integer_dtype(dtype):
 @pytest.mark.parametrize(
     ("make", "error", "match"),
     [
-        (lambda: PackedBatch([1, 2], [1, 2]), ShapeError, "offsets start with 1; expected 0"),
-        (lambda: PackedBatch([1, 2], [0, 2, 1]), ShapeError, "offsets decrease, from 2 to 1, at example 1"),
-        (lambda: PackedBatch([1, 2], [0, 1]), ShapeError, "the last offset is 1, but there are 2 values"),
+        (lambda: PackedBatch([1, 2], [1, 2]), ShapeError, r"offsets\[0\] is 1; expected 0"),
+        (lambda: PackedBatch([1, 2], [0, 2, 1]), ShapeError, r"offsets\[2\] is 1, below offsets\[1\] = 2"),
+        (lambda: PackedBatch([1, 2], [0, 1]), ShapeError, "the last of the offsets is 1, but there are 2 values"),
         (lambda: PackedBatch([1, 2], []), ShapeError, "offsets are empty"),
-        (lambda: PackedBatch([1, 2], [0.0, 2.0]), DTypeError, "offsets are float64; expected integers"),
-        (lambda: PackedBatch([1, 2], [[0, 2]]), ShapeError, r"offsets of shape \(1, 2\)"),
+        (lambda: PackedBatch([1, 2], [0.0, 2.0]), DTypeError, "offsets have dtype float64; expected integers"),
+        (lambda: PackedBatch([1, 2], [[0, 2]]), ShapeError, r"offsets have shape \(1, 2\)"),
         (lambda: PackedBatch(1, [0, 1]), ShapeError, r"values of shape \(\)"),
-        (lambda: PackedBatch([1], np.array([0, 2**63], np.uint64)), ShapeError, "offsets reach 9223372036854775808"),
+        (
+            lambda: PackedBatch([1], np.array([0, 2**63], np.uint64)),
+            BadIdError,
+            "offsets hold 9223372036854775808 at position 1",
+        ),
         (
             lambda: PackedBatch.from_lengths([1, 2], [1, 2]),
             ShapeError,
-            "the lengths add up to 3, but there are 2 values",
+            "the lengths add up to 3; expected the number of values, 2",
         ),
-        (lambda: PackedBatch.from_lengths([1], [2, -1]), ShapeError, "length -1 of example 1 is negative"),
-        (lambda: PackedBatch.from_segment_ids([1, 2], [0]), ShapeError, "1 segment ids for 2 values"),
+        (lambda: PackedBatch.from_lengths([1], [2, -1]), ShapeError, r"lengths\[1\] is -1; a length is at least 0"),
+        (
+            lambda: PackedBatch.from_segment_ids([1, 2], [0]),
+            ShapeError,
+            r"segment_ids have shape \(1,\)",
+        ),
         (
             lambda: PackedBatch.from_segment_ids([1, 2], [0, 2], 2),
             BadIdError,
-            r"segment id 2 at position 1 is not in 0\.\.1",
+            r"segment id 2 at position 1 is outside 2 segments",
         ),
         (lambda: PackedBatch.from_segment_ids([1, 2], [0, -1]), BadIdError, "segment id -1 at position 1"),
         (
             lambda: PackedBatch.from_padded([[-1, 2]], filler=-1),
             ShapeError,
-            "example 0 has the filler -1 before a value",
+            "row 0 has the filler -1 before a value",
         ),
         (lambda: PackedBatch.from_padded([[1]]), ShapeError, "either filler= or lengths="),
         (lambda: PackedBatch.from_padded([1]), ShapeError, r"padded data of shape \(1,\)"),
@@ -176,7 +184,7 @@ def test_offsets_of_any_integer_dtype(dtype):
         (lambda: PackedBatch.from_sparse(([1], [1, 2], [0, 2])), ShapeError, r"\(1,\) entries for \(2,\) column"),
         (lambda: PackedBatch([1, -1], [0, 2]).to_sparse(), BadIdError, "id -1 at position 1"),
         (lambda: PackedBatch([1, 9], [0, 2]).to_sparse(8), BadIdError, r"id 9 at position 1 is not a column in 0\.\.7"),
-        (lambda: PackedBatch([1.5], [0, 1]).to_sparse(), DTypeError, "the values are float64"),
+        (lambda: PackedBatch([1.5], [0, 1]).to_sparse(), DTypeError, "values have dtype float64"),
         (lambda: PackedBatch([1], [0, 1]).to_padded(0.5), DTypeError, "filler 0.5 is not a value of int64"),
         (lambda: PackedBatch(MaskedBatch([1]), [0, 1]), UnsupportedError, "not a padded batch"),
         (
