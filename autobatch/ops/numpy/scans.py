@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.numpy.reductions import one_axis
+from autobatch.ops.numpy.reductions import highest, one_axis
 from autobatch.ops.numpy.statistics import without_nan
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.grouping import by_length
@@ -90,9 +90,7 @@ cumprod_p = _scan(np.cumprod, "cumprod", 1, _cumprod_vjp)
 
 def _last(dtype: np.dtype) -> Any:
     """The value that sorts after every other; among equals, padding comes after what was there before it."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).max
-    return True if dtype.kind == "b" else np.nan
+    return np.nan if dtype.kind == "f" else highest(dtype)
 
 
 def _sort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
