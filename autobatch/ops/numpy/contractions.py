@@ -74,8 +74,8 @@ def _product_plan(spec: str) -> tuple[Any, ...] | None:
     batch = [letter for letter in out if letter in shared]
     rows = [letter for letter in out if letter in left and letter not in right]
     columns = [letter for letter in out if letter in right and letter not in left]
-    alone = any(letter not in out and letter not in shared for letter in left + right)
-    if alone or not contracted or not (rows or columns):
+    summed_alone = any(letter not in out and letter not in shared for letter in left + right)
+    if summed_alone or not contracted or not (rows or columns):
         return None
     result = [*batch, *rows, *columns]
     return (
@@ -214,9 +214,9 @@ def _lane_by_lane(
     return out
 
 
-def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, turned: bool) -> list[np.ndarray] | None:
-    """The matrix (rows, columns) of each lane, if its data is plain; `turned`: it lies transposed."""
-    first, second = (columns.tolist(), rows.tolist()) if turned else (rows.tolist(), columns.tolist())
+def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, is_transposed: bool) -> list[np.ndarray] | None:
+    """The matrix (rows, columns) of each lane; None where the data is not plain. `is_transposed`: as it is stored."""
+    first, second = (columns.tolist(), rows.tolist()) if is_transposed else (rows.tolist(), columns.tolist())
     data = x.data
     if getattr(data, "_ab_unpadded", False):  # all positions, one lane after the other
         if type(data.values) is not np.ndarray:
@@ -227,7 +227,7 @@ def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, turned: bool) -> l
         found = [lane[:n, :m] for lane, n, m in zip(data, first, second, strict=True)]
     else:
         return None
-    return [lane.T for lane in found] if turned else found
+    return [lane.T for lane in found] if is_transposed else found
 
 
 def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, Size]:

@@ -44,7 +44,7 @@ def _not_minus_inf(out: Any) -> Any:
 
 
 def _phase(size: Any, x: Any) -> Any:
-    """What the size of a number grows by as the number does: its sign; if it is complex, that of its conjugate."""
+    """The derivative of the absolute value: the sign of x; of a complex x, that of its conjugate."""
     if dtype_of(x).kind != "c":
         return np.sign(x)
     return np.conjugate(x) / np.where(size == 0, np.ones((), dtype_of(size)), size)

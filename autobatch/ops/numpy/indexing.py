@@ -263,7 +263,7 @@ def getitem(x: Any, index: Any) -> Any:
 def _facts(spec: Spec) -> tuple[Op, bool, bool]:
     """The op of a read, whether it gives a view (an element is a copy), and whether that is one contiguous run."""
     element = bool(spec) and all(entry[0] == "i" for entry in spec)
-    return getitem_op(spec), is_basic(spec) and not element, _leads(spec)
+    return getitem_op(spec), is_basic(spec) and not element, _is_one_run(spec)
 
 
 def _derive(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
@@ -274,7 +274,7 @@ def _restore(base: Any, new: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
     return setitem_p(base, new, *operands, spec=spec)
 
 
-def _leads(spec: Spec) -> bool:
+def _is_one_run(spec: Spec) -> bool:
     """Whether the view is one contiguous run: integers, then at most one slice of step 1, then whole axes."""
     rest = [entry for entry in spec if entry[0] != "n"]
     while rest and rest[0][0] == "i":

@@ -18,7 +18,7 @@ from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
-__all__ = ["alone_rule", "det", "inv", "norm", "slogdet", "solve", "svdvals", "tri"]
+__all__ = ["det", "inv", "norm", "slogdet", "solve", "svdvals", "tri", "unpadded_rule"]
 
 # order along axes
 
@@ -343,8 +343,8 @@ def outer(x1: Any, x2: Any, /) -> Any:
     return np.outer(x1, x2)
 
 
-def alone_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The rule of an op on whole examples, of which none may be padded."""
+def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The batching rule of an op that mixes all elements: lanes of equal sizes run together, without padding."""
     (x,) = operands
     ragged = [axis for axis, size in enumerate(x.sizes) if isinstance(size, Lengths)]
     if ragged:
@@ -359,7 +359,7 @@ def _factor(name: str, function: Callable[..., Any], vjp: Callable[..., Any]) ->
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         return vjp(ct, out, args[0], **params)
 
-    return Op(name, function, rule=alone_rule, vjp=backward, kind="linalg")
+    return Op(name, function, rule=unpadded_rule, vjp=backward, kind="linalg")
 
 
 def _chain(*matrices: Any) -> Any:

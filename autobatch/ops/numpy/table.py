@@ -62,7 +62,7 @@ def common_type(*arrays: Any) -> Any:
 
 @implements(np.may_share_memory, np.shares_memory)
 def shares_memory(a: Any, b: Any, /) -> bool:
-    """Of arrays made apart: no. Of views of one array the examples' own arrays decide."""
+    """False where no view connects the two; where one may, the loop over the examples asks their own arrays."""
     if rank_of(top_box((a, b))) < BATCH_RANK and not may_overlap(a, b):
         return False
     raise NeedsLoop("whether views share memory")
@@ -134,7 +134,7 @@ _TWINS = {function.__name__: ours for function, ours in CREATION.items()}
 
 
 def twin(function: Any) -> Callable[..., Any] | None:
-    """Ours for a function that makes arrays, of which NumPy keeps a twin for `like=`."""
+    """The implementation of the twin that NumPy keeps of an array-making function for `like=`; None for others."""
     if function in FUNCTIONS or function.__module__ != "numpy":
         return None
     return _TWINS.get(function.__name__)

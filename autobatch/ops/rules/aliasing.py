@@ -62,7 +62,7 @@ class _View:
 
 
 class _UnclearView(_View):
-    """Of an array that is no view itself, and may have no name but this one: then there is none to see a write."""
+    """A view, perhaps, of a base that it holds weakly: once the base is gone, nobody else can see a write."""
 
     __slots__ = ("weak",)
 
@@ -233,7 +233,7 @@ def refused(box: Any, error: Exception) -> Exception:
 
 
 def _root(box: Any) -> Any:
-    """What a view of a view is a view of in the end.
+    """The array at the end of a chain of views.
 
     Raises:
         ValueError: one of them is read-only.

@@ -200,7 +200,7 @@ def lane_lengths(size: Size, lanes: int) -> np.ndarray:
 
 
 def first_difference(a: Size, b: Size) -> tuple[int, int, int]:
-    """Of two sizes that are not the same: what each is in the first example in which they differ, and that example."""
+    """The values of two different sizes in the first example where they differ, and the number of that example."""
     left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
     lane = int(np.argmax(left != right))
     return int(left[lane]), int(right[lane]), lane
