@@ -17,6 +17,7 @@ from autobatch.ops.rules.sizes import size_per_lane
 
 __all__ = [
     "align",
+    "closed",
     "fill",
     "fill_p",
     "kept",
@@ -26,6 +27,7 @@ __all__ = [
     "spread_p",
     "stretch_p",
     "to_width",
+    "to_widths",
     "unbroadcast",
     "without_padding",
 ]
@@ -223,6 +225,18 @@ def to_width(data: Any, axis: int, width: int) -> Any:
         return data[(slice(None),) * axis + (slice(0, width),)]
     more = np.zeros((*shape[:axis], width - have, *shape[axis + 1 :]), dtype_of(data))
     return np.concatenate([data, more], axis=axis)
+
+
+def to_widths(data: Any, widths: Sequence[int]) -> Any:
+    """Crop or pad the axes behind the batch axis to these widths."""
+    for axis, width in enumerate(widths, 1):
+        data = to_width(data, axis, width)
+    return data
+
+
+def closed(data: Any, sizes: Sequence[Size]) -> Any:
+    """A result whose padding sends no cotangent back, where what its elements get goes to others, too."""
+    return select(data, sizes) if is_boxed(data) else data
 
 
 def without_padding(x: Batched) -> Any:

@@ -15,6 +15,7 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, OffsetsError, ShapeError, note_example
 from autobatch.kernels.rows import first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
+from autobatch.ops.rules.sizes import as_batched, lane_lengths
 
 __all__ = [
     "as_ids",
@@ -343,9 +344,8 @@ def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
         width = shape_of(x.values)[1]
         widths = np.full(shape_of(x.values)[0], width)
         return Packed(np.reshape(x.values, (len(widths) * width,)), x.offsets * width), Packed(widths, x.offsets)
-    if not isinstance(x, Batched):
-        x = Batched(np.broadcast_to(x, (lanes, *shape_of(x))), shape_of(x))
-    rows, widths = (size.values if isinstance(size, Lengths) else np.full(lanes, size, np.int64) for size in x.sizes)
+    x = as_batched(x, lanes)
+    rows, widths = (lane_lengths(size, lanes) for size in x.sizes)
     flat = np.reshape(x.data, (x.data.size,))
     mask = padding_mask(x.sizes, x.data.shape[1:])
     if mask is not None:
