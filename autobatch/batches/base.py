@@ -33,6 +33,7 @@ __all__ = [
     "narrow_tree",
     "narrowed",
     "per_lane",
+    "per_narrowed_lane",
     "refuse",
 ]
 
@@ -112,7 +113,13 @@ class Batch:
 
     def _unanimous(self, function: Callable[[Any], Any]) -> Any:
         """One Python value for all lanes, where they agree."""
-        values = per_lane(function, (self,), {})
+        values = []
+        for i, value in enumerate(narrowed(self).examples()):
+            try:
+                values.append(function(value))
+            except Exception as error:
+                name_lane(error, i)
+                raise
         if not values or any(value != values[0] for value in values[1:]):
             raise refuse(
                 f"{function.__name__}() of a batch whose examples differ; "
@@ -242,9 +249,15 @@ def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
     What one lane raises is raised with a note that names its example.
     """
     args, kwargs = narrow_tree(list(args)), narrow_tree(kwargs)
-    size = batch_size_of((args, kwargs))
+    return per_narrowed_lane(function, args, kwargs, batch_size_of((args, kwargs)) or 0)
+
+
+def per_narrowed_lane(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], batch_size: int
+) -> list[Any]:
+    """As `per_lane`, where the batches are of the current region already and have so many lanes."""
     out = []
-    for i in range(size or 0):
+    for i in range(batch_size):
         try:
             out.append(function(*lane(args, i), **lane(kwargs, i)))
         except Exception as error:
