@@ -16,9 +16,13 @@ def pytest_collection_finish():
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _no_kernels_compiled_on_the_side():
-    """The process that compiles kernels would take the time of the tests; those of kernels have one of their own."""
-    with inspect.no_compiler():
+def _no_kernels_compiled_on_the_side(tmp_path_factory):
+    """The process that compiles kernels would take the time of the tests; those of kernels have one of their own.
+
+    Nor are there kernels of earlier programs: what a test runs does not depend on what this machine ran before.
+    """
+    with pytest.MonkeyPatch.context() as patch, inspect.no_compiler():
+        patch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
         yield
 
 

@@ -38,6 +38,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTS = {
     "core": ["ops", "batches", "lazy", "lockstep"],
     "facts": ["facts", "lockstep", "lazy"],
+    "ops": ["ops", "numpy_functions"],
+    "kernels": ["kernels", "embedding", "tables"],
     "autodiff": ["ops", "fusion", "blocks", "embedding", "tables", "lazy"],
     "rewrite": ["rewrite", "lockstep", "lazy"],
     "optim": ["optim", "embedding", "tables"],

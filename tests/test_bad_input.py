@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.lanes import current_example, current_region
 from autobatch.errors import FallbackWarning
+from autobatch.testing.inspect import current_example, current_region
 
 LENGTHS = [3, 1, 0, 4]
 EXAMPLES = [np.arange(n, dtype=np.float32) for n in LENGTHS]

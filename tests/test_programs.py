@@ -8,7 +8,7 @@ import pytest
 import autobatch as ab
 from autobatch.testing import inspect
 from autobatch.testing.inspect import noted_fallbacks
-from tests.lockstep.law import assert_same, batch_of
+from tests.law import assert_same, batch_of
 from tests.programs.registry import PROGRAMS
 
 KINDS = "sequences", "branches", "control", "loops", "shapes", "trees", "containers", "objects", "functional", "syntax"

@@ -17,7 +17,7 @@ from autobatch.batches.base import (
 )
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten

@@ -13,31 +13,31 @@ from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.rules.ragged import (
     as_ids,
     check_offsets,
     check_one_each,
     check_total,
+    columns_of,
     count_segments,
+    filler_lengths,
     lengths_of,
     offsets_from,
+    read_csr,
 )
 
 __all__ = [
     "CSR",
     "PackedBatch",
-    "as_columns",
     "counted",
     "maps_to_packed",
     "offsets_of",
     "own_offsets",
     "pack_rows",
     "packed_to_maps",
-    "read_csr",
     "rows_of",
     "segment_order",
-    "valid_lengths",
 ]
 
 
@@ -229,7 +229,7 @@ class PackedBatch(Packed, ArrayBatch):
         if (filler is None) == (lengths is None):
             raise ShapeError("give either filler= or lengths=, to say what is padding")
         if lengths is None:
-            lengths = valid_lengths(np.asarray(data), filler)
+            lengths = filler_lengths(np.asarray(data), filler)
         return cls.from_masked(MaskedBatch(data, lengths=lengths_of(lengths)))
 
     @classmethod
@@ -325,7 +325,7 @@ class PackedBatch(Packed, ArrayBatch):
         Raises:
             DTypeError, BadIdError: values that are no ids of a column. ShapeError: weights of other lengths.
         """
-        ids, bound = as_columns(self.values, num_columns)
+        ids, bound = columns_of(self.values, num_columns)
         if weights is not None and not np.array_equal(weights.offsets, self.offsets):
             raise ShapeError("the weights have other lengths than the ids")
         entries = np.ones(len(ids), np.int64) if weights is None else weights.values
@@ -518,49 +518,6 @@ def pack_rows(data: Any, lengths: Lengths) -> Any:
     return flat[np.flatnonzero(mask)]
 
 
-def valid_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
-    """The length of each example of (B, T, ...) data in which rows full of `filler` are padding.
-
-    Raises:
-        ShapeError: a filler before a value: padding must come last.
-    """
-    is_filler = padded != padded if filler != filler else padded == filler
-    valid = ~is_filler.all(axis=tuple(range(2, padded.ndim)))
-    lengths = valid.sum(axis=1)
-    wrong = (valid != (np.arange(padded.shape[1]) < lengths[:, None])).any(axis=1)
-    if wrong.any():
-        raise ShapeError(
-            f"example {int(np.argmax(wrong))} has the filler {filler!r} before a value; "
-            "padding must come last, or give lengths= instead of filler="
-        )
-    return lengths
-
-
-def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(data, indices, indptr) of a sparse matrix, a triple of them, or a dense two-dimensional array."""
-    if hasattr(matrix, "indptr"):
-        parts = (matrix.data, matrix.indices, matrix.indptr)
-    elif isinstance(matrix, tuple) and len(matrix) == 3:
-        parts = matrix
-    elif hasattr(matrix, "tocsr"):
-        return read_csr(matrix.tocsr())
-    else:
-        dense = np.asarray(matrix)
-        if dense.ndim != 2:
-            raise ShapeError(
-                f"a matrix of shape {dense.shape}; expected a CSR matrix, (data, indices, indptr), "
-                "or a dense two-dimensional array"
-            )
-        rows, columns = np.nonzero(dense)
-        counts = np.bincount(rows, minlength=dense.shape[0])
-        return dense[rows, columns], columns, offsets_of(counts, len(rows))
-    indices = as_ids(parts[1], "indices")
-    data = np.ones(len(indices), np.int64) if parts[0] is None else np.asarray(parts[0])
-    if data.shape != indices.shape:
-        raise ShapeError(f"{data.shape} entries for {indices.shape} column indices; expected one each")
-    return data, indices, own_offsets(parts[2], len(indices))
-
-
 def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each column as often as its entry says, and the row that it stands in."""
     counts = data.astype(np.int64)
@@ -568,19 +525,6 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
         raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
     rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
     return np.repeat(indices, counts), rows
-
-
-def as_columns(values: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
-    """Ids that name columns, and how many columns there are: by default the largest id plus one."""
-    ids = as_ids(values, "values")
-    if ids.ndim != 1:
-        raise ShapeError(f"values of shape {ids.shape}; expected one dimension, the columns' ids")
-    bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
-    wrong = (ids < 0) | (ids >= bound)
-    if wrong.any():
-        position = int(np.argmax(wrong))
-        raise BadIdError(f"id {ids[position]} at position {position} is not a column in 0..{bound - 1}")
-    return ids, bound
 
 
 def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, PackedBatch]:

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
+from autobatch import MaskedBatch, PackedBatch
 from autobatch.batches.base import Batch
 from autobatch.batches.examples import lanes_of
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch
 from autobatch.core import lanes
 from autobatch.core.config import options
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.core.op import Op
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 

@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
+from autobatch import EmbeddingTable, MaskedBatch, PackedBatch, lookup
 from autobatch.autodiff.grad import grad
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
 from autobatch.errors import BadIdError
-from autobatch.tables.lookup import lookup
-from autobatch.tables.table import EmbeddingTable
 
 WEIGHTS = np.random.default_rng(0).normal(size=(10, 3))
 IDS = [[1, 2, 2], [], [9]]

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from autobatch.batches.masked import MaskedBatch
+from autobatch import MaskedBatch
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 DTYPES = [np.bool_, np.int8, np.int64, np.uint8, np.float16, np.float32, np.float64, np.complex128]

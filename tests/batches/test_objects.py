@@ -6,11 +6,11 @@ import pickle
 import numpy as np
 import pytest
 
+from autobatch import MaskedBatch
 from autobatch.batches.examples import lanes_of
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.config import options
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
 
 Point = collections.namedtuple("Point", "x y")

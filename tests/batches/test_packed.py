@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import CSR, PackedBatch
+from autobatch import MaskedBatch, PackedBatch
+from autobatch.batches.packed import CSR
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.testing.inspect import Tape
 
 SETS = [[1, 2, 3], [2, 4, 6, 7], [3, 6]]
 VALUES = [1, 2, 3, 2, 4, 6, 7, 3, 6]
@@ -172,7 +172,7 @@ def test_offsets_of_any_integer_dtype(dtype):
         (
             lambda: PackedBatch.from_padded([[-1, 2]], filler=-1),
             ShapeError,
-            "example 0 has the filler -1 before a value",
+            "row 0 has the filler -1 before a value",
         ),
         (lambda: PackedBatch.from_padded([[1]]), ShapeError, "either filler= or lengths="),
         (lambda: PackedBatch.from_padded([1]), ShapeError, r"padded data of shape \(1,\)"),

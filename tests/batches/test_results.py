@@ -6,22 +6,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from autobatch.autodiff.tape import Tape
+from autobatch import MaskedBatch, PackedBatch, examples
 from autobatch.batches.base import batch_size_of, lane
-from autobatch.batches.examples import (
-    broadcast,
-    examples,
-    is_batched,
-    lanes_of,
-    prefix_lanes,
-    stack_results,
-    take_lanes,
-)
-from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.examples import broadcast, is_batched, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
+from autobatch.testing.inspect import Tape
 
 Pair = collections.namedtuple("Pair", "x y")
 

@@ -9,8 +9,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from autobatch import MaskedBatch
 from autobatch.batches.examples import lanes_of, stack_results
-from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.scalars import (
     LANE_FUNCTIONS,

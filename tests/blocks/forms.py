@@ -7,13 +7,13 @@ import sys
 import numpy as np
 
 import autobatch as ab
-from autobatch.autodiff.tape import Tape
+from autobatch.api.extend import Batched
 from autobatch.blocks import fuse
 from autobatch.blocks.batched import step_by_step
 from autobatch.blocks.launch import launch
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, aval_of
-from autobatch.core.batched import Batched
+from autobatch.testing.inspect import Tape
 
 
 def kind_of(x, batched):

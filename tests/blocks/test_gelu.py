@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch import options
 from autobatch.blocks import kernel_cache
 from autobatch.blocks.kernel_cache import wait_for_kernels
-from autobatch.core.config import options
 
 pytestmark = pytest.mark.usefixtures("compiled_at_once")
 

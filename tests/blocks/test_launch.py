@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.autodiff.tape import Tape
+from autobatch.api.extend import Batched
 from autobatch.blocks.launch import form_of, launch
-from autobatch.core.batched import Batched
 from autobatch.core.cotangent import Product
 from autobatch.ops.rules.rows import RowScatter
+from autobatch.testing.inspect import Tape
 from tests.blocks.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
 
 pytestmark = pytest.mark.usefixtures("compiled_at_once")

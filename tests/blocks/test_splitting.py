@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from autobatch.api.extend import Batched
 from autobatch.blocks.launch import launch
 from autobatch.blocks.program import split
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import aval_of
-from autobatch.core.batched import Batched
 from autobatch.ops.numpy import contractions
 from autobatch.testing import inspect
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
-from tests.lazy.helpers import assert_same, loop, normal
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same, loop, normal
 
 TREES = [((1, 2), 3), 4, ((5, (6, 7)), 8), (0, 0)]
 
@@ -14,28 +14,10 @@ def params(seed=0, dtype=np.float64):
     return {name: rng.normal(size=(9, 4) if name == "emb" else (4, 4)).astype(dtype) for name in ("emb", "w", "u")}
 
 
-def same(a, b):
-    assert type(a) is type(b)
-    if isinstance(a, dict):
-        assert list(a) == list(b)
-        a, b = list(a.values()), list(b.values())
-    if isinstance(a, list | tuple):
-        assert len(a) == len(b)
-        for left, right in zip(a, b, strict=True):
-            same(left, right)
-    elif isinstance(a, np.ndarray | np.generic):
-        assert a.dtype == b.dtype
-        np.testing.assert_allclose(a, b, rtol=1e-12 if a.dtype == np.float64 else 1e-5)
-    else:
-        assert repr(a) == repr(b)
-
-
 def check(f, *columns, **shared):
     """One map beside the loop; how many of its examples were replayed."""
-    plain = getattr(f, "__wrapped__", f)
-    expected = [plain(*given, **shared) for given in zip(*columns, strict=True)]
     results, stats = map_with_stats(f, *columns, **shared)
-    same(results, expected)
+    assert_same(results, loop(f, *columns, **shared))
     assert not stats.fallbacks
     return stats.replayed
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
-from tests.lazy.helpers import assert_same, check, loop, normal, vectors
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same, loop, map_equals_loop, normal, vectors
 
 SIZE = 3
 WEIGHTS = {f"u_{kind}": normal(SIZE, SIZE, seed=kind) for kind in range(3)} | {"w": normal(SIZE, SIZE, seed=9)}
@@ -107,7 +107,7 @@ PROGRAMS = [
 def test_the_law(program):
     xs, kinds = vectors(7, SIZE, seed=3), [0, 2, 1, 1, 0, 2, 2]
     for _ in range(4):  # compiled later
-        check(program, xs, kinds, p=WEIGHTS)
+        map_equals_loop(program, xs, kinds, p=WEIGHTS)
     ab.testing.assert_equivalent(program, xs[:5], kinds[:5], p=WEIGHTS)
 
 
@@ -183,7 +183,7 @@ def test_append_of_what_is_no_list_is_read_first():
 
 def test_another_zip(monkeypatch):
     xs, kinds = vectors(6, SIZE), [0, 1, 2] * 2
-    check(lists_within, xs, kinds, p=WEIGHTS)
+    map_equals_loop(lists_within, xs, kinds, p=WEIGHTS)
     monkeypatch.setitem(globals(), "zip", lambda a, b, strict: [(y, y) for y in b])
     found = ab.map(lists_within, xs, kinds, p=WEIGHTS)
     expected = [lists_within(x, kind, WEIGHTS) for x, kind in builtins.zip(xs, kinds, strict=True)]

@@ -12,10 +12,10 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.transforms import map_with_stats
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from tests.fuzz import by_seed, main
+from tests.law import assert_same
 from tests.lockstep.fuzz import Program
-from tests.lockstep.law import assert_same
 
 
 def outcome(run, columns):

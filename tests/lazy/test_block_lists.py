@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
 from autobatch.lazy.blocks import Block
-from tests.lazy.helpers import assert_same, check, loop, normal, vectors
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same, loop, map_equals_loop, normal, vectors
 
 W, U = normal(3, 3, seed=1), normal(3, 3, seed=2)
 
@@ -106,7 +106,7 @@ PROGRAMS = [
 def test_the_law(program):
     xs, sizes = vectors(7, 3, seed=3), [0, 3, 1, 2, 0, 20, 3]
     for _ in range(3):  # compiled later
-        check(program, xs, sizes)
+        map_equals_loop(program, xs, sizes)
     ab.testing.assert_equivalent(program, xs[:5], sizes[:5])
 
 
@@ -185,14 +185,14 @@ def shared_views(x, sizes, table):
 def test_outputs_that_are_views_of_others(program):
     xs, sizes = vectors(7, 3, seed=3), [0, 2, 1, 2, 0, 1, 2]
     for _ in range(3):
-        check(program, xs, sizes)
+        map_equals_loop(program, xs, sizes)
     ab.testing.assert_equivalent(program, xs[:3], sizes[:3])
 
 
 def test_views_of_what_is_computed_from_shared_values_only():
     xs, sizes = vectors(5, 3, seed=3), [0, 2, 1, 2, 0]
     for _ in range(3):
-        check(shared_views, xs, sizes, table=normal(3, 3, seed=9))
+        map_equals_loop(shared_views, xs, sizes, table=normal(3, 3, seed=9))
 
 
 def test_an_array_and_a_part_of_it_are_one_launch():

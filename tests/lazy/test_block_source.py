@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import UnsupportedError
-from tests.lazy.helpers import normal, vectors
+from tests.law import normal, vectors
 
 
 def cell(x, w, b):

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 
 import autobatch as ab
-from tests.lazy.helpers import assert_same, loop, normal
+from tests.law import assert_same, loop, normal
 
 
 def cell(x, w, k):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
-from tests.lazy.helpers import assert_same, loop
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same, loop
 from tests.programs.registry import PROGRAMS, weights
 
 for _kind in ("sequences", "branches", "control", "loops", "shapes", "trees"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.lazy.helpers import normal, vectors
+from tests.law import normal, vectors
 
 W = normal(4, 4)
 

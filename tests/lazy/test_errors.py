@@ -12,7 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning, ForcedValueError, ShapeError, UnsupportedError
-from tests.lazy.helpers import assert_same, loop, normal, vectors
+from tests.law import assert_same, loop, normal, vectors
 
 W = normal(4, 4)
 

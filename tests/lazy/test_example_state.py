@@ -8,8 +8,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.facts.changes import may_change
+from tests.law import assert_same
 from tests.lazy import effect_chains
-from tests.lazy.helpers import assert_same
 
 XS = [np.arange(3.0) + i for i in range(4)]
 

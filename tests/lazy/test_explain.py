@@ -6,7 +6,7 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.report.explain import Launch, Report
-from tests.lazy.helpers import normal, vectors
+from tests.law import normal, vectors
 
 
 def branches(x, w):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
-from tests.lazy.helpers import check, normal, vectors
+from autobatch.testing.inspect import map_with_stats
+from tests.law import map_equals_loop, normal, vectors
 
 W = normal(4, 4, seed=1)
 
@@ -17,8 +17,8 @@ def mlp(x, w):
 
 
 def test_256_examples_take_as_many_launches_as_one():
-    one = check(mlp, vectors(1, 4), w=W)
-    many = check(mlp, vectors(256, 4), w=W)
+    one = map_equals_loop(mlp, vectors(1, 4), w=W)
+    many = map_equals_loop(mlp, vectors(256, 4), w=W)
     assert many.launches == one.launches == 13
     assert many.calls == 256 * one.calls
     assert set(many.group_sizes) == {256}
@@ -33,7 +33,7 @@ def test_a_loop_takes_as_many_rounds_as_its_longest_example():
         return steps
 
     limits = [0.0, 8.0, 40.0, 20.0]
-    stats = check(f, [np.zeros(4)] * 4, limits)
+    stats = map_equals_loop(f, [np.zeros(4)] * 4, limits)
     assert stats.rounds == 10 + 1
     assert sum(stats.forced.values()) == 1 + 3 + 11 + 6
 
@@ -43,7 +43,7 @@ def test_a_branch_costs_a_launch_not_the_batch():
         y = np.tanh(x)
         return y * 2 if y.sum() > 0 else y - 1
 
-    assert check(f, vectors(64, 4)).launches == 5
+    assert map_equals_loop(f, vectors(64, 4)).launches == 5
 
 
 @pytest.mark.parametrize("scheduler", ["depth", "agenda", "frontier", "auto"])
@@ -52,7 +52,7 @@ def test_schedulers_agree(scheduler):
         return np.tanh(x @ w) if x[0] > 0 else np.tanh(np.tanh(x) @ w)
 
     with ab.options(scheduler=scheduler):
-        check(f, vectors(16, 4), w=W)
+        map_equals_loop(f, vectors(16, 4), w=W)
 
 
 def test_agenda_waits_for_calls_that_are_still_to_come():
@@ -65,7 +65,7 @@ def test_agenda_waits_for_calls_that_are_still_to_come():
     launches = {}
     for scheduler in ("depth", "agenda", "auto"):
         with ab.options(scheduler=scheduler):
-            launches[scheduler] = check(f, vectors(4, 4), delays).launches
+            launches[scheduler] = map_equals_loop(f, vectors(4, 4), delays).launches
     assert launches == {"depth": 3 + 4 + 4, "agenda": 3 + 1 + 1, "auto": 3 + 1 + 1}
 
 
@@ -94,18 +94,18 @@ def alternate(*functions):
     ],
 )
 def test_calls_that_differ_are_not_grouped(f):
-    check(f, vectors(6, 4, 4), [0, 1, 0, 0, 1, 1])
+    map_equals_loop(f, vectors(6, 4, 4), [0, 1, 0, 0, 1, 1])
 
 
 def test_dtypes_and_shapes_are_not_grouped():
     xs = [normal(4), normal(4, dtype=np.float64), normal(5), normal(1, 4), normal(4, dtype=np.float16)]
-    assert check(lambda x: np.tanh(x), xs).launches == 5
+    assert map_equals_loop(lambda x: np.tanh(x), xs).launches == 5
 
 
 def test_a_bag_is_one_launch_whatever_the_lengths():
     table = normal(20, 4)
     docs = [np.random.default_rng(n).integers(0, 20, n) for n in range(9)]
-    stats = check(lambda ids, table: table[ids].sum(0), docs, table=table)
+    stats = map_equals_loop(lambda ids, table: table[ids].sum(0), docs, table=table)
     assert (stats.launches, stats.calls) == (1, 9)
 
 
@@ -113,20 +113,20 @@ def test_row_look_ups_of_all_examples_are_one_launch():
     def f(ids, table):
         return [np.tanh(row) for row in table[ids]]
 
-    stats = check(f, [np.arange(n) for n in (3, 1, 7)], table=normal(20, 4))
+    stats = map_equals_loop(f, [np.arange(n) for n in (3, 1, 7)], table=normal(20, 4))
     assert stats.launches == 2
 
 
 def test_an_operation_on_shared_arrays_runs_once():
-    stats = check(lambda x, w: x @ (w.T * 2), vectors(50, 4), w=W)
+    stats = map_equals_loop(lambda x, w: x @ (w.T * 2), vectors(50, 4), w=W)
     assert (stats.launches, stats.calls) == (1, 50)
 
 
 @pytest.mark.parametrize("budget", [1, 200, 1000])
 def test_a_graph_beyond_the_budget_runs_in_segments(budget):
-    free = check(mlp, vectors(20, 4), w=W)
+    free = map_equals_loop(mlp, vectors(20, 4), w=W)
     with ab.options(memory_budget=budget):
-        bound = check(mlp, vectors(20, 4), w=W)
+        bound = map_equals_loop(mlp, vectors(20, 4), w=W)
     assert bound.calls == free.calls
     assert bound.rounds > free.rounds
     assert max(bound.group_sizes) <= max(1, budget // 8)
@@ -138,7 +138,7 @@ def test_results_do_not_keep_other_values_alive():
 
 
 def test_look_ups_that_are_returned_are_launched_together():
-    stats = check(lambda ids, table: table[ids], [np.arange(3)] * 20, table=normal(20, 4))
+    stats = map_equals_loop(lambda ids, table: table[ids], [np.arange(3)] * 20, table=normal(20, 4))
     assert (stats.launches, stats.rounds) == (1, 1)
 
 
@@ -146,4 +146,4 @@ def test_attributes_that_are_equal_but_of_another_type_are_not_grouped():
     def f(x, k):
         return x.sum(initial=[np.int64(0), np.float64(0.0)][k])
 
-    check(f, [normal(3), normal(3)] * 2, [0, 1, 0, 1])
+    map_equals_loop(f, [normal(3), normal(3)] * 2, [0, 1, 0, 1])

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
 from autobatch.lazy import replay
 from autobatch.testing import inspect
-from tests.lazy.helpers import assert_same, loop, normal
+from autobatch.testing.inspect import map_with_stats
+from tests.law import assert_same, loop, normal
 from tests.lazy.replaying import same_as_loop
 from tests.lazy.replaying import tables as params
 

@@ -9,7 +9,7 @@ import pytest
 import autobatch as ab
 from autobatch.lazy import replay
 from autobatch.testing import inspect
-from tests.lazy.replaying import TREES, always, check, encode, never, params, same
+from tests.lazy.replaying import TREES, always, assert_same, check, encode, never, params
 
 seen = []
 
@@ -57,7 +57,7 @@ def test_what_an_example_changes_is_changed_each_time(capsys):
             words = [[1, 2], [1, 2]]
             got = ab.map(f, words, params=params())
             expected = [[1, 2], [1, 2]]
-            same(got, [f(each, params()) for each in expected])
+            assert_same(got, [f(each, params()) for each in expected])
             assert words == expected
     for start in range(4):
         ids = np.array([start])

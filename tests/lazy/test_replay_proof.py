@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.lazy.replaying import always, check, params, same
+from tests.lazy.replaying import always, assert_same, check, params
 
 
 def adds_to_a_reshaped_view(ids, params):
@@ -79,7 +79,7 @@ def adds_to_an_item(ids, params):
 def test_a_write_to_an_array_of_integers_is_made_each_time(f):
     for _ in range(4):
         given, expected = np.array([3, 1, 2]), np.array([3, 1, 2])
-        same(ab.map(f, [given], params=params()), [f(expected, params())])
+        assert_same(ab.map(f, [given], params=params()), [f(expected, params())])
         np.testing.assert_array_equal(given, expected)
 
 

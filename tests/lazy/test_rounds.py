@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.lazy.helpers import check
+from tests.law import map_equals_loop
 
 RNG = np.random.default_rng(0)
 WIDTH = 8
@@ -44,9 +44,9 @@ def test_a_cell_until_a_test_takes_as_many_rounds_as_the_longest_example():
     xs = [RNG.normal(size=WIDTH).astype(np.float32) for _ in limits]
     steps = [lstm_until_a_test(x, limit, PARAMS)[1] for x, limit in zip(xs, limits, strict=True)]
     assert (min(steps), max(steps)) == (5, 40)
-    stats = check(lstm_until_a_test, xs, limits, params=PARAMS)
+    stats = map_equals_loop(lstm_until_a_test, xs, limits, params=PARAMS)
     longest = int(np.argmax(steps))
-    alone = check(lstm_until_a_test, [xs[longest]], [limits[longest]], params=PARAMS)
+    alone = map_equals_loop(lstm_until_a_test, [xs[longest]], [limits[longest]], params=PARAMS)
     assert stats.rounds == alone.rounds
     assert stats.launches == alone.launches
     assert alone.rounds >= 40
@@ -55,8 +55,8 @@ def test_a_cell_until_a_test_takes_as_many_rounds_as_the_longest_example():
 @pytest.mark.parametrize(("f", "values"), [(fibonacci, [3, 7, 4, 5, 1, 0]), (collatz, [6, 27, 1, 7, 12])])
 def test_recursion_and_branches_take_as_many_rounds_as_the_longest_example(f, values):
     xs = [np.array([v, 0.5]) for v in values]
-    stats = check(f, xs * 8)
-    longest = max((check(f, [x]) for x in xs), key=lambda each: each.rounds)
+    stats = map_equals_loop(f, xs * 8)
+    longest = max((map_equals_loop(f, [x]) for x in xs), key=lambda each: each.rounds)
     assert stats.rounds <= longest.rounds + 1
     assert stats.launches <= 2 * longest.launches  # both ways of a branch, each once a round
     assert stats.calls > 4 * stats.launches

@@ -9,7 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.transforms import map as batched
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning
 
 XS = [np.arange(n) + 1.0 for n in (3, 0, 5, 1, 2)]

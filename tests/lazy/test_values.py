@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.lazy.helpers import assert_same, check, loop, normal, vectors
+from tests.law import assert_same, loop, map_equals_loop, normal, vectors
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -79,13 +79,13 @@ def reads_one_row_at_a_time(x, w):
 )
 @pytest.mark.parametrize("count", [1, 7])
 def test_equals_the_loop(f, count):
-    check(f, vectors(count, 4), w=W)
+    map_equals_loop(f, vectors(count, 4), w=W)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_python_numbers_stay_weak(dtype):
-    check(lambda x, k: (x * k + 1 / x, x**2, k - x), vectors(3, 4, dtype=dtype), [2, 2, 2])
-    check(lambda x, k: x * k, vectors(3, 4, dtype=dtype), [2.5, -0.0, 7.0])
+    map_equals_loop(lambda x, k: (x * k + 1 / x, x**2, k - x), vectors(3, 4, dtype=dtype), [2, 2, 2])
+    map_equals_loop(lambda x, k: x * k, vectors(3, 4, dtype=dtype), [2.5, -0.0, 7.0])
 
 
 def test_the_sign_of_zero_is_kept():
@@ -102,7 +102,7 @@ def test_examples_of_any_length(lengths):
             h = np.tanh(row @ w + h)
         return h, x.sum(0), x.T @ x
 
-    check(f, [normal(n, 4, seed=n) for n in lengths], w=W)
+    map_equals_loop(f, [normal(n, 4, seed=n) for n in lengths], w=W)
 
 
 def test_integers_and_objects_pass_as_they_are():
@@ -110,7 +110,7 @@ def test_integers_and_objects_pass_as_they_are():
         assert type(ids) is np.ndarray
         return ids[ids > 1], ids.dtype, name.upper()
 
-    check(f, [np.array([1, 2, 3]), np.array([0], np.int8)], ["a", "b"])
+    map_equals_loop(f, [np.array([1, 2, 3]), np.array([0], np.int8)], ["a", "b"])
 
 
 def test_containers_with_arrays_and_shared_parts():
@@ -119,7 +119,7 @@ def test_containers_with_arrays_and_shared_parts():
         return example["x"] * scale, example["n"]
 
     xs = vectors(3, 4)
-    check(f, [{"x": x, "again": (x,), "n": i} for i, x in enumerate(xs)], scale=normal(4))
+    map_equals_loop(f, [{"x": x, "again": (x,), "n": i} for i, x in enumerate(xs)], scale=normal(4))
 
 
 def test_a_structure_that_contains_itself():
@@ -154,28 +154,28 @@ def test_constants_written_to_after_they_were_used(large):
         return first, x @ buffer
 
     with ab.options(warn=False):
-        check(f, vectors(3, n))
+        map_equals_loop(f, vectors(3, n))
 
 
 def test_closures_are_shared_or_stacked():
     small, large = normal(4, 4), [normal(64, 64, seed=i) / 8 for i in range(2)]
-    assert check(lambda x: x @ small, vectors(5, 4)).launches == 1
-    assert check(lambda x: np.tanh(x @ large[0]) @ large[1], vectors(5, 64)).launches == 3
-    assert check(lambda x: x @ large[0] + x @ large[1], vectors(5, 64)).launches == 3
+    assert map_equals_loop(lambda x: x @ small, vectors(5, 4)).launches == 1
+    assert map_equals_loop(lambda x: np.tanh(x @ large[0]) @ large[1], vectors(5, 64)).launches == 3
+    assert map_equals_loop(lambda x: x @ large[0] + x @ large[1], vectors(5, 64)).launches == 3
 
 
 def test_a_map_inside_a_map():
     def f(x, w):
         return np.stack(ab.map(lambda row, scale: np.tanh(row * scale), [x, x + 1], scale=w[0]))
 
-    assert check(f, vectors(9, 4), w=W).launches <= 5
+    assert map_equals_loop(f, vectors(9, 4), w=W).launches <= 5
 
 
 def test_a_gradient_inside_a_map():
     def f(x, w):
         return ab.grad(lambda p: np.tanh(x @ p).sum())(w)
 
-    assert check(f, vectors(9, 4), w=W).launches <= 12
+    assert map_equals_loop(f, vectors(9, 4), w=W).launches <= 12
 
 
 def test_looks_up_rows_and_bags():
@@ -196,8 +196,8 @@ def test_looks_up_rows_and_bags():
         )
 
     docs = [np.random.default_rng(n).integers(0, 20, n) for n in (3, 5, 1)]
-    check(f, docs, table=TABLE)
-    check(f, docs, table=ab.EmbeddingTable(TABLE))
+    map_equals_loop(f, docs, table=TABLE)
+    map_equals_loop(f, docs, table=ab.EmbeddingTable(TABLE))
 
 
 def test_weighted_bags():
@@ -205,12 +205,12 @@ def test_weighted_bags():
         return (table[ids] * weights[:, None]).sum(0)
 
     docs = [np.arange(n) for n in (3, 0, 5)]
-    stats = check(f, docs, [normal(n, seed=n) for n in (3, 0, 5)], table=TABLE)
+    stats = map_equals_loop(f, docs, [normal(n, seed=n) for n in (3, 0, 5)], table=TABLE)
     assert [op for op, _ in stats.by_signature if op == "segment"] == ["segment"]
 
 
 def test_negative_ids_of_an_array():
-    check(lambda ids, table: table[ids].sum(0), [np.array([-1, 2]), np.array([-20])], table=TABLE)
+    map_equals_loop(lambda ids, table: table[ids].sum(0), [np.array([-1, 2]), np.array([-20])], table=TABLE)
 
 
 def test_a_decorated_method_keeps_its_object():
@@ -265,7 +265,7 @@ def test_rows_of_an_input_by_position():
             h = np.tanh(x[t] @ w + h)
         return h, x[-1], x[1:3].sum(), x[::2]
 
-    stats = check(f, [normal(n, 4, seed=n) for n in (3, 1, 6)], w=W)
+    stats = map_equals_loop(f, [normal(n, 4, seed=n) for n in (3, 1, 6)], w=W)
     rows = {op: figures for (op, text), figures in stats.by_signature.items() if op == "matmul"}
     assert rows["matmul"][:2] == [10, 1]
 
@@ -279,7 +279,7 @@ def test_writes_into_what_was_computed_from_shared_arrays():
         g[1:] *= 2
         return h, g, w * 2
 
-    check(f, vectors(3, 4), w=W)
+    map_equals_loop(f, vectors(3, 4), w=W)
 
 
 def test_the_type_of_a_value_is_numpys():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.fallback import noted_fallbacks
-from tests.lazy.helpers import assert_same, loop, normal, vectors
+from autobatch.core.diagnostics import noted_fallbacks
+from tests.law import assert_same, loop, normal, vectors
 
 
 def same_effects(f, *columns, falls_back=False, **shared):

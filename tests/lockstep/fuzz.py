@@ -23,17 +23,16 @@ import warnings
 
 import numpy as np
 
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
 from autobatch.testing.equivalence import Reference
 from autobatch.testing.gradients import fresh, gradients
 from autobatch.testing.inspect import regions
 from autobatch.testing.ways import LockStep
 from tests.fuzz import by_seed, main
+from tests.law import assert_same, batch_of, ragged
 from tests.lockstep import fuzz_grammar as grammar
 from tests.lockstep import fuzz_prelude
-from tests.lockstep.law import assert_same, batch_of, ragged
 
 NAMESPACE = {
     **{name: value for name, value in vars(fuzz_prelude).items() if not name.startswith("_")},

@@ -7,9 +7,9 @@ import numpy as np
 
 from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import assert_same, batch_of
+from tests.law import assert_same, batch_of
 
 
 class Layer:

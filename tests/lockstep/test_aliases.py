@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.masked import MaskedBatch
+from autobatch import MaskedBatch, batch
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import equals_loop, ragged
+from tests.law import equals_loop, ragged
 
 XS = ragged(3, 2, 5, 1, 3)
 ROWS = ragged(3, 1, 4, 2, width=2)

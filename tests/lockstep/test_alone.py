@@ -9,12 +9,12 @@ import pytest
 
 from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
-from autobatch.core.fallback import forget_warnings, noted_fallbacks
+from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.facts.changes import is_local
 from autobatch.lockstep import run
 from autobatch.testing import inspect
-from tests.lockstep.law import assert_same, batch_of, gradients_equal_loops, ragged
+from tests.law import assert_same, batch_of, every_way_equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
 
@@ -109,7 +109,7 @@ def test_gradients_pass_through_a_call_that_runs_alone():
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        gradients_equal_loops(f, XS, w=0.7)
+        every_way_equals_loop(f, XS, w=0.7)
 
 
 def test_an_error_inside_is_the_first_examples():

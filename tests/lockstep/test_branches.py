@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.lockstep.law import equals_loop, ragged
+from tests.law import equals_loop, ragged
 
 SCALARS = [np.float64(v) for v in (-2.0, 0.0, 0.5, 3.0, 7.0)]
 NUMBERS = [3, 7, 0, 5, 1]

@@ -7,10 +7,8 @@ import heapq
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.batches.packed import PackedBatch
-from tests.lockstep.law import batch_of, equals_loop, ragged
+from autobatch import PackedBatch, batch, examples
+from tests.law import batch_of, equals_loop, ragged
 
 SCALARS = [np.float64(v) for v in (1.0, -2.0, 3.0, -0.5)]
 FLOATS = [np.array(x) for x in ([1.0, -2.0, 3.0], [4.0], [], [-1.0, 2.0, 2.0, 5.0])]

@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 import pytest
 
-from tests.lockstep.law import equals_loop, gradients_equal_loops, ragged
+from tests.law import equals_loop, every_way_equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 CHOSEN = [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)]
@@ -133,7 +133,7 @@ def test_gradients_inside():
 
     xs = ragged(3, 1, 4, 2)
     equals_loop(f, xs, w=0.7)
-    gradients_equal_loops(f, xs, w=0.7)
+    every_way_equals_loop(f, xs, w=0.7)
 
 
 def test_a_generator_as_a_manager_runs_as_a_loop():

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.config import options
-from autobatch.core.lanes import Example, current_example, example
+from autobatch import batch, examples, options
 from autobatch.testing import inspect
-from tests.lockstep.law import assert_same, batch_of, ragged
+from autobatch.testing.inspect import Example, current_example, example
+from tests.law import assert_same, batch_of, ragged
 
 
 def rnn(xs, w, u):

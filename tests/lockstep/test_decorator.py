@@ -12,11 +12,11 @@ import pytest
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
 from autobatch.rewrite import convert
 from autobatch.testing.inspect import watched
-from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
+from tests.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
 SCALE = 2.0

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.batches.masked import MaskedBatch
+from autobatch import MaskedBatch, batch, examples
 from autobatch.core.memory import keep_freed_memory
-from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
+from tests.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
 

@@ -14,9 +14,9 @@ import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
-from tests.lockstep.law import assert_same, batch_of, equals_loop, ragged
+from tests.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
 

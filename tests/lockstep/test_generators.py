@@ -7,9 +7,9 @@ import pytest
 
 from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import assert_same, batch_of, equals_loop, gradients_equal_loops, ragged
+from tests.law import assert_same, batch_of, equals_loop, every_way_equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 XS = ragged(3, 1, 0, 4, 2)
@@ -192,7 +192,7 @@ def test_over_rows_with_gradients():
         return total + sum(x * w for x in xs if x > 0)
 
     equals_loop(f, XS, w=0.7)
-    gradients_equal_loops(f, [x for x in XS if len(x)], w=0.7)
+    every_way_equals_loop(f, [x for x in XS if len(x)], w=0.7)
 
 
 def test_no_examples_and_no_items():

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.config import options
-from tests.lockstep.law import agrees, assert_same, batch_of, equals_loop, ragged, run_again
+from autobatch import batch, examples, options
+from tests.law import agrees, assert_same, batch_of, equals_loop, ragged, run_again
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(3, 4))

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from tests.lockstep.law import equals_loop, ragged
+from tests.law import equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4, 2)
 NUMBERS = [3, 1, 0, 4, 2]

@@ -5,8 +5,8 @@
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from tests.lockstep.law import batch_of, equals_loop, ragged
+from autobatch import batch
+from tests.law import batch_of, equals_loop, ragged
 
 LENGTHS = [(3, 5, 1, 2, 5), (4, 4, 4), (5, 3, 2), (1,)]
 WITH_EMPTY = [*LENGTHS, (2, 0, 3), (0, 0)]

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
 from autobatch.testing import inspect
-from tests.lockstep.law import agrees, batch_of, run_again
+from tests.law import agrees, batch_of, run_again
 from tests.lockstep.test_hoisting import PARAMS, RNG, SENTENCES, rnn
 
 EMB = RNG.normal(size=(20, 3))

@@ -5,9 +5,8 @@
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from autobatch.batches.masked import MaskedBatch
-from tests.lockstep.law import batch_of, equals_loop, ragged
+from autobatch import MaskedBatch, batch
+from tests.law import batch_of, equals_loop, ragged
 
 LENGTHS = [(3, 5, 0, 2, 5), (4, 4, 4, 4), (5, 3, 2), (1, 2, 3, 3), (2,), (0, 0), (0, 3)]
 

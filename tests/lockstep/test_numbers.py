@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.lockstep.law import equals_loop
+from tests.law import equals_loop
 
 COLUMNS = {"int": [3, 1, 0], "float": [1.5, -2.0, 0.0], "complex": [1 + 2j, -1j, 0j], "bool": [True, False, True]}
 

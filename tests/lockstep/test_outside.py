@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import assert_same, batch_of, ragged
+from tests.law import assert_same, batch_of, ragged
 from tests.lockstep.outside import Model, equals_loop, state
 
 XS = ragged(3, 1, 0, 4, width=2)

@@ -6,9 +6,9 @@ import pytest
 import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
-from autobatch.core.fallback import forget_warnings
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
-from tests.lockstep.law import assert_same, batch_of, ragged
+from tests.law import assert_same, batch_of, ragged
 from tests.lockstep.outside import Model, equals_loop, state
 from tests.lockstep.test_outside import remembers
 

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from tests.lockstep.law import equals_loop, ragged
+from tests.law import equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)
 SETTINGS = types.SimpleNamespace(scale=2.0)

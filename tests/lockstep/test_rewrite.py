@@ -8,7 +8,7 @@ import traceback
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
+from autobatch import batch
 from autobatch.errors import UnsupportedError
 from autobatch.rewrite.convert import PASSES, convert, source
 from autobatch.rewrite.expressions import Operators
@@ -16,7 +16,7 @@ from autobatch.rewrite.ownership import Ownership
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import statements
 from autobatch.testing.inspect import python_calls
-from tests.lockstep.law import equals_loop, ragged
+from tests.law import equals_loop, ragged
 
 
 def body_of(f):

@@ -7,7 +7,7 @@ import traceback
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
+from autobatch import batch
 from autobatch.rewrite.convert import convert, source
 from tests.lockstep.test_rewrite import assert_rewriting_costs_little, body_of, written
 

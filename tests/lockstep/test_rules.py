@@ -14,11 +14,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.config import options
-from autobatch.core.lanes import Example, current_example, example
-from tests.lockstep.law import batch_of, ragged
+from autobatch import batch, examples, options
+from autobatch.testing.inspect import Example, current_example, example
+from tests.law import batch_of, ragged
 from tests.lockstep.test_walks import NUMBERS, XS, fibonacci
 
 

@@ -15,11 +15,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.config import options
+from autobatch import batch, examples, options
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import agrees, assert_same, batch_of, equals_loop, gradients_equal_loops, ragged, run_again
+from tests.law import agrees, assert_same, batch_of, equals_loop, every_way_equals_loop, ragged, run_again
 
 RNG = np.random.default_rng(0)
 U = RNG.normal(size=(4, 4)) / 4
@@ -167,8 +165,8 @@ def test_gradients_of_gradients(scans):
 
 
 def test_all_ways_and_their_gradients():
-    gradients_equal_loops(rnn, ROWS, p=PARAMS)
-    gradients_equal_loops(settles, STARTS, u=U)
+    every_way_equals_loop(rnn, ROWS, p=PARAMS)
+    every_way_equals_loop(settles, STARTS, u=U)
 
 
 def test_what_an_example_complains_of_is_heard_once_and_in_its_step(scans):

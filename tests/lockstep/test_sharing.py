@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from tests.lockstep.law import batch_of, equals_loop, gradients_equal_loops, ragged
+from autobatch import batch
+from tests.law import batch_of, equals_loop, every_way_equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 CHOSEN = [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)]
@@ -210,7 +210,7 @@ def test_gradients_through_a_closures_state():
 
     xs = ragged(3, 1, 4, 2)
     equals_loop(f, xs, w=0.7)
-    gradients_equal_loops(f, xs, w=0.7)
+    every_way_equals_loop(f, xs, w=0.7)
 
 
 def test_a_variable_that_some_lanes_have_not_bound():
@@ -346,7 +346,7 @@ def test_a_case_is_not_entered_by_other_lanes():
 
     xs = ragged(3, 1, 0, 4, seed=2)
     equals_loop(f, xs, w=0.7)
-    gradients_equal_loops(f, [x for x in xs if len(x)], w=0.7)
+    every_way_equals_loop(f, [x for x in xs if len(x)], w=0.7)
 
 
 def test_arrays_are_no_sequences():

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
+from autobatch import batch
 from autobatch.batches import masked, unpadded
 from autobatch.batches.unpadded import Unpadded
 from autobatch.ops.rules.padding import kept
 from autobatch.testing import inspect
-from tests.lockstep.law import batch_of, equals_loop, ragged
+from tests.law import batch_of, equals_loop, ragged
 
 RNG = np.random.default_rng(1)
 D = 8

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.core.config import options
+from autobatch import batch, options
 from autobatch.lockstep import blocks
 from autobatch.testing import inspect
-from tests.lockstep.law import agrees, batch_of, equals_loop, ragged, run_again
+from tests.law import agrees, batch_of, equals_loop, ragged, run_again
 from tests.lockstep.test_rewrite import body_of, written
 
 RNG = np.random.default_rng(3)

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.batches.masked import MaskedBatch
-from tests.lockstep.law import equals_loop, ragged
+from autobatch import MaskedBatch, batch, examples
+from tests.law import equals_loop, ragged
 
 NUMBERS = [3, 7, 0, 5, 1, 4]
 XS = ragged(3, 1, 0, 4, 2, 6)

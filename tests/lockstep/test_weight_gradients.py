@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.api.extend import Scatter
 from autobatch.core import cotangent
-from autobatch.core.cotangent import Contributions, Product, Scatter
+from autobatch.core.cotangent import Contributions, Product
 from autobatch.core.memory import transposed, walking
 from autobatch.testing import inspect
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from tests.lockstep.law import batch_of, equals_loop, ragged
+from tests.law import batch_of, equals_loop, ragged
 
 XS = [2 * x for x in ragged(3, 1, 0, 4)]
 

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from autobatch.batches.masked import MaskedBatch
-from autobatch.core.config import options
+from autobatch import MaskedBatch, options
 from autobatch.errors import ShapeError
 from autobatch.ops.numpy import creation
+from tests.law import Shared, check, check_grads
 from tests.numpy_functions.cases import BOTH, COLUMNS, CUBES, ROWS, SQUARES, STATIC, VECTORS, VECTORS2, normals
-from tests.ops.law import Shared, check, check_grads
 
 N = [3, 0, 2]
 M = [1, 4, 2]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from tests.ops.law import check
+from tests.law import check
 from tests.ops.test_nested_gradients import check_second
 
 rng = np.random.default_rng(0)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.law import check, check_grads
 from tests.numpy_functions.cases import BOTH, COLUMNS, EVERY, MATRIX, ROWS, SQUARES, STATIC, UNARY
-from tests.ops.law import check, check_grads
 
 NO_GRADIENT = {"fix", "round", "norm", "astype"}  # steps, and the norm where it may be zero; float32 has too few digits
 NO_EMPTY = {"by_order", "masked_rows", "compress", "choose"}  # NumPy refuses these there

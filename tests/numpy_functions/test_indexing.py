@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
+from autobatch import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.rows import RowScatter
+from autobatch.testing.inspect import Tape
+from tests.law import Shared, check, check_grads
 from tests.numpy_functions.cases import BOTH, CUBES, ROWS, STATIC, VECTORS, normals
-from tests.ops.law import Shared, check, check_grads
 
 TABLE = Shared(np.random.default_rng(0).normal(size=(6, 4)))
 CUBE = Shared(np.random.default_rng(1).normal(size=(5, 3, 4)))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from tests.law import Shared, lane, size_of
 from tests.numpy_functions.cases import MATRIX, ROWS, UNARY
 from tests.numpy_functions.test_composites import JOINED, LANE_SIZES, LINALG
 from tests.numpy_functions.test_indexing import READS
 from tests.numpy_functions.test_writing import ALIASES, WRITES
-from tests.ops.law import Shared, lane, size_of
 
 CASES = {
     **{f"unary-{name}": (f, ROWS) for name, f in UNARY.items()},

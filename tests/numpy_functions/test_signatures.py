@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.api.extend import Declined, implements
 from autobatch.errors import FallbackWarning
-from autobatch.ops.rules.dispatch import FUNCTIONS, UFUNCS, Coverage, Declined, implements, is_default
+from autobatch.ops.rules.dispatch import FUNCTIONS, UFUNCS, Coverage, is_default
 
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from tests.law import check, check_grads
 from tests.numpy_functions.cases import ROWS, VECTORS, rng
-from tests.ops.law import check, check_grads
 
 HOLES = [np.where(rng.random(x.shape) < 0.3, np.nan, x) for x in ROWS]
 for _x in HOLES:

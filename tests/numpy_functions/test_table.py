@@ -7,11 +7,11 @@ import numpy.fft
 import numpy.testing.overrides
 import pytest
 
-from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
+from autobatch import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.table import UNSUPPORTED_REASONS, reason, twin
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
+from autobatch.testing.inspect import Tape
 from tests.numpy_functions.cases import ROWS, VECTORS
 
 OWN = {

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
+from autobatch import MaskedBatch
 from autobatch.ops.numpy import creation
+from autobatch.testing.inspect import Tape
+from tests.law import Shared, check, check_grads
 from tests.numpy_functions.cases import BOTH, ROWS, STATIC, VECTORS, VECTORS2, normals
-from tests.ops.law import Shared, check, check_grads
 
 
 def write(place):

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from autobatch.batches.masked import MaskedBatch
-from autobatch.core.op import Op
+from autobatch import MaskedBatch, nn
 from autobatch.errors import ShapeError
-from autobatch.ops import nn
 from autobatch.ops.numpy import contractions
 from autobatch.testing import inspect
-from tests.ops.law import Shared, as_operands, check, check_grads
+from autobatch.testing.inspect import Op
+from tests.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)
 S = (2, 4, 3, 0)

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing.overrides import get_overridable_numpy_ufuncs
 
-from autobatch.batches.masked import MaskedBatch
-from autobatch.core.op import Op
+from autobatch import MaskedBatch
 from autobatch.errors import ShapeError
 from autobatch.ops.nn import activations
 from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED
-from tests.ops.law import Shared, as_operands, check, check_grads
+from autobatch.testing.inspect import Op
+from tests.law import Shared, as_operands, check, check_grads
 from tests.ops.samples import operands
 
 CASTS = ("astype", "copy", "real", "imag")  # tests/numpy_functions holds them

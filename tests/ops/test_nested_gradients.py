@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.autodiff.tape import Tape
-from autobatch.ops import nn
-from tests.ops.law import dense
+from autobatch import nn
+from autobatch.testing.inspect import Tape
+from tests.law import dense
 from tests.ops.samples import operands
 from tests.ops.test_contractions import SUBSCRIPTS
 from tests.ops.test_elementwise import OPS, SMOOTH, arity

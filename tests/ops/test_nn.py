@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.autodiff.tape import Tape
-from autobatch.core.lanes import Example, example
+from autobatch import nn
 from autobatch.errors import BadIdError, DTypeError, ShapeError
-from autobatch.ops import nn
 from autobatch.ops.nn.activations import erf, erfc, normal_cdf, random_uniform
-from tests.ops.law import Shared, as_operands, check, check_grads
+from autobatch.testing.inspect import Example, Tape, example
+from tests.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)
 S = (2, 4, 3, 1)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.ops import nn
+from autobatch import nn
 from autobatch.ops.nn import normalisation
 from autobatch.testing import inspect
-from tests.ops.law import check
+from tests.law import check
 
 RNG = np.random.default_rng(0)
 W, B = RNG.normal(size=(2, 32)).astype(np.float32)

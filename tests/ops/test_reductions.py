@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from autobatch.autodiff.tape import Tape
-from autobatch.batches.masked import MaskedBatch
-from tests.ops.law import Shared, as_operands, check, check_grads
+from autobatch import MaskedBatch
+from autobatch.testing.inspect import Tape
+from tests.law import Shared, as_operands, check, check_grads
 
 DTYPES = ("f2", "f4", "f8", "i1", "u2", "i8", "?", "c16")
 SHAPES = {

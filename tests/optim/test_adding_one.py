@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.kernels.coalescing import row_gradient
 from autobatch.kernels.jit import jit
+from autobatch.kernels.updates import row_gradient
 from autobatch.optim import optimizers
 from autobatch.optim.base import Optimizer, Schedule
 

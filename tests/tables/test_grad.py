@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from autobatch import EmbeddingTable, MaskedBatch, SparseRows
 from autobatch.autodiff.grad import grad, value_and_grad
-from autobatch.autodiff.tape import Tape, TapeArray
-from autobatch.batches.masked import MaskedBatch
+from autobatch.autodiff.tape import TapeArray
 from autobatch.errors import DTypeError, ForcedValueError, ShapeError, UnsupportedError
 from autobatch.tables.reduce import segment_p
-from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable
+from autobatch.testing.inspect import Tape
 from tests import naive
 
 RANDOM = np.random.default_rng(3)

@@ -6,12 +6,10 @@ import pickle
 import numpy as np
 import pytest
 
+from autobatch import EmbeddingTable, SparseRows, lookup
 from autobatch.autodiff.grad import grad
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp
-from autobatch.tables.lookup import lookup
-from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable
 from tests import naive
 
 RANDOM = np.random.default_rng(4)

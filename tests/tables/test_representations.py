@@ -146,18 +146,29 @@ def test_s3_07_empty_maps_and_lists():
         (lambda: ab.lengths_to_padded([1, 2], [3]), ShapeError, r"lengths add up to 3; expected the number of values"),
         (lambda: ab.lengths_to_padded([1, 2], [2], filler=0.5), DTypeError, r"filler 0.5 is not a value of int64"),
         (lambda: ab.padded_to_lengths([1, 2], 0), ShapeError, r"padded data of shape \(2,\)"),
-        (lambda: ab.padded_to_lengths([[0, 2]], 0), ShapeError, r"segment 0 has the filler 0 before a value"),
-        (lambda: ab.lengths_to_sparse([1, -2], [2]), BadIdError, r"value -2 at position 1 is not a column"),
-        (lambda: ab.lengths_to_sparse([1, 8], [2], num_columns=8), BadIdError, r"value 8 at position 1"),
+        (lambda: ab.padded_to_lengths([[0, 2]], 0), ShapeError, r"row 0 has the filler 0 before a value"),
+        (lambda: ab.lengths_to_sparse([1, -2], [2]), BadIdError, r"id -2 at position 1 is not a column"),
+        (lambda: ab.lengths_to_sparse([1, 8], [2], num_columns=8), BadIdError, r"id 8 at position 1"),
         (lambda: ab.lengths_to_sparse([1], [1], scores=[1, 2]), ShapeError, r"scores have shape \(2,\)"),
         (lambda: ab.sparse_to_lengths(([1, 1], [0], [0, 1])), ShapeError, r"\(2,\) entries for \(1,\)"),
-        (lambda: ab.sparse_to_lengths(([1], [0], [0, 2])), ShapeError, r"lengths add up to 2"),
+        (
+            lambda: ab.sparse_to_lengths(([1], [0], [0, 2])),
+            ShapeError,
+            r"offsets\[1\] is 2, above the number",
+        ),
         (lambda: ab.sparse_to_lengths([1, 2]), ShapeError, r"a matrix of shape \(2,\)"),
         (lambda: ab.maps_to_packed([{1: 2}, [3]]), DTypeError, r"example 1 is a list; expected a dict"),
         (lambda: ab.maps_to_packed([{1: 2}, {1: [3]}]), ShapeError, r"example 1 has a list under key 1"),
-        (lambda: ab.maps_to_packed([{"a": 2}]), DTypeError, r"keys are <U1; expected integers"),
+        (lambda: ab.maps_to_packed([{"a": 2}]), DTypeError, r"keys have dtype <U1; expected integers"),
     ],
 )
 def test_bad_input(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def test_column_0_is_a_column():
+    same(ab.lengths_to_sparse([0, 3, 0], [1, 2]), np.ones(3), [0, 3, 0], [0, 1, 3])
+    same(ab.lengths_to_sparse([0], [1], num_columns=1), np.ones(1), [0], [0, 1])
+    with pytest.raises(BadIdError, match="value 0 at position 0"):
+        ab.lengths_to_sparse([0], [1], num_columns=0)

@@ -5,10 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
+from autobatch import EmbeddingTable, SparseRows, lookup
 from autobatch.errors import BadIdError, DTypeError, ShapeError
-from autobatch.tables.lookup import lookup
-from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable
 from tests import naive
 
 RANDOM = np.random.default_rng(1)

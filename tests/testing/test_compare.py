@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from autobatch.tables.table import EmbeddingTable
+from autobatch import EmbeddingTable
 from autobatch.testing.compare import compare, largest_error
 from autobatch.testing.equivalence import check_equivalence
 from autobatch.testing.ways import Loop

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from autobatch.core.op import Op
+from autobatch.api.extend import elementwise
 from autobatch.errors import UnsupportedError
-from autobatch.ops.rules.kinds import elementwise, vjp_columns
-from autobatch.testing.gradients import check_grads
+from autobatch.ops.rules.kinds import vjp_columns
+from autobatch.testing import check_grads
+from autobatch.testing.inspect import Op
 
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))
 wrong_at_one = Op("wrong_at_one", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: ct * np.where(x > 2, x, 2 * x)]))

@@ -5,18 +5,15 @@ import functools
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.core.batched import Batched
+from autobatch import EmbeddingTable, MaskedBatch, PackedBatch, SparseRows, batch
+from autobatch.api.extend import Batched
 from autobatch.kernels.buffers import ONE_BUFFER
 from autobatch.lazy import fibers, launching
 from autobatch.ops.numpy import reductions
 from autobatch.ops.rules import kinds
 from autobatch.ops.rules.dispatch import UFUNCS
-from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable
-from autobatch.testing.equivalence import assert_equivalent, check_equivalence
+from autobatch.testing import assert_equivalent
+from autobatch.testing.equivalence import check_equivalence
 from autobatch.testing.ways import LockStep, OnTheFly, default_ways
 
 RNG = np.random.default_rng(0)

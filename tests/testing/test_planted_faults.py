@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from autobatch.batches.masked import MaskedBatch
-from autobatch.core.lanes import current_example
+from autobatch import MaskedBatch
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.testing.equivalence import check_equivalence
+from autobatch.testing.inspect import current_example
 from autobatch.testing.ways import Loop, Unfit, Way
 
 EXAMPLES = [np.float32([1, 2, 3]), np.float32([4]), np.float32([5, 6])]

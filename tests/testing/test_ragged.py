@@ -5,7 +5,7 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
 
-from autobatch.testing.strategies import ragged
+from autobatch.testing import ragged
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import copy
 import numpy as np
 import pytest
 
-from autobatch.testing.equivalence import assert_equivalent, check_equivalence
+from autobatch.testing import assert_equivalent
+from autobatch.testing.equivalence import check_equivalence
 from tests.testing.test_planted_faults import EXAMPLES, Right
 
 
