@@ -14,6 +14,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.facts import operators
 
 __all__ = [
     "BINARY_OPERATORS",
@@ -41,17 +42,13 @@ FORMS: dict[str, Any] = {}
 DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
 KINDS = "biufcmM"  # of the dtypes that a padded array holds
 
-COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_NAMED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "xor", "matmul", *COMPARISONS)
+COMPARISONS = frozenset(each.name for each in operators.COMPARISONS)
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    **{name: getattr(operator, name) for name in _NAMED},
-    **{"and": operator.and_, "or": operator.or_, "divmod": divmod},
+    **{each.name: each.function for each in operators.BINARY},
+    "divmod": divmod,
 }
 """Python's binary operators, by the name in their method: `__add__` and `__radd__` are "add"."""
-UNARY_OPERATORS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in ("neg", "pos", "invert")},
-    "abs": abs,
-}
+UNARY_OPERATORS: dict[str, Callable[..., Any]] = {**{each.name: each.function for each in operators.UNARY}, "abs": abs}
 
 
 class Batch:
