@@ -68,7 +68,7 @@ MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 10
 COUNTERPARTS = {
     ("lockstep", "rewrite"): "the pass that rewrites a statement, and what the rewritten code calls",
     ("kernels", "ops"): "an op, and its loops on plain arrays",
-    ("embedding", "kernels"): "an op on tables, and its loops on plain arrays",
+    ("kernels", "tables"): "an op on tables, and its loops on plain arrays",
 }
 
 # Names of files and classes that may mean several things.
@@ -329,7 +329,7 @@ import autobatch
 sys.setprofile(None)
 print((calls - theirs) / theirs)
 """
-    assert 0 < float(_in_subprocess(code)) < 0.3
+    assert 0 < float(_in_subprocess(code)) < 0.35
 
 
 def test_import_compiles_nothing():
