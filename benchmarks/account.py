@@ -46,7 +46,7 @@ _PHASE_OF = (
     ("lazy.launching", "gathering"),
     ("blocks", "elementwise"),
     ("lazy", "tracing"),
-    ("core.fallback", "tracing"),
+    ("core.diagnostics", "tracing"),
     ("rewrite", "tracing"),
     ("lockstep", "tracing"),
     ("batches", "tracing"),

@@ -72,7 +72,11 @@ class Batch:
         raise TypeError(f"{type(self).__name__} does not say its batch size")
 
     def examples(self) -> list[Any]:
-        """One plain value per example."""
+        """One plain value per example.
+
+        Returns:
+            A list of as many values as there are examples, in the order of the batch.
+        """
         return [self._lane(i) for i in range(self.batch_size)]
 
     def _lane(self, index: int) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
 from autobatch.batches.array_batch import ArrayBatch, as_masked
@@ -18,6 +19,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+from autobatch.ops.rules.ragged import as_ids
 from autobatch.ops.rules.rows import rows_between
 
 __all__ = [
@@ -65,21 +67,27 @@ class MaskedBatch(Batched, ArrayBatch):
     _ab_rank = BATCH_RANK
     _frozen: Any
 
-    def __init__(self, data: Any, lengths: Any = None, mask: Any = None, dims: Sequence[bool] | None = None) -> None:
+    def __init__(
+        self,
+        data: ArrayLike,
+        lengths: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
+        dims: Sequence[bool] | None = None,
+    ) -> None:
         if isinstance(data, Batch):
             raise UnsupportedError("the data of a MaskedBatch is itself a batch; give its .data and .lengths")
-        data = as_data(data)
-        if data.ndim == 0:
+        padded = as_data(data)
+        if padded.ndim == 0:
             raise ShapeError("data of shape (); expected (batch size, ...): the first axis counts the examples")
         if lengths is not None and mask is not None:
             raise ShapeError("both lengths and mask are given; give one of them")
         if lengths is not None:
-            sizes = sizes_from_lengths(data.shape, lengths, dims)
+            sizes = sizes_from_lengths(padded.shape, lengths, dims)
         elif mask is not None:
-            sizes = sizes_from_mask(data.shape, mask, dims)
+            sizes = sizes_from_mask(padded.shape, mask, dims)
         else:
-            sizes = sizes_static(data.shape, dims)
-        self.data, self.sizes, self.scalar = data, sizes, None
+            sizes = sizes_static(padded.shape, dims)
+        self.data, self.sizes, self.scalar = padded, sizes, None
         self.region = current_region()
         self._view = self._views = None
 
@@ -102,11 +110,15 @@ class MaskedBatch(Batched, ArrayBatch):
         return self
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Any], dims: Sequence[bool] | None = None) -> "MaskedBatch":
-        """Stack examples (arrays, or nested lists of numbers), padded with zeros to the longest.
+    def from_examples(cls, examples: Sequence[ArrayLike], dims: Sequence[bool] | None = None) -> "MaskedBatch":
+        """Stack examples, padded with zeros to the longest.
 
         Args:
+            examples: B arrays of one rank and dtype, or nested lists of numbers.
             dims: one bool per example dimension; by default a dimension varies if its lengths differ.
+
+        Returns:
+            A batch of B examples, of their dtype.
 
         Raises:
             ShapeError: no examples, ranks that differ, or lengths that differ where `dims` says static.
@@ -145,7 +157,11 @@ class MaskedBatch(Batched, ArrayBatch):
         return np.stack(varying, axis=1) if varying else np.zeros((self.batch_size, 0), np.int64)
 
     def examples(self) -> list[Any]:
-        """The data of each example without its padding: views, or Python scalars where examples are that."""
+        """The data of each example without its padding.
+
+        Returns:
+            A list of B arrays, views of the data; or of Python scalars where the examples are that.
+        """
         if self.scalar is not None:
             return self.data.tolist()
         if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
@@ -549,11 +565,7 @@ def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple
         ShapeError: a wrong shape, a negative length, or one beyond the padded data.
     """
     batch_size, padded = shape[0], shape[1:]
-    lengths = np.asarray(lengths)
-    if lengths.size == 0 and lengths.dtype == np.float64:
-        lengths = lengths.astype(np.int64)
-    if lengths.dtype.kind not in "iu":
-        raise DTypeError(f"lengths are {lengths.dtype}; expected integers, one per example")
+    lengths = as_ids(lengths, "lengths")
     if lengths.ndim not in (1, 2) or lengths.shape[0] != batch_size:
         raise ShapeError(
             f"lengths of shape {lengths.shape} for data of shape {shape}; "

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.base import Batch, form, narrowed, refuse
@@ -12,23 +13,31 @@ from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.ragged import (
+    as_ids,
+    check_offsets,
+    check_one_each,
+    check_total,
+    columns_of,
+    count_segments,
+    filler_lengths,
+    lengths_of,
+    offsets_from,
+    read_csr,
+)
 
 __all__ = [
     "CSR",
     "PackedBatch",
-    "as_columns",
-    "as_integers",
-    "check_offsets",
     "counted",
     "maps_to_packed",
     "offsets_of",
+    "own_offsets",
     "pack_rows",
     "packed_to_maps",
-    "read_csr",
     "rows_of",
     "segment_order",
-    "valid_lengths",
 ]
 
 
@@ -77,11 +86,11 @@ class PackedBatch(Packed, ArrayBatch):
     __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
-    def __init__(self, values: Any, offsets: Any) -> None:
+    def __init__(self, values: ArrayLike, offsets: ArrayLike) -> None:
         if isinstance(values, Batch) and not isinstance(values, PackedBatch):
             raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
-        values = values if is_boxed(values) else np.asarray(values)
-        self._set(values, check_offsets(offsets, _count(values)))
+        rows = as_rows(values)
+        self._set(rows, own_offsets(offsets, _count(rows)))
 
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
         self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
@@ -123,9 +132,14 @@ class PackedBatch(Packed, ArrayBatch):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Any], depth: int = 1) -> "PackedBatch":
-        """Pack examples, arrays or lists of numbers that differ in their first dimension only.
+        """Pack examples that differ in their first dimension only.
 
-        `depth=2`: each example is itself a list of such arrays (3: a list of lists of them …), packed level by level.
+        Args:
+            examples: B arrays (n, ...) of one dtype, or nested lists of numbers.
+            depth: 2: each example is itself a list of such arrays, 3: a list of lists of them; packed level by level.
+
+        Returns:
+            A batch of B examples, of their dtype.
 
         Raises:
             ShapeError, DTypeError: as `MaskedBatch.from_examples`; and trailing dimensions that differ.
@@ -149,31 +163,59 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_lengths(np.concatenate(arrays), [x.shape[0] for x in arrays])
 
     @classmethod
-    def from_lengths(cls, values: Any, lengths: Any) -> "PackedBatch":
-        """From the values and the number of them in each example."""
-        values = values if is_boxed(values) else np.asarray(values)
-        return cls(values, offsets_of(lengths, _count(values)))
+    def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":
+        """From the values and the number of them in each example.
+
+        Args:
+            values: (N, ...), the examples' values one after the other; or a batch of N.
+            lengths: (B,) integers that add up to N.
+
+        Returns:
+            A batch of B examples.
+
+        Raises:
+            ShapeError: a negative length, or lengths that do not add up. DTypeError: lengths that are no integers.
+
+        >>> PackedBatch.from_lengths([5, 6, 7], [1, 2]).offsets
+        array([0, 1, 3])
+        """
+        rows = as_rows(values)
+        return cls(rows, offsets_of(lengths, _count(rows)))
 
     @classmethod
-    def from_segment_ids(cls, values: Any, ids: Any, num_segments: int | None = None) -> "PackedBatch":
+    def from_segment_ids(cls, values: ArrayLike, ids: ArrayLike, num_segments: int | None = None) -> "PackedBatch":
         """From the values and the example that each belongs to, sorted or not; the order within an example is kept.
 
         Args:
-            num_segments: the number of examples; by default the largest id plus one.
+            values: (N, ...) array; or a batch of N.
+            ids: (N,) integers, the example of each value.
+            num_segments: the number of examples, B; by default the largest id plus one.
+
+        Returns:
+            A batch of B examples.
 
         Raises:
             BadIdError: an id that is negative or not below `num_segments`.
+            ShapeError: not one id for each value. DTypeError: ids that are no integers.
 
         >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
         [array([1]), array([4, 3])]
         """
-        values = values if is_boxed(values) else np.asarray(values)
-        order, lengths = segment_order(ids, _count(values), num_segments)
-        return cls.from_lengths(values if order is None else _rows(values, order), lengths)
+        rows = as_rows(values)
+        order, lengths = segment_order(ids, _count(rows), num_segments)
+        return cls.from_lengths(rows if order is None else _rows(rows, order), lengths)
 
     @classmethod
-    def from_padded(cls, padded: Any, *, filler: Any = None, lengths: Any = None) -> "PackedBatch":
-        """From (B, T, ...) padded data and its lengths, or the value that fills its padding.
+    def from_padded(cls, padded: ArrayLike, *, filler: Any = None, lengths: ArrayLike | None = None) -> "PackedBatch":
+        """From padded data and its lengths, or the value that fills its padding.
+
+        Args:
+            padded: (B, T, ...) array.
+            filler: the number that its padding consists of, behind the values of each example.
+            lengths: instead, (B,) integers, of each example.
+
+        Returns:
+            A batch of B examples.
 
         Raises:
             ShapeError: neither or both are given, or a filler stands before a value.
@@ -181,25 +223,34 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_padded([[1, 2], [3, -1]], filler=-1).examples()
         [array([1, 2]), array([3])]
         """
-        padded = padded if is_boxed(padded) else np.asarray(padded)
-        if padded.ndim < 2:
-            raise ShapeError(f"padded data of shape {padded.shape}; expected (batch size, longest, ...)")
+        data = as_rows(padded)
+        if data.ndim < 2:
+            raise ShapeError(f"padded data of shape {data.shape}; expected (batch size, longest, ...)")
         if (filler is None) == (lengths is None):
             raise ShapeError("give either filler= or lengths=, to say what is padding")
         if lengths is None:
-            lengths = valid_lengths(np.asarray(padded), filler)
-        masked = MaskedBatch(padded, lengths=as_integers(lengths, "lengths"))
-        return cls.from_masked(masked)
+            lengths = filler_lengths(np.asarray(data), filler)
+        return cls.from_masked(MaskedBatch(data, lengths=lengths_of(lengths)))
 
     @classmethod
     def from_masked(cls, masked: MaskedBatch) -> "PackedBatch":
-        """From a padded batch of which at most the first dimension varies."""
+        """From a padded batch of which at most the first dimension varies.
+
+        Args:
+            masked: a batch of B examples.
+
+        Returns:
+            The same examples without padding.
+
+        Raises:
+            ShapeError: examples without dimensions, or another dimension that varies.
+        """
         if not masked.sizes or any(masked.dims[1:]):
             raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
         size = masked.sizes[0]
         if not isinstance(size, Lengths):
             size = Lengths(np.full(masked.batch_size, size))
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(size.values)])
+        offsets = offsets_from(size.values)
         return cls.of(pack_rows(masked.data, size), offsets, size)
 
     @classmethod
@@ -209,7 +260,10 @@ class PackedBatch(Packed, ArrayBatch):
         Args:
             matrix: a CSR matrix (anything with `data`, `indices`, `indptr`), that triple, or a dense array.
             weights: also return the entries, as a second batch with the same offsets. Without it every entry must be
-                a count: an id with entry 2 occurs twice, with 0 not at all.
+                a count; an id with entry 2 occurs twice, with 0 not at all.
+
+        Returns:
+            A batch of the int64 ids of each row; with `weights` a pair of batches, the ids and the entries.
 
         Raises:
             DTypeError: entries that are no counts, without `weights`.
@@ -224,7 +278,14 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_segment_ids(*counted(data, indices, indptr), len(indptr) - 1)
 
     def to_masked(self) -> MaskedBatch:
-        """The same examples, padded with zeros."""
+        """The same examples, padded with zeros.
+
+        Returns:
+            A `MaskedBatch` whose first dimension varies.
+
+        Raises:
+            UnsupportedError: a nested batch, whose examples no padded array holds.
+        """
         if isinstance(self.values, PackedBatch):
             raise UnsupportedError(
                 "the examples are lists of arrays of different lengths, which no padded array holds; "
@@ -234,7 +295,17 @@ class PackedBatch(Packed, ArrayBatch):
         return MaskedBatch.in_region(Batched(data, sizes), self.region)
 
     def to_padded(self, filler: Any = 0) -> Any:
-        """(B, longest, ...) data with `filler` in its padding; a nested batch is padded at each level."""
+        """The examples in one array, padded to the longest; those of a nested batch at each level.
+
+        Args:
+            filler: a number of the values' dtype, which fills the padding.
+
+        Returns:
+            (B, longest, ...) array of the values' dtype.
+
+        Raises:
+            DTypeError: the dtype has no such number.
+        """
         values = self.values
         values = values.to_padded(filler) if isinstance(values, PackedBatch) else values
         if np.asarray(filler).astype(values.dtype) != filler and filler == filler:
@@ -248,10 +319,13 @@ class PackedBatch(Packed, ArrayBatch):
             num_columns: by default the largest id plus one.
             weights: the entries, a `PackedBatch` with the same offsets; by default 1.
 
+        Returns:
+            A `CSR` matrix of (B, num_columns).
+
         Raises:
-            DTypeError, BadIdError: values that are no ids of a column.
+            DTypeError, BadIdError: values that are no ids of a column. ShapeError: weights of other lengths.
         """
-        ids, bound = as_columns(self.values, num_columns)
+        ids, bound = columns_of(self.values, num_columns)
         if weights is not None and not np.array_equal(weights.offsets, self.offsets):
             raise ShapeError("the weights have other lengths than the ids")
         entries = np.ones(len(ids), np.int64) if weights is None else weights.values
@@ -353,6 +427,11 @@ class PackedBatch(Packed, ArrayBatch):
             return f"PackedBatch(batch_size={self.batch_size}, offsets={self.offsets}, values={self.values!s})"
 
 
+def as_rows(values: Any) -> Any:
+    """An array, or a batch as it is; what carries a gradient stays what it is."""
+    return values if is_boxed(values) else np.asarray(values)
+
+
 def _count(values: Any) -> int:
     if isinstance(values, PackedBatch):
         return values.batch_size
@@ -394,54 +473,18 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
     return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
 
 
-def as_integers(values: Any, what: str) -> np.ndarray:
-    """A one-dimensional array of integers, as int64.
-
-    Raises:
-        DTypeError: no integers. ShapeError: not one dimension.
-    """
-    out = np.asarray(values)
-    if out.size == 0 and out.dtype == np.float64:
-        out = out.astype(np.int64)
-    if out.dtype.kind not in "iu":
-        raise DTypeError(f"{what} are {out.dtype}; expected integers")
-    if out.ndim != 1:
-        raise ShapeError(f"{what} of shape {out.shape}; expected one dimension")
-    if out.dtype == np.uint64 and out.size and out.max() > np.iinfo(np.int64).max:
-        raise ShapeError(f"{what} reach {out.max()}; expected at most {np.iinfo(np.int64).max}")
-    return out.astype(np.int64)
-
-
-def check_offsets(offsets: Any, count: int) -> np.ndarray:
-    """(B + 1,) int64 offsets into `count` values: first 0, non-decreasing, last `count`."""
-    out = as_integers(offsets, "offsets")
-    if not len(out):
-        raise ShapeError("offsets are empty; expected one more than there are examples, starting with 0")
-    if out[0] != 0:
-        raise ShapeError(f"offsets start with {out[0]}; expected 0")
-    steps = np.diff(out)
-    if (steps < 0).any():
-        lane = int(np.argmax(steps < 0))
-        raise ShapeError(f"offsets decrease, from {out[lane]} to {out[lane + 1]}, at example {lane}")
-    if out[-1] != count:
-        raise ShapeError(
-            f"the last offset is {out[-1]}, but there are {count} values; expected equal "
-            "(with offsets of starts only, append the number of values)"
-        )
+def own_offsets(offsets: Any, count: int) -> np.ndarray:
+    """(B + 1,) int64 offsets into `count` values, checked, which nobody else can write to."""
+    out = np.array(check_offsets(offsets, count))
     out.flags.writeable = False
     return out
 
 
 def offsets_of(lengths: Any, count: int) -> np.ndarray:
     """Offsets from the number of values of each example, which must add up to `count`."""
-    out = as_integers(lengths, "lengths")
-    if (out < 0).any():
-        lane = int(np.argmax(out < 0))
-        raise ShapeError(f"length {out[lane]} of example {lane} is negative")
-    total = int(out.sum())
-    if total != count:
-        raise ShapeError(f"the lengths add up to {total}, but there are {count} values")
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(out)])
+    found = lengths_of(lengths)
+    check_total(found, count)
+    return offsets_from(found)
 
 
 def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.ndarray | None, np.ndarray]:
@@ -450,18 +493,12 @@ def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.nd
     Raises:
         ShapeError: not one id per value. BadIdError: an id that is negative or not below `num_segments`.
     """
-    out = as_integers(ids, "segment ids")
-    if len(out) != count:
-        raise ShapeError(f"{len(out)} segment ids for {count} values; expected one id for each value")
-    bound = int(out.max(initial=-1)) + 1 if num_segments is None else num_segments
-    wrong = (out < 0) | (out >= bound)
-    if wrong.any():
-        position = int(np.argmax(wrong))
-        raise BadIdError(f"segment id {out[position]} at position {position} is not in 0..{bound - 1}")
-    lengths = np.bincount(out, minlength=bound)
-    if (out[1:] >= out[:-1]).all():
+    found = as_ids(ids, "segment_ids")
+    lengths = np.bincount(found, minlength=count_segments(found, num_segments))
+    check_one_each(found, count)
+    if (found[1:] >= found[:-1]).all():
         return None, lengths
-    return np.argsort(out, kind="stable"), lengths
+    return np.argsort(found, kind="stable"), lengths
 
 
 def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -481,49 +518,6 @@ def pack_rows(data: Any, lengths: Lengths) -> Any:
     return flat[np.flatnonzero(mask)]
 
 
-def valid_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
-    """The length of each example of (B, T, ...) data in which rows full of `filler` are padding.
-
-    Raises:
-        ShapeError: a filler before a value: padding must come last.
-    """
-    is_filler = padded != padded if filler != filler else padded == filler
-    valid = ~is_filler.all(axis=tuple(range(2, padded.ndim)))
-    lengths = valid.sum(axis=1)
-    wrong = (valid != (np.arange(padded.shape[1]) < lengths[:, None])).any(axis=1)
-    if wrong.any():
-        raise ShapeError(
-            f"example {int(np.argmax(wrong))} has the filler {filler!r} before a value; "
-            "padding must come last, or give lengths= instead of filler="
-        )
-    return lengths
-
-
-def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(data, indices, indptr) of a sparse matrix, a triple of them, or a dense two-dimensional array."""
-    if hasattr(matrix, "indptr"):
-        parts = (matrix.data, matrix.indices, matrix.indptr)
-    elif isinstance(matrix, tuple) and len(matrix) == 3:
-        parts = matrix
-    elif hasattr(matrix, "tocsr"):
-        return read_csr(matrix.tocsr())
-    else:
-        dense = np.asarray(matrix)
-        if dense.ndim != 2:
-            raise ShapeError(
-                f"a matrix of shape {dense.shape}; expected a CSR matrix, (data, indices, indptr), "
-                "or a dense two-dimensional array"
-            )
-        rows, columns = np.nonzero(dense)
-        counts = np.bincount(rows, minlength=dense.shape[0])
-        return dense[rows, columns], columns, offsets_of(counts, len(rows))
-    indices = as_integers(parts[1], "column indices")
-    data = np.ones(len(indices), np.int64) if parts[0] is None else np.asarray(parts[0])
-    if data.shape != indices.shape:
-        raise ShapeError(f"{data.shape} entries for {indices.shape} column indices; expected one each")
-    return data, indices, check_offsets(parts[2], len(indices))
-
-
 def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each column as often as its entry says, and the row that it stands in."""
     counts = data.astype(np.int64)
@@ -531,17 +525,6 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
         raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
     rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
     return np.repeat(indices, counts), rows
-
-
-def as_columns(values: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
-    """Ids that name columns, and how many columns there are: by default the largest id plus one."""
-    ids = as_integers(values, "the values")
-    bound = int(ids.max(initial=-1)) + 1 if num_columns is None else num_columns
-    wrong = (ids < 0) | (ids >= bound)
-    if wrong.any():
-        position = int(np.argmax(wrong))
-        raise BadIdError(f"id {ids[position]} at position {position} is not a column in 0..{bound - 1}")
-    return ids, bound
 
 
 def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, PackedBatch]:
@@ -568,7 +551,7 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
             raise DTypeError(f"example {i} is a {type(example).__name__}; expected a dict of integer keys")
     lengths = [len(example) for example in examples]
     entries = [np.asarray(value) for example in examples for value in example.values()]
-    keys = PackedBatch.from_lengths(as_integers([key for example in examples for key in example], "keys"), lengths)
+    keys = PackedBatch.from_lengths(as_ids([key for example in examples for key in example], "keys"), lengths)
     nested = bool(entries) and entries[0].ndim > 0
     at = 0
     for i, example in enumerate(examples):
@@ -588,6 +571,13 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
 
 def packed_to_maps(keys: PackedBatch, values: PackedBatch) -> list[dict[int, Any]]:
     """The examples as maps again: of numbers, or of the arrays of a nested batch.
+
+    Args:
+        keys: int64, the keys of each example.
+        values: with the same offsets, a number or an array for each key.
+
+    Returns:
+        A dict for each example.
 
     Raises:
         ShapeError: values that do not belong to the keys.

@@ -49,7 +49,7 @@ def _stamp() -> str:
     """What, beside its own text, decides what a kernel is compiled to: the functions it is written in, and versions."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
     folder = pathlib.Path(kernels_package.__file__).parent
-    for name in ("jit.py", "vector_formats.py", "vectors.py", "vector_math.py"):
+    for name in ("jit.py", "vectors.py", "vector_math.py"):
         digest.update((folder / name).read_bytes())
     return digest.hexdigest()
 

@@ -19,7 +19,7 @@ from autobatch.blocks.fuse import Fused, fuse
 from autobatch.blocks.program import Program, lookups_apart
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
-from autobatch.core.error_state import underflow_is_ignored
+from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
 

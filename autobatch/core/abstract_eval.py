@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.error_state import silence
+from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op
 
 __all__ = [

@@ -57,6 +57,7 @@ class SparseCotangent:
     @staticmethod
     def combine(parts: Sequence[Any]) -> Any:
         """The sum of parts of this one class; by default dense."""
+        parts = parts[0].gathered(parts)
         return _add_all(parts[0].to_dense(), parts[1:], owned=True)
 
     @staticmethod
@@ -92,10 +93,6 @@ class Product(SparseCotangent):
 
     def add_to(self, dense: np.ndarray) -> None:
         dense += self.to_dense()
-
-    @staticmethod
-    def combine(parts: Sequence[Any]) -> Any:
-        return SparseCotangent.combine(Product.gathered(parts))
 
     @staticmethod
     def gathered(parts: Sequence[Any]) -> Sequence[Any]:

@@ -1,4 +1,13 @@
-"""Buffers of a batch come and go by the thousand; asking the system for them anew each time is slow."""
+"""Memory of a run: what the C library and the collector are told, and what a backward walk may keep by reference.
+
+- Buffers of a batch come and go by the thousand: the C library keeps freed memory for the next (`keep_freed_memory`).
+- Recording makes many objects and no garbage, which the cyclic collector would only walk again (`collector_paused`).
+- What an op has read is kept for the backward walk: by reference inside of a launch and of a lock-step run, where all
+  code is the library's and writes into nothing that it has read (`library_code`); else as a copy, since the user's next
+  statement may write into it (`KeptArrays`).
+- BLAS reorders a transposed operand on every call, which for a product of few rows takes longer than the product.
+  Within a backward walk no matrix changes: the second product by one makes a copy that the others use (`transposed`).
+"""
 
 import contextlib
 import contextvars

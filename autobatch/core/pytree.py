@@ -18,6 +18,10 @@ from autobatch.errors import StructureError
 
 __all__ = ["TreeDef", "attributes", "flatten", "is_node", "leaves", "map_tree", "paths", "replace_leaves", "unflatten"]
 
+_PLAIN = frozenset(
+    (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
+)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TreeDef:
@@ -215,7 +219,7 @@ def replace_leaves(
     if _is_plain(tree, parts_of):
         return tree
     try:
-        return _rebuild(tree, leaf, {}, copies)
+        return _replaced(tree, leaf, {}, copies)
     except (_CycleError, RecursionError):
         return tree
 
@@ -255,56 +259,42 @@ class _CycleError(Exception):
 _BUSY = object()
 
 
-def _rebuild(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None) -> Any:
-    kind = type(tree)
+def _replaced(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None) -> Any:
+    kind: Any = type(tree)
     if kind in _PLAIN:
         return tree
-    is_dataclass = dataclasses.is_dataclass(kind)
     found = done.get(id(tree))
     if found is _BUSY:
         raise _CycleError
     if found is not None:
         return found
-    if not (is_dataclass or isinstance(tree, dict | list | tuple)):
+    if _kind_of(kind) is _OTHER:
         out = leaf(tree)
         if out is not tree:
             done[id(tree)] = out
         return out
     done[id(tree)] = _BUSY
-    if is_dataclass:
-        keys: Any = attributes(tree)
-        old = [getattr(tree, key) for key in keys]
-    elif isinstance(tree, dict):
-        keys, old = list(tree), list(tree.values())
-    else:
-        keys, old = None, list(tree)
-    new = [_rebuild(child, leaf, done, copies) for child in old]
+    keys, old = _children(tree)
+    new = [_replaced(child, leaf, done, copies) for child in old]
     out = tree
     if any(a is not b for a, b in zip(old, new, strict=True)):
-        out = _with_children(tree, kind, keys, new, is_dataclass)
+        out = _with_children(tree, keys, new)
         if copies is not None:
             copies.append((tree, out, keys, old, new))
     done[id(tree)] = out
     return out
 
 
-def _with_children(tree: Any, kind: type, keys: Any, new: list[Any], is_dataclass: bool) -> Any:
-    if is_dataclass:
-        out = copy.copy(tree)
+def _with_children(tree: Any, keys: Any, new: list[Any]) -> Any:
+    """A copy of a container with other children."""
+    if isinstance(tree, tuple):
+        return type(tree)(*new) if hasattr(tree, "_fields") else type(tree)(new)
+    out = copy.copy(tree)
+    if isinstance(tree, list):
+        out[:] = new
+    elif isinstance(tree, dict):
+        out.update(zip(keys, new, strict=True))
+    else:
         for key, value in zip(keys, new, strict=True):
             object.__setattr__(out, key, value)
-        return out
-    if isinstance(tree, dict):
-        out = copy.copy(tree)
-        out.update(zip(keys, new, strict=True))
-        return out
-    if isinstance(tree, list):
-        out = copy.copy(tree)
-        out[:] = new
-        return out
-    return kind(*new) if hasattr(kind, "_fields") else kind(new)
-
-
-_PLAIN = frozenset(
-    (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
-)
+    return out

@@ -72,7 +72,7 @@ def fits_one_thread(nbytes: int) -> bool:
 def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
     """[first, last) of the parts of `count` things of `nbytes` together; one part where more would not pay.
 
-    >>> cuts(10, 100)
+    >>> split_work(10, 100)
     [(0, 10)]
     """
     parts = max(1, min(count, nbytes // _MINIMUM, 1 if fits_one_thread(nbytes) else thread_count()))

@@ -14,9 +14,19 @@ from numpy import int64, uint64
 
 from autobatch.kernels.bags import MEAN, SUM
 from autobatch.kernels.jit import jit
-from autobatch.kernels.prefetch import AHEAD, prefetch_row, prefetch_source
-from autobatch.kernels.vector_ends import load_first, total
-from autobatch.kernels.vectors import add, load, prefetch, scaled, store, width, zeros
+from autobatch.kernels.vector_math import load_first, total
+from autobatch.kernels.vectors import (
+    AHEAD,
+    add,
+    load,
+    prefetch,
+    prefetch_row,
+    prefetch_source,
+    scaled,
+    store,
+    width,
+    zeros,
+)
 
 __all__ = [
     "are_bounds",

@@ -13,8 +13,7 @@ may be split between threads, and the result is the same to the bit.
 import math
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.prefetch import AHEAD, prefetch_row, prefetch_source
-from autobatch.kernels.vectors import add, load, put_past_cache, scaled, width
+from autobatch.kernels.vectors import AHEAD, add, load, prefetch_row, prefetch_source, put_past_cache, scaled, width
 
 __all__ = [
     "adagrad_rows",

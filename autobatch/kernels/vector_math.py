@@ -9,12 +9,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 
-from autobatch.kernels.vector_formats import spread_over
-from autobatch.kernels.vectors import VectorType, by_pieces, computed_dtype, either, pieces, vector_of
+from autobatch.kernels.vectors import (
+    Lanes,
+    VectorType,
+    by_pieces,
+    computed_dtype,
+    either,
+    element,
+    pieces,
+    plain_load,
+    spread_over,
+    vector_of,
+)
 
 __all__ = [
     "absolute",
@@ -27,6 +38,7 @@ __all__ = [
     "inverse",
     "less",
     "less_equal",
+    "load_first",
     "logical_and",
     "logical_or",
     "lowest",
@@ -172,7 +184,7 @@ def _folded(plain: Callable[..., Any], combine: Callable[[Any, Any, Any], Any]) 
                 out = part if out is None else combine(builder, out, part)
             return builder.extract_element(out, ir.IntType(32)(0))
 
-        return (types.float32 if x.code == "f4" else types.float64)(x), codegen
+        return numba.from_dtype(np.dtype(x.code))(x), codegen
 
     return either(_quiet(plain))(typed)
 
@@ -189,7 +201,19 @@ def _either_nan(sign: str) -> Callable[[Any, Any, Any], Any]:
     return combine
 
 
-total = _folded(lambda x: x.sum(), lambda builder, x, y: builder.fadd(x, y))
+def _sum_by_halves(x: np.ndarray) -> Any:
+    if len(x) & (len(x) - 1):  # several machine vectors
+        return x.sum()
+    while len(x) > 1:
+        x = x[: len(x) // 2] + x[len(x) // 2 :]
+    return x[0]
+
+
+def _sum(builder: Any, x: Any, y: Any) -> Any:
+    return (builder.add if isinstance(x.type.element, ir.IntType) else builder.fadd)(x, y)
+
+
+total = _folded(_sum_by_halves, _sum)
 highest = _folded(np.max, _either_nan(">"))
 lowest = _folded(np.min, _either_nan("<"))
 
@@ -308,3 +332,37 @@ exp = _unary(np.exp, exp_vector)
 tanh = _unary(np.tanh, tanh_vector)
 sigmoid = _unary(_sigmoid, sigmoid_vector)
 normal_cdf = _unary(_normal_cdf, normal_cdf_vector)
+
+
+def _plain_load_first(lanes: Lanes, address: int, count: int) -> np.ndarray:
+    out = np.zeros(lanes.n, lanes.format)
+    part = min(int(count), lanes.n)
+    if part:
+        out[:part] = plain_load(Lanes(lanes.format, part), address, 0, part)
+    return out
+
+
+@either(_plain_load_first)
+def load_first(typingctx: Any, lanes: Any, address: Any, count: Any) -> Any:
+    """The first `count` elements from an address on, all if there are more of them than lanes, and zeros after them."""
+    vector = vector_of(lanes)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address, count = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
+        n = lanes.n
+        places = ir.Constant(ir.VectorType(ir.IntType(64), n), list(range(n)))
+        mask = builder.icmp_signed("<", places, spread_over(builder, count, n))
+        kind = ir.VectorType(element(vector.code), n)
+        pointer = builder.inttoptr(address, kind.as_pointer())
+        signed = [pointer.type, ir.IntType(32), mask.type, kind]
+        name = f"llvm.masked.load.v{n}{_suffix(vector.code)}.p0"
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, signed), name)
+        found = builder.call(function, [pointer, ir.IntType(32)(1), mask, ir.Constant(kind, None)])
+        return builder.insert_value(ir.Constant(context.get_value_type(vector), ir.Undefined), found, 0)
+
+    return vector(lanes, address, count), codegen
+
+
+def _suffix(code: str) -> str:
+    """The name of an element's type in the names of LLVM's intrinsics."""
+    return f"{'f' if code[0] == 'f' else 'i'}{8 * int(code[1:])}"

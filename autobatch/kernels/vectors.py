@@ -8,7 +8,9 @@ and powers of two for the rest. Formats:
 - "q8", "q4": codes of 8 or 4 bits (two to a byte, the first in the low bits), after them the row's scale and bias as
   float32; element j is scale * code[j] + bias, in float32.
 
-A row is named by its address. Nothing is checked. With `NUMBA_DISABLE_JIT=1` the same names are plain Python.
+A row is named by its address, of any alignment. Rows that ids name lie anywhere, and a miss costs more than a step on
+them: `prefetch_row` and `prefetch_source` ask for one before it is needed. Nothing is checked. With
+`NUMBA_DISABLE_JIT=1` the same names are plain Python.
 """
 
 import ctypes
@@ -21,34 +23,144 @@ from llvmlite import ir
 from numba.core import cgutils, config, types
 from numba.extending import intrinsic, models, register_model
 
-from autobatch.kernels.prefetch import LINE, ask_for
-from autobatch.kernels.vector_formats import from_half, nibbles, read, spread_over
+from autobatch.kernels.jit import jit
 
 __all__ = [
+    "AHEAD",
     "FORMATS",
+    "LINE",
     "REGISTER",
     "Lanes",
     "VectorType",
     "add",
+    "ask_for",
     "by_pieces",
     "computed_dtype",
     "either",
     "element",
+    "from_half",
     "greater",
     "held",
     "lesser",
     "load",
+    "nibbles",
     "pieces",
     "plain_load",
     "prefetch",
+    "prefetch_row",
+    "prefetch_source",
     "put",
     "put_past_cache",
+    "read",
     "scaled",
+    "spread_over",
     "store",
     "vector_of",
     "width",
     "zeros",
 ]
+
+AHEAD = 8  # rows
+LINE = 64  # bytes of the cache
+
+
+def ask_for(builder: Any, address: Any, to_write: bool) -> None:
+    """Code that has the machine fetch the cache line at an integer address; it never faults."""
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [builder.inttoptr(address, byte), word(int(to_write)), word(3), word(1)])
+
+
+@intrinsic
+def _to_write(typing_context, address):
+    """The cache line at an address, to be written to."""
+
+    def generate(context, builder, signature, args):
+        ask_for(builder, args[0], to_write=True)
+        return context.get_dummy_value()
+
+    return types.void(types.intp), generate
+
+
+@intrinsic
+def _to_read(typing_context, address):
+    """The cache line at an address, to be read."""
+
+    def generate(context, builder, signature, args):
+        ask_for(builder, args[0], to_write=False)
+        return context.get_dummy_value()
+
+    return types.void(types.intp), generate
+
+
+def _prefetch_row(array, row):
+    start = array.ctypes.data + row * array.strides[0]
+    for byte in range(0, array.shape[1] * array.itemsize, LINE):
+        _to_write(start + byte)  # type: ignore[call-arg]
+
+
+def _prefetch_source(array, row):
+    start = array.ctypes.data + row * array.strides[0]
+    for byte in range(0, array.shape[1] * array.itemsize, LINE):
+        _to_read(start + byte)  # type: ignore[call-arg]
+
+
+def _nothing(array: Any, row: Any) -> None:
+    """Without compilation there is nothing to ask for."""
+
+
+_compiled = not getattr(config, "DISABLE_JIT", 0)
+prefetch_row = jit(_prefetch_row if _compiled else _nothing)  # a row that is to be updated
+prefetch_source = jit(_prefetch_source if _compiled else _nothing)  # a row that is to be read
+
+
+def read(builder: Any, address: Any, kind: ir.Type) -> Any:
+    """A value at an address of any alignment."""
+    out = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    out.align = 1
+    return out
+
+
+def spread_over(builder: Any, scalar: Any, k: int) -> Any:
+    """A machine vector of k times the same."""
+    one = ir.VectorType(scalar.type, 1)
+    lone = builder.insert_element(ir.Constant(one, ir.Undefined), scalar, ir.IntType(32)(0))
+    zero = ir.Constant(ir.VectorType(ir.IntType(32), k), None)
+    return builder.shuffle_vector(lone, ir.Constant(one, ir.Undefined), zero)
+
+
+def _constant(value: int, bits: int, k: int) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(bits), k), [value] * k)
+
+
+def nibbles(builder: Any, address: Any, first: Any, k: int) -> Any:
+    """k codes of 4 bits from an even element on, or one from any."""
+    integer, byte = ir.IntType(64), ir.IntType(8)
+    place = builder.add(address, builder.lshr(first, integer(1)))
+    if k == 1:
+        shift = builder.trunc(builder.shl(builder.and_(first, integer(1)), integer(2)), byte)
+        code = builder.and_(builder.lshr(read(builder, place, byte), shift), byte(15))
+        return spread_over(builder, code, 1)
+    pairs = read(builder, place, ir.VectorType(byte, k // 2))
+    low = builder.and_(pairs, _constant(15, 8, k // 2))
+    high = builder.lshr(pairs, _constant(4, 8, k // 2))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), k), [j // 2 + (j % 2) * (k // 2) for j in range(k)])
+    return builder.shuffle_vector(low, high, order)
+
+
+def from_half(builder: Any, bits: Any, k: int) -> Any:
+    """float16 as float32, in integer arithmetic, so that no machine lacks it: the exponent is moved by a product."""
+    wide, real = ir.VectorType(ir.IntType(32), k), ir.VectorType(ir.FloatType(), k)
+    word = builder.zext(bits, wide)
+    rest = builder.shl(builder.and_(word, _constant(0x7FFF, 32, k)), _constant(13, 32, k))
+    scaled = builder.fmul(builder.bitcast(rest, real), builder.bitcast(_constant(0x77800000, 32, k), real))  # 2^112
+    whole = builder.icmp_unsigned(">=", rest, _constant(0x0F800000, 32, k))  # infinity or NaN
+    special = builder.or_(rest, _constant(0x7F800000, 32, k))
+    magnitude = builder.select(whole, special, builder.bitcast(scaled, wide))
+    sign = builder.shl(builder.and_(word, _constant(0x8000, 32, k)), _constant(16, 32, k))
+    return builder.bitcast(builder.or_(magnitude, sign), real)
+
 
 FORMATS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
 REGISTER = 64  # bytes; wider than the machine's is split by the compiler

@@ -5,7 +5,8 @@
 out; any other use records the look-up itself.
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,13 @@ from autobatch.core.abstract_eval import aval_of
 from autobatch.core.op import Op
 from autobatch.lazy.array import LazyArray
 from autobatch.ops.face import ArrayFace
-from autobatch.ops.numpy import elementwise, reductions, statistics
+from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.aliasing import _View as View
-from autobatch.tables.lookup import lookup_p
+from autobatch.tables.lookup import bag_mode, lookup_p
 from autobatch.tables.reduce import segment_p
 
 __all__ = ["bag", "now", "read", "read_row", "reduced"]
 
-_MODES: dict[Op, str] = {
-    reductions.sum_p: "sum",
-    reductions.amax_p: "max",
-    reductions.amin_p: "min",
-    statistics.mean_p: "mean",
-}
 _SHARED = View(None, None, None, (), True)  # a view of an array that all examples share: not to be written to
 _MULTIPLY = elementwise.UFUNCS[np.multiply]
 
@@ -54,12 +49,16 @@ def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
 
 def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
     """One row of a shared table; the id is an operand, so all such reads go together."""
+    return _recorded(trace, (table.aval, "row"), lookup_p, table, index)
+
+
+def _recorded(trace: Any, key: Any, call: Callable[[Any, Any], Any], table: LazyArray, ids: Any) -> Any:
+    """`call(table, ids)`; the signature that it has is remembered by the key, and recorded at once the next time."""
     segment = trace.segment
-    key = (table.aval, "row")
     sig = trace.views.get(key)
     if sig is not None and (table.segment is segment or trace.enter(table)):
-        return trace.append_two(segment, sig, table.ref, segment.external(index, -1))
-    out = lookup_p(table, index)
+        return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
+    out = call(table, ids)
     if type(out) is LazyArray and out.segment is trace.segment:
         trace.views[key] = trace.signature_of(out)
     return out
@@ -101,13 +100,13 @@ def reduced(trace: Any, op: Op, args: Sequence[Any], params: dict[str, Any]) -> 
     if op is _MULTIPLY:
         found = _weighted(trace, args[0], args[1])
         return _weighted(trace, args[1], args[0]) if found is None else found
-    mode = _MODES.get(op)
-    if mode is None or params.get("axis") != (0,) or len(params) > 1 + ("keepdims" in params) or params.get("keepdims"):
+    mode = bag_mode(op, params)
+    if mode is None:
         return None
     table, ids, weights = args[0].pending
     if weights is None:
         return segment_p(table, ids, mode=mode, form="one", empty="numpy")
-    if mode not in ("sum",):
+    if mode != "sum":
         return None
     return segment_p(table, ids, weights.reshape(len(ids)), mode=mode, form="one", empty="numpy")
 
@@ -117,15 +116,8 @@ def bag(trace: Any, rows: LazyArray, mode: str) -> Any:
     table, ids, weights = rows.pending
     if weights is not None:
         return None
-    segment = trace.segment
-    key = (table.aval, "bag", mode)
-    sig = trace.views.get(key)
-    if sig is not None and (table.segment is segment or trace.enter(table)):
-        return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
-    out = segment_p(table, ids, mode=mode, form="one", empty="numpy")
-    if type(out) is LazyArray and out.segment is trace.segment:
-        trace.views[key] = trace.signature_of(out)
-    return out
+    call = functools.partial(segment_p, mode=mode, form="one", empty="numpy")
+    return _recorded(trace, (table.aval, "bag", mode), call, table, ids)
 
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:

@@ -142,9 +142,9 @@ def _is_raw(values: tuple[Any, ...]) -> bool:
 
 def _entries(copy: Any) -> tuple[Any, list[Any]]:
     if isinstance(copy, dict):
-        return list(copy), list(copy.values())
+        return tuple(copy), list(copy.values())
     if isinstance(copy, list):
-        return None, copy
+        return tuple(range(len(copy))), copy
     keys = attributes(copy)
     return keys, [getattr(copy, key) for key in keys]
 
@@ -165,7 +165,7 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
             object.__setattr__(original, key, value)
         return
     original.clear()
-    if keys is None:
+    if isinstance(original, list):
         original.extend(values)
     else:
         original.update(zip(keys, values, strict=True))

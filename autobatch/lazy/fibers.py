@@ -10,8 +10,7 @@ from typing import Any
 
 import greenlet
 
-from autobatch.core.error_state import users_filters
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back, users_filters
 from autobatch.core.lanes import Example, current_region, example, set_example
 from autobatch.core.memory import collector_paused
 from autobatch.core.op import BATCH_RANK, rank_of

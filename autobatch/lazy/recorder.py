@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.blocks.inputs import FAULTS, Key
 from autobatch.core.abstract_eval import WEAK, freeze
-from autobatch.core.error_state import handling
+from autobatch.core.diagnostics import handling
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.trace import Trace

@@ -22,7 +22,7 @@ import numpy as np
 from autobatch.blocks.inputs import Guard
 from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.config import config, current
-from autobatch.core.error_state import users_filters
+from autobatch.core.diagnostics import users_filters
 from autobatch.core.pytree import attributes
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.content import CONTAINERS, NUMBERS, Classes, Unsuited, Writer, is_constant

@@ -25,8 +25,7 @@ from autobatch.core.abstract_eval import (
     without_length,
 )
 from autobatch.core.config import config
-from autobatch.core.error_state import catches_warnings, handling, users_filters
-from autobatch.core.fallback import fell_back, user_line
+from autobatch.core.diagnostics import catches_warnings, fell_back, handling, user_line, users_filters
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.lazy import deferred_lookups
@@ -48,11 +47,6 @@ def _same_state(a: Any, b: Any) -> bool:
     return all(getattr(a, name, None) is getattr(b, name, None) for name in _STATE)
 
 
-def _own_handle(found: Any) -> Any:
-    """What an example gets of a shared result: a handle of its own, which it may write into."""
-    return copy.copy(found) if type(found) is LazyArray else found
-
-
 class Trace:
     """What is being recorded, and how it gets launched.
 
@@ -71,26 +65,8 @@ class Trace:
     """
 
     __slots__ = (
-        "_budget",
-        "_filters",
-        "_handling",
-        "_room",
-        "_shared",
-        "consts",
-        "errors",
-        "example",
-        "failed",
-        "fast",
-        "forget",
-        "inputs",
-        "interned",
-        "level",
-        "memo",
-        "park",
-        "segment",
-        "stats",
-        "table",
-        "views",
+        "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed", "fast",
+        "forget", "inputs", "interned", "level", "memo", "park", "segment", "stats", "table", "views",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -390,26 +366,30 @@ class Trace:
         return self.known(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
 
     def run_shared(self, sig: Signature, key: tuple[Any, ...], args: Sequence[Any]) -> Any:
-        """The result of an op whose operands are all shared: it runs once, when the first example calls it."""
-        self.stats.reads += 1
-        weak = tuple(repr(arg) for arg in args if type(arg) in WEAK)
-        found = self.memo.get((key, weak))
-        if found is None:
+        """The result of an op whose operands are all shared."""
+
+        def compute() -> list[Any]:
             values = [arg.source if type(arg) is LazyArray and arg.trace is self else arg for arg in args]
-            found = self.memo[key, weak] = self._shared_result(sig.op(*values, **sig.params))
-        return _own_handle(found)
+            return [sig.op(*values, **sig.params)]
+
+        weak = tuple(repr(arg) for arg in args if type(arg) in WEAK)
+        return self._once((key, weak), compute)[0]
 
     def run_shared_block(self, sig: Signature) -> Any:
         """The outputs of a block whose operands are all shared: one, or a tuple."""
-        self.stats.reads += 1
-        key = (sig, *np.geterr().values())
-        found, call = self.memo.get(key), sig.block
+        call = sig.block
         assert call is not None
-        if found is None:
-            found = self.memo[key] = [self._shared_result(out) for out in launch(call.program, call.shared)]
-        results = [_own_handle(out) for out in found]
+        results = self._once((sig, *np.geterr().values()), lambda: launch(call.program, call.shared))
         link_views(call.views, results)
         return tuple(results) if len(results) > 1 else results[0]
+
+    def _once(self, key: Any, compute: Callable[[], Sequence[Any]]) -> list[Any]:
+        """Results of shared operands alone, computed for the first example, in handles that this one may write into."""
+        self.stats.reads += 1
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = [self._shared_result(result) for result in compute()]
+        return [copy.copy(each) if type(each) is LazyArray else each for each in found]
 
     def _shared_result(self, result: Any) -> Any:
         if type(result) is np.ndarray or hasattr(result, "_ab_rank"):
@@ -442,17 +422,17 @@ class Trace:
     def wait(self) -> None:
         """Come back when everything recorded has been launched."""
         self.stats.forced[user_line()] += 1
-        if self.park is None:
-            self.launch()
-        else:
-            self.park(False)
+        self._pause(urgent=False)
 
     def _overflow(self) -> None:
         """The memory budget is spent: launch what there is, now."""
+        self._pause(urgent=True)
+
+    def _pause(self, urgent: bool) -> None:
         if self.park is None:
             self.launch()
         else:
-            self.park(True)
+            self.park(urgent)
 
     def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
         """A NumPy function without a rule: runs on real values, example by example."""
@@ -519,11 +499,8 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
         if not lazy:
             return x
         found.append(x)
-        if (
-            type(getattr(x, "value", None)) is float
-        ):  # a Python number on a tape, whose place in a signature is its kind
-            return trace.shared(x)
-        return trace.known(x)
+        is_weak = type(getattr(x, "value", None)) is float  # a number on a tape: its kind is its place in a signature
+        return trace.shared(x) if is_weak else trace.known(x)
 
     out = replace_leaves(value, leaf, plain_parts, copies)
     if out is not value:  # else its arrays, if it has any, stay as they are

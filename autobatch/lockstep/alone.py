@@ -13,7 +13,7 @@ import numpy as np
 
 from autobatch.batches.base import Batch, lane, name_lane, narrow_tree
 from autobatch.batches.examples import stack_results
-from autobatch.core.fallback import fell_back
+from autobatch.core.diagnostics import fell_back
 from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves

@@ -1,7 +1,9 @@
 """Optimisers that update parameters in place, dense leaves whole and tables row by row."""
 
+from autobatch.optim import optimizers
 from autobatch.optim.base import Optimizer
-from autobatch.optim.optimizers import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp, RowWiseAdagrad
+from autobatch.optim.optimizers import *  # noqa: F403 - all of them
 from autobatch.tables.sparse import Indexer
 
-__all__ = ["FTRL", "SGD", "Adagrad", "Adam", "AdamW", "Indexer", "Optimizer", "RMSProp", "RowWiseAdagrad"]
+__all__ = ["Indexer", "Optimizer"]
+__all__ += optimizers.__all__

@@ -4,9 +4,10 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from autobatch.core import pytree
 from autobatch.core.abstract_eval import dtype_of, shape_of
@@ -159,6 +160,7 @@ def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep 
 
 
 Schedule = float | Callable[[int], float]
+Params = TypeVar("Params")
 
 
 def check(name: str, value: Any, *, below: float = math.inf) -> None:
@@ -200,7 +202,7 @@ class Optimizer(abc.ABC):
 
     clip_value: float | None = None
     clip_norm: float | None = None
-    state_dtype: Any = None
+    state_dtype: DTypeLike | None = None
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -221,7 +223,15 @@ class Optimizer(abc.ABC):
         return False
 
     def init(self, params: Any) -> dict[str, Any]:
-        """The state before the first step: the number of steps and, for each slot, a tree of arrays. It pickles."""
+        """The state before the first step. It pickles.
+
+        Args:
+            params: a tree of parameters.
+
+        Returns:
+            The number of steps under "step", and for each of `slots` a tree like the parameters: an array of a
+            parameter's shape (one number for each row where `by_row`), None for other leaves.
+        """
         return {"step": 0} | {slot: pytree.map_tree(self._initial, params) for slot in self.slots}
 
     def _initial(self, value: Any) -> Any:
@@ -232,7 +242,7 @@ class Optimizer(abc.ABC):
 
     def update(
         self,
-        params: Any,
+        params: Params,
         grads: Any,
         state: dict[str, Any],
         *,
@@ -241,7 +251,7 @@ class Optimizer(abc.ABC):
         num_splits: int | None = None,
         scratch: Sequence[np.ndarray] | None = None,
         nontemporal: bool = False,
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Params, dict[str, Any]]:
         """Take one step, `p -= ...`.
 
         Arrays, tables and the state's arrays are written in place; numbers cannot be, so use what is returned.
@@ -249,6 +259,9 @@ class Optimizer(abc.ABC):
         there is enough to do.
 
         Args:
+            params: a tree of parameters, written in place.
+            grads: a tree of the same structure, each leaf of its parameter's shape and dtype, `SparseRows` or None.
+            state: what `init` or the last `update` gave; its arrays are written in place.
             indexers: memory kept from step to step, a tree like the parameters with an `Indexer` for each table
                 (None elsewhere).
             threads: how many at most; None: as many as there are cores, where there is enough to do.
@@ -261,7 +274,8 @@ class Optimizer(abc.ABC):
                 step's rows are not read again soon; the seed of this keyword has it on, here it is slower on most
                 machines, since a row was just read and is in the cache already.
 
-            Results are the same to the bit whatever these four are.
+        Returns:
+            (params, state) to go on with; the result is the same to the bit whatever the five keywords are.
 
         Raises:
             StructureError: parameters, gradients and state that differ in structure.
@@ -307,7 +321,14 @@ class Optimizer(abc.ABC):
         return params, state | {"step": before + 1}
 
     def scratch(self, params: Any, threads: int | None = None) -> list[np.ndarray]:
-        """Memory for `update(scratch=...)`: an array of the longest row for each of so many threads (None: all cores).
+        """Memory for `update(scratch=...)`.
+
+        Args:
+            params: a tree of parameters.
+            threads: how many threads share it; None: as many as there are cores.
+
+        Returns:
+            For each thread an array (longest row,), of float32 or a wider dtype of the tables.
 
         >>> [space.shape for space in ab.optim.SGD(0.1).scratch(ab.EmbeddingTable(np.zeros((4, 3))), threads=2)]
         [(3,), (3,)]

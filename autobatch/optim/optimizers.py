@@ -24,6 +24,13 @@ class SGD(Optimizer):
 
     With nesterov it is p -= lr · (g + momentum · v). The velocity of a table's row decays only in the steps that name
     the row. The arguments of all optimisers are those of `Optimizer`.
+
+    Args:
+        lr: the learning rate; or a schedule, called with the number of steps taken before. This, `weight_decay` and the
+            keywords are those of `Optimizer`, here and in all optimisers.
+        momentum: the share of the velocity that a step keeps; 0: there is none.
+        nesterov: look ahead along the velocity.
+
     Source: `torch.optim.SGD` without dampening.
 
     >>> optimizer, params = SGD(lr=0.1), {"w": np.array([1.0, -2.0])}
@@ -64,6 +71,11 @@ class SGD(Optimizer):
 class Adagrad(Optimizer):
     """Adagrad (Duchi et al. 2011): g += weight_decay · p; s += g²; p -= lr · g / (√s + eps).
 
+    Args:
+        lr, weight_decay: as for `Optimizer`.
+        eps: keeps the divisor from 0.
+        initial_accumulator: what s starts from.
+
     Source: `torch.optim.Adagrad`; Caffe2's `SparseAdagrad`.
 
     >>> optimizer, params = Adagrad(lr=0.1), {"w": np.array([1.0, -2.0])}
@@ -94,6 +106,10 @@ class RowWiseAdagrad(Adagrad):
 
     A table of (rows, dim) has a state of (rows,). The rows of an array are those of its first dimension; the
     elements of a vector are rows of one.
+
+    Args:
+        lr, eps, weight_decay, initial_accumulator: as for `Adagrad`.
+
     Source: FBGEMM's `EXACT_ROWWISE_ADAGRAD`; Caffe2's `RowWiseSparseAdagrad`.
 
     >>> optimizer, table = RowWiseAdagrad(lr=0.1), np.array([[1.0, -2.0]])
@@ -113,6 +129,11 @@ class RowWiseAdagrad(Adagrad):
 @dataclasses.dataclass
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015), with bias correction by the number of steps; for tables lazy: only named rows move.
+
+    Args:
+        lr, weight_decay: as for `Optimizer`.
+        betas: the shares of the running means of g and of g² that a step keeps, each below 1.
+        eps: keeps the divisor from 0.
 
     Source: `torch.optim.Adam`; for `SparseRows` `torch.optim.SparseAdam`.
 
@@ -149,6 +170,10 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019): p -= lr · weight_decay · p beside Adam's step.
 
+    Args:
+        lr, betas, eps: as for `Adam`.
+        weight_decay: the share of the parameter, times lr, that a step takes off.
+
     Source: `torch.optim.AdamW`.
 
     >>> optimizer, params = AdamW(lr=0.1), {"w": np.array([1.0, -2.0])}
@@ -169,6 +194,14 @@ class RMSProp(Optimizer):
 
     With `centered` the square of a running mean of g is taken off s; with momentum v = momentum · v + g / (√s + eps)
     and p -= lr · v.
+
+    Args:
+        lr, weight_decay: as for `Optimizer`.
+        alpha: the share of the running means that a step keeps, at most 1.
+        eps: keeps the divisor from 0.
+        momentum: the share of the velocity that a step keeps; 0: there is none.
+        centered: whether there is a running mean of g.
+
     Source: `torch.optim.RMSprop`.
 
     >>> optimizer, params = RMSProp(lr=0.1), {"w": np.array([1.0, -2.0])}
@@ -206,6 +239,13 @@ class FTRL(Optimizer):
 
     n' = n + g²; z += g − (√n' − √n) / lr · p; p = 0 where |z| ≤ l1, else (±l1 − z) / ((beta + √n') / lr + l2).
     A schedule changes lr in both places.
+
+    Args:
+        lr, weight_decay: as for `Optimizer`; lr is above 0.
+        beta: added to √n'.
+        l1, l2: how strongly weights are drawn to exactly 0, and to small values.
+        initial_accumulator: what n starts from.
+
     Source: algorithm 1 of the paper; Caffe2's `SparseFtrl`.
 
     >>> optimizer, params = FTRL(lr=0.1, l1=0.1), {"w": np.array([1.0, -2.0])}

@@ -25,7 +25,7 @@ from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.strategies import Default, Preallocation, SimpleParallel, Strategy
 
-__all__ = ["PackedRows", "PendingRows", "index_table", "lookup", "lookup_p", "maplookup"]
+__all__ = ["PackedRows", "PendingRows", "bag_mode", "index_table", "lookup", "lookup_p", "maplookup"]
 
 
 def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
@@ -130,6 +130,11 @@ lookup_p = Op("lookup", _lookup, rule=_lookup_rule, vjp=_lookup_vjp, kind="looku
 _OVER_ROWS = ({"axis": (1,)}, {"axis": (1,), "keepdims": False})
 _OVER_PACKED = ({"axis": (0,)}, {"axis": (0,), "keepdims": False})
 _BY_NAME = frozenset(("sum", "mean", "max", "min"))  # reductions that are the bags of the same name
+
+
+def bag_mode(op: Op, params: dict[str, Any]) -> str | None:
+    """The mode of the bag that this op makes of looked-up rows, if it reduces them over their first axis."""
+    return op.name if op.name in _BY_NAME and params in _OVER_PACKED else None
 
 
 class PendingRows(ArrayFace):
@@ -243,8 +248,8 @@ class PackedRows:
 
         What NumPy says of no rows (a warning, an exception) is left to NumPy, as the reduction of the rows themselves.
         """
-        mode = op.name
-        if mode not in _BY_NAME or params not in _OVER_PACKED or self._rows is not None:
+        mode = bag_mode(op, params)
+        if mode is None or self._rows is not None:
             return None
         if mode != "sum" and (offsets[1:] == offsets[:-1]).any():
             return None

@@ -12,18 +12,21 @@ import numpy as np
 
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import BadIdError, DTypeError, ShapeError
+from autobatch.errors import DTypeError, ShapeError
 from autobatch.ops.rules.ragged import (
     as_ids,
     by_lane,
     check_offsets,
     check_sorted,
     check_total,
+    columns_of,
     count_segments,
+    filler_lengths,
     flattened,
     in_lane,
     lengths_of,
     offsets_from,
+    read_csr,
 )
 
 __all__ = [
@@ -171,14 +174,8 @@ def padded_to_lengths(padded: Any, filler: Any) -> tuple[np.ndarray, np.ndarray]
     padded = np.asarray(padded)
     if padded.ndim < 2:
         raise ShapeError(f"padded data of shape {padded.shape}; expected (segments, longest, ...)")
-    fillers = padded != padded if filler != filler else padded == filler
-    valid = ~fillers.all(axis=tuple(range(2, padded.ndim)))
-    lengths = valid.sum(axis=1)
-    mask = np.arange(padded.shape[1]) < lengths[:, None]
-    if (valid != mask).any():
-        segment = int(np.argmax((valid != mask).any(axis=1)))
-        raise ShapeError(f"segment {segment} has the filler {filler!r} before a value; padding comes last")
-    return padded[mask], lengths
+    lengths = filler_lengths(padded, filler)
+    return padded[np.arange(padded.shape[1]) < lengths[:, None]], lengths
 
 
 def lengths_to_sparse(
@@ -198,18 +195,12 @@ def lengths_to_sparse(
     >>> lengths_to_sparse([1, 2, 4], [2, 1])
     (array([1, 1, 1]), array([1, 2, 4]), array([0, 2, 3]))
     """
-    ids = as_ids(values, "values")
+    ids, _ = columns_of(values, num_columns)
     check_total(lengths_of(lengths), ids.shape[0])
-    offsets = lengths_to_offsets(lengths)
-    bound = np.iinfo(np.int64).max if num_columns is None else num_columns
-    wrong = (ids < 0) | (ids >= bound)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise BadIdError(f"value {ids[at]} at position {at} is not a column of the matrix")
     data = np.ones(ids.shape[0], np.int64) if scores is None else np.asarray(scores)
     if data.shape != ids.shape:
         raise ShapeError(f"scores have shape {data.shape}; expected one for each value, {ids.shape}")
-    return data, ids, offsets
+    return data, ids, lengths_to_offsets(lengths)
 
 
 def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -222,22 +213,8 @@ def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     >>> sparse_to_lengths([[0, 1, 1, 0, 0], [0, 0, 0, 0, 1]])
     (array([1, 2, 4]), array([2, 1]), array([1, 1, 1]))
     """
-    if hasattr(matrix, "tocsr"):
-        matrix = matrix.tocsr()
-    if hasattr(matrix, "indptr"):
-        matrix = (matrix.data, matrix.indices, matrix.indptr)
-    if isinstance(matrix, tuple):
-        data, ids = np.asarray(matrix[0]), as_ids(matrix[1], "column indices")
-        lengths = np.diff(_offsets(matrix[2]))
-        check_total(lengths, ids.shape[0])
-        if data.shape != ids.shape:
-            raise ShapeError(f"{data.shape} entries for {ids.shape} column indices; expected one each")
-        return ids, lengths, data
-    dense = np.asarray(matrix)
-    if dense.ndim != 2:
-        raise ShapeError(f"a matrix of shape {dense.shape}; expected two dimensions")
-    rows, columns = np.nonzero(dense)
-    return columns, np.bincount(rows, minlength=dense.shape[0]), dense[rows, columns]
+    data, ids, offsets = read_csr(matrix)
+    return ids, np.diff(offsets), data
 
 
 def _offsets(offsets: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.api.batch import BatchFunction
-from autobatch.core.fallback import noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in

@@ -30,7 +30,7 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks import kernel_cache, launch
 from autobatch.blocks import program as program_module
 from autobatch.blocks.scan import Scan
-from autobatch.core.fallback import forget_warnings, noted_fallbacks
+from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.lanes import Example, current_example, current_region, example
 from autobatch.core.op import Op
 from autobatch.lazy.replay import Replay

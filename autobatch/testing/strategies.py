@@ -29,6 +29,9 @@ def ragged(
         static: sizes of the dimensions that are the same in every example, by axis.
         elements: a strategy for the elements, instead.
 
+    Returns:
+        A strategy (`hypothesis.strategies.SearchStrategy`) of lists of arrays.
+
     Raises:
         ShapeError: `static` names an axis that the examples do not have.
 

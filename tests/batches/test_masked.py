@@ -126,7 +126,7 @@ def test_examples_that_do_not_fit(examples, error, match):
 @pytest.mark.parametrize(
     ("given", "error", "match"),
     [
-        ({"lengths": [1.0, 2.0]}, DTypeError, "lengths are float64; expected integers"),
+        ({"lengths": [1.0, 2.0]}, DTypeError, "lengths have dtype float64; expected integers"),
         ({"lengths": [1, -1]}, ShapeError, r"length -1 of example 1 is not in 0\.\.3"),
         ({"lengths": [4, 1]}, ShapeError, r"length 4 of example 0 is not in 0\.\.3"),
         ({"lengths": [1]}, ShapeError, r"lengths of shape \(1,\) for data of shape \(2, 3, 2\)"),

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.error_state import silence
+from autobatch.api.transforms import map_with_stats
+from autobatch.core.diagnostics import noted_fallbacks, silence
 from autobatch.lazy import trace as traces
 from autobatch.testing import inspect
-from autobatch.testing.inspect import map_with_stats, noted_fallbacks
 from tests.law import assert_same, loop, normal, vectors
 
 
@@ -153,7 +153,7 @@ def test_an_interrupt_inside_a_kernel_stays_an_interrupt():
         inner.__cause__ = KeyboardInterrupt()
         raise outer from inner
 
-    with inspect.replaced(traces, launch_wave=interrupted), pytest.raises(KeyboardInterrupt, match=r"^$"):
+    with inspect.replaced(traces, launch_segment=interrupted), pytest.raises(KeyboardInterrupt, match=r"^$"):
         ab.map(lambda x: x * 2, vectors(3, 4))
 
 

@@ -5,9 +5,10 @@ import warnings
 
 import numpy as np
 
-from autobatch import batch, examples
+from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import forget_warnings
 from tests.law import assert_same, batch_of
 
 

@@ -74,7 +74,7 @@ def test_threads_do_not_show(kernels_that_ran):
     x = np.random.default_rng(1).normal(size=(11, 21)).astype(np.float32)
     step = ab.value_and_grad(lambda x: (ab.nn.softmax(x) ** 2).sum())
     value, g = step(x)
-    with inspect.replaced(normalisation, cuts=lambda count, nbytes: [(0, 4), (4, 5), (5, count)]):
+    with inspect.replaced(normalisation, split_work=lambda count, nbytes: [(0, 4), (4, 5), (5, count)]):
         value_of_parts, g_of_parts = step(x)
     assert len(kernels_that_ran) == 8
     assert value == value_of_parts

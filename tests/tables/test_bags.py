@@ -249,7 +249,7 @@ TABLE = np.ones((4, 2))
         (([-1], TABLE, [0]), {}, BadIdError, r"a table has no negative ids"),
         (([0, 1], TABLE, [1]), {}, BadIdError, r"offsets\[0\] is 1; expected 0"),
         (([0, 1], TABLE, [0, 2, 1]), {}, BadIdError, r"offsets\[2\] is 1, below offsets\[1\] = 2"),
-        (([0, 1], TABLE, [0, 3]), {}, BadIdError, r"offsets\[1\] is 3, above the number of ids, 2"),
+        (([0, 1], TABLE, [0, 3]), {}, BadIdError, r"offsets\[1\] is 3, above the number of values, 2"),
         (([0, 1], TABLE, [0, 1]), {"include_last_offset": True}, BadIdError, r"last of the offsets is 1"),
         (([0, 1], TABLE, []), {"include_last_offset": True}, BadIdError, r"offsets are empty"),
         (([0, 1], TABLE, [[0]]), {}, ShapeError, r"offsets have shape \(1, 1\)"),

@@ -72,7 +72,7 @@ def test_rows_of_ids_are_bags(shape):
         ([0, -1], [0, 1], "id -1 at position 1, in bag 1 is outside"),
         ([0, 1], [1], r"offsets\[0\] is 1; expected 0"),
         ([0, 1], [0, 2, 1], r"offsets\[2\] is 1, below"),
-        ([0, 1], [0, 3], r"offsets\[1\] is 3, above the number of ids, 2"),
+        ([0, 1], [0, 3], r"offsets\[1\] is 3, above the number of values, 2"),
     ],
 )
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

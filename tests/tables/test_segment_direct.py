@@ -57,7 +57,7 @@ def test_s3_12_to_s3_19_any_width_and_lengths(data):
 WRONG = [
     ("offsets", [1, 3], "expected 0, where the first"),
     ("offsets", [0, 2, 1, 3], "below offsets"),
-    ("offsets", [0, 5, 3], "above the number of ids"),
+    ("offsets", [0, 5, 3], "above the number of values"),
     ("offsets", [0, 2], "the last of the offsets"),
     ("offsets", [], "empty"),
     ("lengths", [1, 1], "add up to 2"),

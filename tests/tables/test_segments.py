@@ -85,7 +85,7 @@ def test_gradients_of_weights_and_of_a_table():
         ((DATA,), {"lengths": np.full(2, 2**63, np.uint64)}, BadIdError, r"lengths hold 9223372036854775808"),
         ((DATA,), {"offsets": [0, 3, 2, 4]}, BadIdError, r"offsets\[2\] is 2, below offsets\[1\] = 3"),
         ((DATA,), {"offsets": [1, 4]}, BadIdError, r"offsets\[0\] is 1; expected 0"),
-        ((DATA,), {"offsets": [0, 5]}, BadIdError, r"offsets\[1\] is 5, above the number of ids, 4"),
+        ((DATA,), {"offsets": [0, 5]}, BadIdError, r"offsets\[1\] is 5, above the number of values, 4"),
         ((DATA,), {"offsets": []}, BadIdError, r"offsets are empty"),
         ((DATA,), {"offsets": [[0, 4]]}, ShapeError, r"offsets have shape \(1, 2\)"),
         ((DATA,), {"lengths": [[4]]}, ShapeError, r"lengths have shape \(1, 1\)"),

@@ -123,7 +123,7 @@ T = np.ones((4, 2), np.float32)
         ([0, 1], None, {}, "offsets are needed"),
         ([0, 1], [[0]], {}, "offsets have shape"),
         ([0, 1], [1], {}, r"offsets\[0\] is 1; expected 0"),
-        ([0, 1], [0, 3], {}, "above the number of ids, 2"),
+        ([0, 1], [0, 3], {}, "above the number of values, 2"),
         ([0, 4], [0], {}, "id 4 at position 1"),
         ([0, -1], [0], {}, "id -1 at position 1"),
         ([[[0]]], None, {}, "input has shape"),

@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import config
-from autobatch.core.error_state import underflow_is_ignored
+from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.op import Op
 from autobatch.core.threads import run_together, split_work
-from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows
-from autobatch.kernels.softmax import softmax_gradient, softmax_rows
+from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes
 from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted

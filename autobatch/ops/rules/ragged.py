@@ -26,7 +26,9 @@ __all__ = [
     "check_one_each",
     "check_sorted",
     "check_total",
+    "columns_of",
     "count_segments",
+    "filler_lengths",
     "flattened",
     "flattened_lists",
     "in_lane",
@@ -36,6 +38,7 @@ __all__ = [
     "of_all_examples",
     "offsets_from",
     "own_rows",
+    "read_csr",
     "segments_in",
     "segments_of",
 ]
@@ -125,7 +128,10 @@ def check_offsets(offsets: Any, total: int, *, closed: bool = True) -> np.ndarra
         DTypeError: not integers. ShapeError: not 1-D.
         OffsetsError: names the first wrong offset.
     """
-    found = as_ids(offsets, "offsets")
+    try:
+        found = as_ids(offsets, "offsets")
+    except BadIdError as error:
+        raise OffsetsError(str(error)) from None
     if found.ndim != 1:
         raise ShapeError(f"offsets have shape {found.shape}; expected one dimension")
     if not found.size:
@@ -139,7 +145,7 @@ def check_offsets(offsets: Any, total: int, *, closed: bool = True) -> np.ndarra
     at = first_bad_offset(found, total)
     if at >= 0:
         above = found[at] > total
-        why = f"above the number of ids, {total}" if above else f"below offsets[{at - 1}] = {found[at - 1]}"
+        why = f"above the number of values, {total}" if above else f"below offsets[{at - 1}] = {found[at - 1]}"
         raise OffsetsError(f"offsets[{at}] is {found[at]}, {why}")
     if closed and found[-1] != total:
         raise OffsetsError(
@@ -242,6 +248,59 @@ def offsets_from(lengths: Any) -> Any:
 def segments_in(bounds: np.ndarray) -> np.ndarray:
     """The segment of each row, where segments follow each other."""
     return np.repeat(np.arange(bounds.shape[0] - 1), np.diff(bounds))
+
+
+def filler_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
+    """The length of each row of (B, T, ...) data in which positions full of `filler` are padding (NaN is NaN).
+
+    Raises:
+        ShapeError: a filler before a value: padding comes last.
+    """
+    is_filler = padded != padded if filler != filler else padded == filler
+    valid = ~is_filler.all(axis=tuple(range(2, padded.ndim)))
+    lengths = valid.sum(axis=1)
+    wrong = (valid != (np.arange(padded.shape[1]) < lengths[:, None])).any(axis=1)
+    if wrong.any():
+        raise ShapeError(
+            f"row {int(np.argmax(wrong))} has the filler {filler!r} before a value; padding comes last: "
+            "give lengths instead of a filler"
+        )
+    return lengths
+
+
+def columns_of(ids: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
+    """Ids that name columns of a sparse matrix, and how many there are: by default the greatest id plus one."""
+    found = as_ids(ids, "the values")
+    bound = int(found.max(initial=-1)) + 1 if num_columns is None else num_columns
+    wrong = (found < 0) | (found >= bound)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise BadIdError(f"id {found[at]} at position {at} is not a column in 0..{bound - 1}")
+    return found, bound
+
+
+def read_csr(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(data, indices, indptr) of a sparse matrix, a triple of them, or a dense two-dimensional array."""
+    if hasattr(matrix, "indptr"):
+        parts = (matrix.data, matrix.indices, matrix.indptr)
+    elif isinstance(matrix, tuple) and len(matrix) == 3:
+        parts = matrix
+    elif hasattr(matrix, "tocsr"):
+        return read_csr(matrix.tocsr())
+    else:
+        dense = np.asarray(matrix)
+        if dense.ndim != 2:
+            raise ShapeError(
+                f"a matrix of shape {dense.shape}; expected a CSR matrix, (data, indices, indptr), "
+                "or a dense two-dimensional array"
+            )
+        rows, columns = np.nonzero(dense)
+        return dense[rows, columns], columns, offsets_from(np.bincount(rows, minlength=dense.shape[0]))
+    indices = as_ids(parts[1], "column indices")
+    data = np.ones(len(indices), np.int64) if parts[0] is None else np.asarray(parts[0])
+    if data.shape != indices.shape:
+        raise ShapeError(f"{data.shape} entries for {indices.shape} column indices; expected one each")
+    return data, indices, check_offsets(parts[2], len(indices))
 
 
 # All examples, one after the other.

@@ -1,0 +1,157 @@
+"""What the user is told: warnings of what falls back to a loop, and how warnings and floating-point errors are handled.
+
+- Falling back to a loop over the examples is one warning per source line, an error where `strict` forbids it.
+- A launch happens later and elsewhere than the calls that it runs, so a call that was recorded inside of `np.errstate`
+  carries its handling along (`handling`). `warnings.filters` belong to the whole process: what is caught inside of
+  `warnings.catch_warnings` cannot be launched elsewhere (`catches_warnings`).
+- Runs on dummy values must not warn (`silence`): threads are silent one at a time, and one that asks whether its user
+  has replaced the filters waits until no other one is.
+"""
+
+import contextlib
+import contextvars
+import functools
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.config import config
+from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
+
+__all__ = [
+    "catches_warnings",
+    "fell_back",
+    "forget_warnings",
+    "handling",
+    "noted_fallbacks",
+    "silence",
+    "underflow_is_ignored",
+    "user_line",
+    "users_filters",
+]
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_warned: set[tuple[str, int, str]] = set()
+_noted: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
+
+
+@contextlib.contextmanager
+def noted_fallbacks() -> Iterator[list[str]]:
+    """Collect what falls back in this block, as "file:line: reason", instead of warning.
+
+    >>> with noted_fallbacks() as found:
+    ...     fell_back("np.median has no rule", where=("model.py", 3))
+    >>> found
+    ['model.py:3: np.median has no rule']
+    """
+    found: list[str] = []
+    token = _noted.set(found)
+    try:
+        yield found
+    finally:
+        _noted.reset(token)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_library(filename: str) -> bool:
+    return filename.startswith(_PACKAGE) or f"{os.sep}numpy{os.sep}" in filename
+
+
+def user_line() -> tuple[str, int]:
+    """(file, line) of the innermost running code that is neither this library nor NumPy."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not _is_library(filename):
+            return filename, frame.f_lineno
+        frame = frame.f_back
+    return "<unknown>", 0
+
+
+def fell_back(reason: str, where: tuple[str, int] | None = None) -> None:
+    """Say that something runs as a loop over the examples, and why.
+
+    Raises:
+        UnsupportedError: under `strict`.
+    """
+    filename, line = where or user_line()
+    if config.strict:
+        raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows no loop over the examples")
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(f"{filename}:{line}: {reason}")
+        return
+    if not config.warn or (filename, line, reason) in _warned:
+        return
+    _warned.add((filename, line, reason))
+    warnings.warn_explicit(f"{reason}; it runs as a loop over the examples", FallbackWarning, filename, line)
+
+
+def forget_warnings() -> None:
+    """Let every source line warn again."""
+    _warned.clear()
+
+
+_silent = threading.RLock()
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """No warning is given in here, of floating-point errors or any other.
+
+    >>> with silence():
+    ...     np.mean([])
+    np.float64(nan)
+    """
+    with _silent, warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def users_filters() -> Any:
+    """`warnings.filters` as the user's code has them."""
+    with _silent:
+        return warnings.filters
+
+
+_interned: dict[Any, Any] = {}
+
+
+def _interned_errors() -> Any:
+    state = tuple(np.geterr().values())
+    return _interned.setdefault(state, state)
+
+
+try:
+    from numpy._core._ufunc_config import _extobj_contextvar  # type: ignore[attr-defined]
+except ImportError:  # a NumPy that keeps it elsewhere: forty times slower
+    handling: Callable[[], Any] = _interned_errors
+else:
+    handling = _extobj_contextvar.get  # an object that is the same as long as no errstate is entered or left
+
+_last: tuple[Any, bool] = (None, False)
+
+
+def underflow_is_ignored() -> bool:
+    """Whether NumPy says nothing of a result too small for its dtype, as it does by default."""
+    global _last
+    state = handling()
+    known, ignored = _last
+    if known is not state:
+        ignored = np.geterr()["under"] == "ignore"
+        _last = state, ignored
+    return ignored
+
+
+def catches_warnings(before: Any) -> NeedsLoop | None:
+    """Why a call cannot be recorded here, if the filters that were in force `before` have been replaced."""
+    filters = users_filters()
+    if filters is before or (filters and filters[0][0] == "ignore"):
+        return None
+    return NeedsLoop("an example catches warnings, which a batched call gives elsewhere")
