@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.diagnostics import forget_warnings
-from autobatch.core.lanes import current_region, region, set_region
+from autobatch import batch, examples
+from autobatch.core.lanes import region, set_region
 from autobatch.errors import FallbackWarning
 from autobatch.lockstep.attempts import Aside, Attempts
 from autobatch.lockstep.branches import RaisedError
 from autobatch.lockstep.regions import Root
 from autobatch.lockstep.run import call_on_each
-from autobatch.testing.inspect import Subset
+from autobatch.testing.inspect import Subset, current_region, forget_warnings
 from tests.law import assert_same, batch_of, equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
