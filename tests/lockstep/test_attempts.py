@@ -6,13 +6,8 @@ import pytest
 import autobatch as ab
 from autobatch.api.batch import batch
 from autobatch.batches.examples import examples
-from autobatch import batch, examples
-from autobatch.core.lanes import region, set_region
 from autobatch.errors import FallbackWarning
 from autobatch.lockstep.run import call_on_each
-from tests.law import assert_same, batch_of, ragged
-from tests.law import equals_loop_either_way as equals_loop
-from autobatch.testing.inspect import Subset, current_region, forget_warnings
 from tests.law import assert_same, batch_of, equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
