@@ -22,14 +22,11 @@ import warnings
 import numpy as np
 
 import autobatch as ab
-from autobatch import batch
+from autobatch import MaskedBatch, PackedBatch, batch
+from autobatch.api.extend import Batched, Lengths
 from autobatch.batches.examples import stack_results
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.core.batched import Batched, Lengths
-from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import Tape, map_with_stats
+from autobatch.testing.inspect import Tape, forget_warnings, map_with_stats
 
 # Examples.
 

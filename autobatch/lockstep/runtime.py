@@ -14,7 +14,9 @@ from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.calls.call import call, create
+from autobatch.facts import operators
+from autobatch.lockstep.calls import call
+from autobatch.lockstep.calls.call import create
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions import branches, walks
 from autobatch.lockstep.regions.loops import each, loop
@@ -147,11 +149,7 @@ def spread(iterable: Any) -> Any:
     return iterable
 
 
-_OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "pow": "**", "matmul": "@", "bitand": "&",
-    "bitor": "|", "bitxor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "eq": "==", "ne": "!=",
-}  # fmt: skip
+_OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # which also formats text
 NAMES: dict[str, Any] = {
     **{f"_ab_{name}": BINARY[symbol] for name, symbol in _OPERATORS.items()},
     "_ab_neg": UNARY["-"],

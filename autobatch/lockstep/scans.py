@@ -15,8 +15,7 @@ from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
 from autobatch.lockstep.ahead import Chunk
-from autobatch.lockstep.block_kinds import batch_of
-from autobatch.lockstep.blocks import NextSteps, Run, Site
+from autobatch.lockstep.blocks import BlockRun, NextSteps, Site, batch_of
 from autobatch.lockstep.regions.loops import Loop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
@@ -76,7 +75,7 @@ class ScanSite:
         bases: Sequence[Any],
         lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:
-        """Run the steps that are left, or some of them.
+        """BlockRun the steps that are left, or some of them.
 
         Args:
             loop: the loop object, of which a step has just ended.
@@ -91,7 +90,7 @@ class ScanSite:
             return None
         loop.tries += 1
         root = region.root
-        run: Run | None = root.blocks.get(self.body)
+        run: BlockRun | None = root.blocks.get(self.body)
         if run is None or run.program is None or root.outside is not None:
             return None
         if not (config.blocks and run.suits(values) and self._stays(values, tested, bases)):
@@ -112,10 +111,10 @@ class ScanSite:
         return True
 
     def _while(
-        self, loop: Any, region: Any, run: Run, states: Sequence[Any], values: Sequence[Any], tested: Sequence[Any]
+        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], tested: Sequence[Any]
     ) -> None:
         assert self.test is not None
-        test: Run | None = region.root.blocks.get(self.test)
+        test: BlockRun | None = region.root.blocks.get(self.test)
         if test is None or test.program is None or not test.suits(tested) or run.items or run.ahead.rows is not None:
             return
         (result,) = test.program.results
@@ -136,7 +135,7 @@ class ScanSite:
         loop.ended.append((region, tuple(self._batches(run, found[0], region))))
 
     def _for(
-        self, loop: Any, region: Any, run: Run, states: Sequence[Any], values: Sequence[Any], lists: Sequence[Any]
+        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], lists: Sequence[Any]
     ) -> tuple[Any, ...] | None:
         if not isinstance(loop, Loop | UniformLoop) or not _is_of_rows(loop.sequence):
             return None
@@ -183,7 +182,7 @@ class ScanSite:
         operand = {state: i for i, state in enumerate(states) if state is not None}
         return [(output, operand.get(place)) for place, output in enumerate(self.states)]
 
-    def _batches(self, run: Run, data: Sequence[Any], region: Any) -> list[Any]:
+    def _batches(self, run: BlockRun, data: Sequence[Any], region: Any) -> list[Any]:
         return [batch_of(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
 
 

@@ -10,6 +10,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.blocks.expressions import Names, Scope
+from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.source import (
     PARSING,
@@ -153,7 +154,7 @@ def _convert(function: FunctionType) -> _Converted:
             Mangle(owner).visit(tree)
         functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
         own = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
-        scope = Scope(function.__globals__, own, own, own, helper)
+        scope = Scope(function.__globals__, own, own, own, _helper)
         for part in functions:
             part.ownership = Ownership(part)  # type: ignore[attr-defined]
             part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
@@ -168,6 +169,12 @@ def _convert(function: FunctionType) -> _Converted:
         {key: CellType(change(site)) for key, site in sites.items()} for change in (lambda site: site, _watched)
     ]
     return out
+
+
+def _helper(function: Any) -> list[Guard] | None:
+    """What a helper relies on that a block may call; no helper that reads numbers from global names, unnoted."""
+    found = helper(function)
+    return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
 
 
 def _watched(site: Any) -> Any:

@@ -3,11 +3,13 @@
 import ast
 from typing import Any
 
+from autobatch.facts import operators
+from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.syntax.quote import expression, is_generated
 
 __all__ = ["Calls", "Choices", "Displays", "Guards", "Operators", "Reads"]
 
-_SYMBOLS = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!="}
+_SYMBOLS = {each.syntax: each.symbol for each in operators.COMPARISONS}
 
 
 class Choices(ast.NodeTransformer):
@@ -111,9 +113,6 @@ def _is_bound_here(*nodes: ast.expr) -> bool:
     return False
 
 
-_FRAME_FUNCTIONS = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
-
-
 class Reads(ast.NodeTransformer):
     """Reads `x[i]`; leaves `_ab_getitem(x, i)`, with `slice(...)` written out. Runs after the stores."""
 
@@ -211,7 +210,7 @@ class Calls(ast.NodeTransformer):
         self.generic_visit(node)
         if is_generated(node) or _is_super(node):
             return node
-        if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS:
+        if isinstance(node.func, ast.Name) and node.func.id in FRAME_READERS:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
         call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
         call.args += [_spread(arg) for arg in node.args]
@@ -233,13 +232,8 @@ def _is_super(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
 
 
-_BINARY = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
-    ast.Pow: "pow", ast.MatMult: "matmul", ast.BitAnd: "bitand", ast.BitOr: "bitor", ast.BitXor: "bitxor",
-    ast.LShift: "lshift", ast.RShift: "rshift", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
-    ast.Eq: "eq", ast.NotEq: "ne",
-}  # fmt: skip
-_UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
+_BINARY = {each.syntax: each.word for each in operators.BINARY}
+_UNARY = {each.syntax: each.name for each in operators.UNARY}
 _MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
 
 

@@ -3,15 +3,13 @@
 import ast
 from typing import Any
 
+from autobatch.facts.operators import ARITHMETIC
 from autobatch.rewrite.ownership import Ownership
 from autobatch.syntax.quote import expression, is_generated, name, statements
 
 __all__ = ["Stores"]
 
-_SYMBOLS = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-    ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
-}  # fmt: skip
+_SYMBOLS = {each.syntax: each.symbol for each in ARITHMETIC}
 
 
 class Stores(ast.NodeTransformer):

@@ -5,10 +5,9 @@ import warnings
 
 import numpy as np
 
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.diagnostics import forget_warnings
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
+from autobatch.testing.inspect import forget_warnings
 from tests.law import assert_same, batch_of
 
 

@@ -7,13 +7,12 @@ import warnings
 import numpy as np
 import pytest
 
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.facts.changes import is_local
 from autobatch.lockstep import run
 from autobatch.testing import inspect
+from autobatch.testing.inspect import forget_warnings, noted_fallbacks
 from tests.law import assert_same, batch_of, every_way_equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)

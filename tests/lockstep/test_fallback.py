@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.batches.masked import MaskedBatch
-from autobatch.core.diagnostics import forget_warnings
+from autobatch import MaskedBatch, batch, examples
 from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.testing.inspect import forget_warnings
 from tests.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)

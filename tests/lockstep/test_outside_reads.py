@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
-from autobatch.core.diagnostics import forget_warnings
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.testing.inspect import forget_warnings
 from tests.law import assert_same, batch_of, ragged
 from tests.lockstep.outside import Model, state
 from tests.lockstep.outside import equals_loop_either_way as equals_loop

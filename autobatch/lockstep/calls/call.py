@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import inspect
 import operator
-import random
 import sys
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
@@ -23,9 +22,10 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.facts.calls import READS_ONLY, SEQUENCE_FUNCTIONS, effect_of, method_effect
+from autobatch.facts.calls import CREATORS, SEQUENCE_FUNCTIONS, effect_of, method_effect, method_names, reads_only
 from autobatch.facts.source import is_library
-from autobatch.lockstep.calls.foreign import IMMUTABLE, library, plain_arguments, run_per_lane
+from autobatch.facts.types import GENERATORS, IMMUTABLE
+from autobatch.lockstep.calls.foreign import library, plain_arguments, run_per_lane
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
@@ -39,16 +39,9 @@ from autobatch.ops.rules.dispatch import UFUNCS, top_box
 __all__ = ["call", "create"]
 
 _DISPATCHER = type(np.sum)
-_RANDOM = (np.random.Generator, np.random.RandomState, random.Random, np.random.BitGenerator)
-_FRESH = {
-    np.zeros, np.ones, np.empty, np.full, np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.array, np.arange,
-    np.eye, np.identity, np.linspace, np.copy,
-}  # fmt: skip
+_FRESH = CREATORS | {np.array, np.copy}
 _FIXED = (*IMMUTABLE, tuple, ModuleType)
-_READS = {
-    "get", "keys", "values", "items", "index", "count", "copy", "union", "intersection", "difference", "issubset",
-    "issuperset", "isdisjoint", "symmetric_difference", "tolist", "item", "sum", "mean", "max", "min", "astype",
-}  # fmt: skip
+_READS = method_names(list, dict, set, np.ndarray)
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 
 
@@ -135,9 +128,10 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _list_method(holder, f.__name__, args, kwargs)
     if (isinstance(holder, Batch) or is_boxed(holder)) and not convertible(f.__func__):
         effect = method_effect(np.ndarray, f.__name__)
-        for target in () if effect is None else effect.written((holder, *args), kwargs):
-            if isinstance(target, Batch):
-                require_whole(target)
+        if effect is not None and (kwargs or len(args) >= effect.reads_only):
+            for target in effect.written((holder, *args), kwargs):
+                if isinstance(target, Batch):
+                    require_whole(target)
         return f(*plain_arguments(args), **kwargs)
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
@@ -146,7 +140,7 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     root = current_root()
     if root is None:
         return f(*args, **kwargs)
-    if isinstance(holder, _RANDOM):
+    if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
@@ -172,7 +166,7 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if kwargs or len(args) > READS_ONLY.get(f, 0):
+    if kwargs or len(args) > reads_only(f):
         _check_written(f, args, kwargs)
         kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
     if f not in SEQUENCE_FUNCTIONS and any(map(_is_list_of_lanes, args)):
@@ -200,7 +194,7 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if module in ("math", "builtins", "_operator") and not is_batched_tree((args, kwargs)):
             return f(*plain_arguments(args), **kwargs)
         return library(f, args, kwargs)
-    if isinstance(holder, _RANDOM):
+    if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
     if isinstance(holder, type) and f.__name__ == "fromkeys" and issubclass(holder, dict):
         keys, *value = args
@@ -208,9 +202,9 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return remember(holder(pairs)) if current_region() is not None else holder(pairs)
     if isinstance(holder, np.ufunc):
         return _numpy(f, args, kwargs)
-    effect = method_effect(type(holder), f.__name__)
-    written = [] if effect is None else effect.written((holder, *args), kwargs)
-    for target in written:
+    effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
+    writes = effect is not None and (kwargs or len(args) >= effect.reads_only)
+    for target in effect.written((holder, *args), kwargs) if writes else ():  # type: ignore[union-attr]
         if isinstance(target, Batch):
             require_whole(target)
         else:
@@ -344,7 +338,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(MethodType(function, f), *args, **kwargs)
     name = getattr(f, "__name__", "")
     holder = getattr(f, "__self__", None)  # slot wrappers: x.__setitem__
-    effect = method_effect(type(holder), name)
+    effect = method_effect(type(holder), name)  # type: ignore[arg-type]
     if effect is not None and "self" in effect.writes:
         require_own(holder, f".{name}()")
     return library(f, args, kwargs)

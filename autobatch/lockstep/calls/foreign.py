@@ -21,6 +21,7 @@ from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
+from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import made
@@ -30,7 +31,6 @@ from autobatch.lockstep.values.sequences import LaneSequence
 
 __all__ = ["IMMUTABLE", "library", "plain_arguments", "run_per_lane"]
 
-IMMUTABLE = (str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset)
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
 _OF_LISTS = ("itertools", "heapq", "bisect")  # what changes lists, or calls functions on items later on

@@ -21,6 +21,7 @@ from autobatch.core.batched import Packed
 from autobatch.core.lanes import current_region
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import NeedsLoop
+from autobatch.facts import operators
 from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, loop, loop_over
 from autobatch.lockstep.regions.region import current_root, lanes_within
@@ -332,11 +333,7 @@ def _update(name: str) -> Callable[..., Any]:
     return lambda x, y: update(symbol, x, y)
 
 
-_OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-    "and_": "&", "or_": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "eq": "==", "ne": "!=",
-}  # fmt: skip
+_OPERATORS = {each.function.__name__: each.symbol for each in operators.BINARY}
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _of_value(function) for function in LANE_FUNCTIONS},
     **ARRAY_HANDLERS,

@@ -17,6 +17,8 @@ from autobatch.core.lanes import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
+from autobatch.facts.operators import ARITHMETIC
+from autobatch.facts.types import VALUES
 from autobatch.lockstep.ahead import looked_up
 from autobatch.lockstep.regions.joins import meet
 from autobatch.lockstep.regions.loops import each
@@ -44,21 +46,9 @@ __all__ = [
     "update",
 ]
 
-_UPDATES = {
-    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
-    "%": operator.imod, "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior,
-    "^": operator.ixor, "<<": operator.ilshift, ">>": operator.irshift,
-}  # fmt: skip
-_PLAIN = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
-    "^": operator.xor, "<<": operator.lshift, ">>": operator.rshift,
-}  # fmt: skip
-_NAMES = {
-    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
-    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
-}  # fmt: skip
-_IMMUTABLE = (int, float, complex, bool, str, bytes, tuple, np.generic, frozenset, type(None))
+_UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
+_PLAIN = {each.symbol: each.function for each in ARITHMETIC}
+_NAMES = {each.symbol: each.name for each in ARITHMETIC}
 
 
 def is_lanes(index: Any) -> bool:
@@ -238,7 +228,7 @@ def update(symbol: str, x: Any, value: Any) -> Any:
             return _PLAIN[symbol](x, value)
         require_whole(x)
         return _UPDATES[symbol](x, value)
-    if isinstance(x, _IMMUTABLE):
+    if isinstance(x, VALUES):
         return BINARY[symbol](x, value)
     if isinstance(x, LaneList):
         if symbol != "+":
@@ -249,7 +239,7 @@ def update(symbol: str, x: Any, value: Any) -> Any:
             each(value, x.append)
         return x
     if isinstance(x, ObjectBatch):
-        if any(not isinstance(each_value, _IMMUTABLE) for each_value in x.values):
+        if any(not isinstance(each_value, VALUES) for each_value in x.values):
             raise NeedsLoop("an update in place of objects that differ by example")
         return _PLAIN[symbol](x, value)
     if is_boxed(x) or current_region() is None:

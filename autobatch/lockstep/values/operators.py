@@ -6,7 +6,6 @@ false of a batch. So such a class is not for lock-step. Methods and properties a
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
@@ -19,6 +18,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
+from autobatch.facts import operators
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.ops.rules.dispatch import UFUNCS
@@ -78,18 +78,12 @@ def refuse_hooks(value: Any, *names: str) -> None:
 
 
 _NESTED = frozenset({tuple, list, dict})
-_UFUNCS = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.true_divide, "floordiv": np.floor_divide,
-    "mod": np.remainder, "pow": np.power, "matmul": np.matmul, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "lshift": np.left_shift, "rshift": np.right_shift, "lt": np.less, "le": np.less_equal,
-    "gt": np.greater, "ge": np.greater_equal, "eq": np.equal, "ne": np.not_equal,
-}  # fmt: skip
 
 
-def _binary(name: str, native: Callable[[Any, Any], Any], reflected: str) -> Callable[[Any, Any], Any]:
-    forward = f"__{name}__"
-    op = UFUNCS.get(_UFUNCS[name])
-    compares = name in ("eq", "ne", "lt", "le", "gt", "ge")
+def _binary(operator: operators.Binary) -> Callable[[Any, Any], Any]:
+    forward, reflected, native = operator.method, operator.reflected, operator.function
+    op = UFUNCS.get(operator.ufunc)
+    compares = operator in operators.COMPARISONS
 
     def call(a: Any, b: Any) -> Any:
         kind = type(b)
@@ -102,7 +96,7 @@ def _binary(name: str, native: Callable[[Any, Any], Any], reflected: str) -> Cal
             raise NeedsLoop("containers of values that differ by example are compared")
         return native(a, b)
 
-    call.__name__ = name
+    call.__name__ = operator.name
     return call
 
 
@@ -110,23 +104,7 @@ def _is_nested(value: Any) -> bool:
     return type(value) in _NESTED or isinstance(value, tuple) or dataclasses.is_dataclass(value)
 
 
-_SYMBOLS = {
-    "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul",
-    "&": "and", "|": "or", "^": "xor", "<<": "lshift", ">>": "rshift",
-}  # fmt: skip
-_COMPARISONS = {"<": ("lt", "gt"), "<=": ("le", "ge"), ">": ("gt", "lt"), ">=": ("ge", "le"), "==": ("eq", "eq"),
-                "!=": ("ne", "ne")}  # fmt: skip
-_KEYWORDS = {"and": "and_", "or": "or_"}
-
-BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    **{
-        symbol: _binary(name, getattr(operator, _KEYWORDS.get(name, name)), f"__r{name}__")
-        for symbol, name in _SYMBOLS.items()
-    },
-    **{
-        symbol: _binary(name, getattr(operator, name), f"__{other}__") for symbol, (name, other) in _COMPARISONS.items()
-    },
-}
+BINARY: dict[str, Callable[[Any, Any], Any]] = {each.symbol: _binary(each) for each in operators.BINARY}
 """Each binary operator and comparison, by its symbol."""
 
 
@@ -140,11 +118,7 @@ def _unary(name: str, native: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return call
 
 
-UNARY = {
-    "-": _unary("neg", operator.neg),
-    "+": _unary("pos", operator.pos),
-    "~": _unary("invert", operator.invert),
-}
+UNARY = {each.symbol: _unary(each.name, each.function) for each in operators.UNARY}
 
 
 @functools.lru_cache(maxsize=4096)

@@ -6,9 +6,10 @@ in it is not; `[[0] * n for _ in range(m)]` is new throughout. What is written m
 """
 
 import ast
+import builtins
 import collections
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -18,11 +19,10 @@ from autobatch.facts.calls import Effect, effect_of, effects_of_method, method_n
 from autobatch.facts.python_functions import NEW_CONTAINERS
 from autobatch.syntax.scopes import parameters
 
-__all__ = ["ARRAY_MODULES", "UNKNOWN", "Reader", "literal", "written_by"]
+__all__ = ["UNKNOWN", "Reader", "keywords", "literal", "unpacks", "usual_meaning"]
 
 UNKNOWN = object()
-ARRAY_MODULES: Mapping[str, Any] = {"np": np, "numpy": np, "math": math}
-"""What these names are taken for where a piece of syntax is read without the function that it is of."""
+_MODULES = {"np": np, "numpy": np, "math": math}
 _ALL = 1 << 10  # deeper than any value
 _MOST_ROUNDS = 20
 _OF_ARRAYS_ONLY = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
@@ -46,6 +46,11 @@ def unpacks(call: ast.Call) -> bool:
     return any(isinstance(arg, ast.Starred) for arg in call.args) or any(each.arg is None for each in call.keywords)
 
 
+def usual_meaning(name: str) -> Any:
+    """What a name is taken for where a piece of syntax is read without the function that it is of."""
+    return _MODULES.get(name, vars(builtins).get(name, UNKNOWN))
+
+
 class Reader:
     """A piece of syntax, with the functions in it, and what its free names mean.
 
@@ -58,7 +63,7 @@ class Reader:
         meanings: what `meaning` answered.
 
     >>> tree = ast.parse("y = np.zeros(3)\\nz = x\\ny[0] = 1\\nz[0] = 2")
-    >>> reader = Reader(tree.body, {"x"}, ARRAY_MODULES.get)
+    >>> reader = Reader(tree.body, {"x"}, usual_meaning)
     >>> [reader.depth(ast.Name(name)) > 0 for name in "xyz"]
     [False, True, False]
     """
@@ -92,6 +97,10 @@ class Reader:
             if isinstance(holder, ModuleType | type | np.ufunc):
                 return getattr(holder, node.attr, UNKNOWN)
         return UNKNOWN
+
+    def values(self, name: str) -> list[ast.expr | None]:
+        """The expressions that a name is bound to; None for a binding to something else, or to part of a value."""
+        return [None if level else value for value, level in self._bindings.get(name, [])]
 
     def effects(self, call: ast.Call) -> list[tuple[Effect, list[ast.expr]]]:
         """What a call may do, each with its arguments; several where a method's name is one of several classes'.
@@ -295,12 +304,17 @@ class Reader:
                 for effect, args in self.effects(node):
                     if unpacks(node) and (effect.writes or effect.switches):
                         yield None
-                    yield from effect.written(args, keywords(node), literal)
+                    for written in effect.written(args, keywords(node), literal):
+                        yield from self._targets(written)
 
-
-def written_by(call: ast.Call, reader: Reader) -> list[ast.expr]:
-    """The arguments that a call writes, as far as what it calls is known."""
-    return [each for each in reader.changed(call) if each is not None]
+    def _targets(self, written: ast.expr) -> Iterator[ast.expr | None]:
+        """What is written where this is given: `out` may be a tuple of arrays."""
+        if isinstance(written, ast.Tuple):
+            yield from written.elts
+        elif isinstance(written, ast.Name) and any(isinstance(each, ast.Tuple) for each in self.values(written.id)):
+            yield None
+        else:
+            yield written
 
 
 def _less(depth: int, level: int) -> int:
