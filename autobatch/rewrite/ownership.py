@@ -53,6 +53,8 @@ class Ownership:
             call.owned = True  # type: ignore[attr-defined]
 
 
+_SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
+"""Functions whose result may share memory: `np.array` does with `copy=` only, and `np.transpose` is `permute_dims`."""
 _MAKERS = frozenset(function.__name__ for function in CREATORS)
 _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
 
@@ -161,7 +163,7 @@ def is_fresh(value: ast.expr) -> bool:
         if value.func.attr in ("copy", "astype"):
             return True
         module = value.func.value
-        return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in ARRAY_SHARERS
+        return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in _SHARERS
     return isinstance(value, ast.BinOp | ast.UnaryOp | ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp)
 
 
@@ -189,7 +191,7 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             parts = [node.func.value]
             if isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "numpy", "math"):
-                parts += node.args[:_INTO] if node.func.attr not in ARRAY_SHARERS else []
+                parts += node.args[:_INTO] if node.func.attr not in _SHARERS else []
             if _may_not_copy(node):
                 parts = []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READERS:
