@@ -13,6 +13,7 @@ import numpy as np
 from autobatch.blocks.inputs import FAULTS, Key
 from autobatch.core.abstract_eval import WEAK, freeze
 from autobatch.core.diagnostics import handling
+from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.trace import Trace
@@ -21,7 +22,7 @@ from autobatch.lazy.trees import flattened
 __all__ = ["recorder"]
 
 
-_IMMUTABLE = (int, float, bool, str, type(None), type(Ellipsis), type)
+_IMMUTABLE = (*SCALARS, type)
 
 
 class _NoTrace:

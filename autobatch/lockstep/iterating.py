@@ -16,6 +16,7 @@ from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.lanes import current_region
 from autobatch.errors import NeedsLoop
+from autobatch.facts.types import SCALARS
 from autobatch.lockstep import functions, lazily
 from autobatch.lockstep.boxes import LaneBox
 from autobatch.lockstep.branches import truth_value
@@ -33,7 +34,7 @@ from autobatch.lockstep.walks import until
 __all__ = ["HANDLERS"]
 
 _MISSING = object()
-_UNCHANGING = (bool, int, float, complex, str, bytes, type(None), np.generic)
+_UNCHANGING = (*SCALARS, np.generic)
 
 
 def _keys(items: LaneList, key: Any) -> LaneList:
