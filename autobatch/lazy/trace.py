@@ -55,7 +55,10 @@ class Trace:
     Attributes:
         level: its rank among interpreters.
         segment: what was recorded since the last launch.
-        table: the signatures, by their number; interned: by what calls of them share.
+        table: the signatures, by their number; interned: by what calls of them share; fast: those of ops without
+            attributes, by op and avals; shortcuts: those that methods of `LazyArray` and look-ups have met before, by
+            keys of their own (of a view: with how it follows from its base).
+        consts: the references of constants in this segment, by content or id.
         forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
         example: the index of the running example, -1 outside `ab.map`.
@@ -68,7 +71,7 @@ class Trace:
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed", "fast",
-        "forget", "inputs", "interned", "level", "memo", "park", "segment", "stats", "table", "views",
+        "forget", "inputs", "interned", "level", "memo", "park", "segment", "shortcuts", "stats", "table",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -85,7 +88,7 @@ class Trace:
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
         self.forget: list[Callable[[], None]] = []
-        self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.shortcuts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.memo: dict[Any, Any] = {}
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
@@ -466,7 +469,7 @@ class Trace:
             handle.segment = None
         for forget in self.forget:
             forget()
-        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.views):
+        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.shortcuts):
             held.clear()
 
     def launch(self) -> None:
