@@ -139,6 +139,7 @@ class LazyArray(AbstractArray, ArrayFace):
     was put off has neither, but `pending`.
     """
 
+    # No base can hold the slots that such classes share: bases with slots do not combine.
     __slots__ = (
         "__weakref__", "_view", "_views", "_zero_d", "aval", "exposed", "pending", "ref", "row", "segment", "source",
         "strided", "trace",
