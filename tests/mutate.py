@@ -39,15 +39,15 @@ TESTS = {
     "core": ["ops", "batches", "lazy", "lockstep"],
     "facts": ["facts", "lockstep", "lazy"],
     "ops": ["ops", "numpy_functions"],
-    "kernels": ["kernels", "embedding", "tables"],
-    "autodiff": ["ops", "fusion", "blocks", "embedding", "tables", "lazy"],
+    "kernels": ["kernels", "tables"],
+    "autodiff": ["ops", "blocks", "tables", "lazy"],
     "rewrite": ["rewrite", "lockstep", "lazy"],
-    "optim": ["optim", "embedding", "tables"],
+    "optim": ["optim", "tables"],
     "api": ["lockstep", "lazy", "testing", "test_bad_input.py"],
     "report": ["report", "lazy/test_explain.py", "testing"],
     "cli": ["cli", "testing"],
     "autobatch": ["test_architecture.py", "testing"],
-    "errors.py": ["testing", "lockstep", "embedding", "tables"],
+    "errors.py": ["testing", "lockstep", "tables"],
 }
 ALWAYS = ["test_programs.py"]
 

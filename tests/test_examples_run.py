@@ -23,6 +23,7 @@ def test_an_example_can_be_imported_and_says_what_it_is(name):
     assert importlib.import_module(f"examples.{name}").__doc__
 
 
+@pytest.mark.slow  # its parts are held by tests/examples, in this process
 def test_the_demo_runs_on_another_folder():
     run = run_demo(str(SOURCES), "--quick")
     assert run.returncode == 0, run.stderr[-3000:]

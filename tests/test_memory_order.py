@@ -106,7 +106,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(20, 40))])
 def test_random_chains(seed):
     memory_chains.check(seed)
 

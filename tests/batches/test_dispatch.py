@@ -3,15 +3,13 @@
 import numpy as np
 import pytest
 
-from autobatch import MaskedBatch, PackedBatch
+from autobatch import MaskedBatch, PackedBatch, options
 from autobatch.batches.base import Batch
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core import lanes
-from autobatch.core.config import options
-from autobatch.core.diagnostics import forget_warnings
-from autobatch.core.op import Op
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
+from autobatch.testing.inspect import Op, forget_warnings
 
 W = np.random.default_rng(0).normal(size=(3, 2))
 LENGTHS = {"mixed": [4, 0, 2], "one": [3], "equal": [3, 3, 3], "none": [0, 0], "no examples": []}

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch import EmbeddingTable, MaskedBatch, PackedBatch, lookup
-from autobatch.autodiff.grad import grad
+from autobatch import EmbeddingTable, MaskedBatch, PackedBatch, grad, lookup
 from autobatch.errors import BadIdError
 
 WEIGHTS = np.random.default_rng(0).normal(size=(10, 3))

@@ -6,12 +6,11 @@ import pickle
 import numpy as np
 import pytest
 
-from autobatch import MaskedBatch
+from autobatch import MaskedBatch, options
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.objects import ObjectBatch
-from autobatch.core.config import options
-from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.testing.inspect import forget_warnings
 
 Point = collections.namedtuple("Point", "x y")
 

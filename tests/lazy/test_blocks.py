@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
-from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.testing.inspect import map_with_stats, noted_fallbacks
 from tests.law import assert_same, loop, normal, vectors
 from tests.lazy import programs_effects, programs_objects, programs_syntax
 from tests.lazy.programs_effects import CASES, LOG

@@ -238,7 +238,9 @@ def test_methods_are_looked_into():
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("first", range(0, 200, 20))
+@pytest.mark.parametrize(
+    "first", [*range(0, 100, 20), *(pytest.param(first, marks=pytest.mark.slow) for first in range(100, 200, 20))]
+)
 def test_random_functions_with_effects(first):
     for seed in range(first, first + 20):
         effect_chains.check(seed)

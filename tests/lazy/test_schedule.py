@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from autobatch.lazy import schedule as module
 from autobatch.lazy.schedule import refine, schedule
+from autobatch.testing import inspect
 
 
 @st.composite
@@ -57,10 +58,7 @@ def test_auto_takes_the_best(graph):
 @given(graphs=st.lists(graphs(), min_size=2, max_size=5), policy=st.sampled_from(POLICIES))
 def test_a_kept_schedule_is_that_of_the_graph(graphs, policy):
     """Also where graphs are looked up by so little of them that they are taken for one another."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_SAMPLE", 1)
-        patch.setattr(module, "_kept", {})
-        patch.setattr(module, "_GRAPHS", 3)
+    with inspect.replaced(module, _SAMPLE=1, _kept={}, _GRAPHS=3):
         for sigs, offsets, refs in [*graphs, *graphs, *graphs]:
             found, fresh = schedule(sigs, offsets, refs, 4, policy), module._schedule(sigs, offsets, refs, 4, policy)
             assert found.order.tolist() == fresh.order.tolist()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map as batched
-from autobatch.core.diagnostics import forget_warnings
+from autobatch import map as batched
 from autobatch.errors import FallbackWarning
+from autobatch.testing.inspect import forget_warnings
 
 XS = [np.arange(n) + 1.0 for n in (3, 0, 5, 1, 2)]
 TOTAL = 0.0

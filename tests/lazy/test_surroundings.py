@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.transforms import map_with_stats
-from autobatch.core.diagnostics import noted_fallbacks, silence
+from autobatch.core.diagnostics import silence
 from autobatch.lazy import trace as traces
 from autobatch.testing import inspect
+from autobatch.testing.inspect import map_with_stats, noted_fallbacks
 from tests.law import assert_same, loop, normal, vectors
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.testing.inspect import noted_fallbacks
 from tests.law import assert_same, loop, normal, vectors
 
 

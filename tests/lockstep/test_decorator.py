@@ -9,13 +9,11 @@ import textwrap
 import numpy as np
 import pytest
 
-from autobatch.api.batch import BatchFunction, batch
-from autobatch.batches.examples import examples
-from autobatch.batches.masked import MaskedBatch
-from autobatch.core.diagnostics import forget_warnings
+from autobatch import MaskedBatch, batch, examples
+from autobatch.api.batch import BatchFunction
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
 from autobatch.rewrite import convert
-from autobatch.testing.inspect import watched
+from autobatch.testing.inspect import forget_warnings, watched
 from tests.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)

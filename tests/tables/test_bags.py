@@ -5,9 +5,8 @@ import types
 import numpy as np
 import pytest
 
-from autobatch import EmbeddingTable, SparseRows, embedding_bag
+from autobatch import EmbeddingTable, SparseRows, embedding_bag, grad, value_and_grad
 from autobatch.api.extend import Batched, Lengths
-from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.core.batched import Packed
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.tables.lookup import lookup_p

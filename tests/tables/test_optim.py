@@ -6,8 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from autobatch import EmbeddingTable, SparseRows, lookup
-from autobatch.autodiff.grad import grad
+from autobatch import EmbeddingTable, SparseRows, grad, lookup
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp
 from tests import naive

@@ -10,13 +10,13 @@ import autobatch as ab
 from autobatch import (
     EmbeddingTable,
     SparseRows,
+    grad,
     lengths_to_offsets,
     lengths_to_segment_ids,
     segment_ids_to_lengths,
     segment_mean,
     segment_sum,
 )
-from autobatch.autodiff.grad import grad
 from autobatch.errors import BadIdError, DTypeError, ShapeError
 from tests import naive
 

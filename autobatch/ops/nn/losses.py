@@ -146,6 +146,14 @@ causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_v
 def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
 
+    Args:
+        ids: integers of any shape.
+        num_classes: one more than the largest id that is possible.
+        dtype: of the result.
+
+    Returns:
+        An array of shape ids.shape + (num_classes,), of `dtype`.
+
     Raises:
         DTypeError: the ids are not integers.
         BadIdError: an id outside 0 .. num_classes - 1.
@@ -165,6 +173,9 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
     Args:
         logits: (..., C), of any real dtype.
         label: class ids of shape (...), or probabilities of the shape of the logits.
+
+    Returns:
+        A number, of the logits' floating dtype.
 
     Raises:
         BadIdError: a class id outside 0 .. C - 1.
@@ -189,6 +200,13 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
 
 def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
     """Scores (..., query, key) with `fill` where the key comes after the query.
+
+    Args:
+        scores: (..., query, key), any real dtype.
+        fill: what stands where a key comes after its query.
+
+    Returns:
+        An array of the scores' shape and dtype.
 
     Raises:
         ValueError: the scores have fewer than two dimensions.

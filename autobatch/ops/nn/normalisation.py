@@ -325,6 +325,13 @@ layer_norm_p = Op("layer_norm", _layer_norm, rule=_rule, vjp=_vjp, kind="normali
 def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """exp(x) / sum(exp(x)) along an axis, computed from x less its maximum.
 
+    Args:
+        x: an array of at least one dimension; integers become float64.
+        axis: the dimension along which the result adds up to 1.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
+
     Raises:
         AxisError: x has no such axis.
 
@@ -338,6 +345,13 @@ def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """log(softmax(x)) along an axis, without leaving the logarithm.
 
+    Args:
+        x: an array of at least one dimension; integers become float64.
+        axis: the dimension along which the probabilities add up to 1.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
+
     Raises:
         AxisError: x has no such axis.
 
@@ -350,6 +364,14 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 
 def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:
     """log(sum(exp(x))) over axes; -inf where there is nothing to sum, as `torch.logsumexp`.
+
+    Args:
+        x: an array of any shape; integers become float64.
+        axis: one dimension, several, or None for all.
+        keepdims: whether these dimensions stay, with size 1.
+
+    Returns:
+        An array without these dimensions, of x's floating dtype.
 
     Raises:
         AxisError: x has no such axis.
@@ -369,6 +391,15 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> NDArray[Any]:
     """(x - mean) / sqrt(var + eps) over an axis or several, times `weight` plus `bias` (which broadcast against x).
+
+    Args:
+        x: an array of any shape; integers become float64.
+        weight, bias: arrays that broadcast against x; None: 1 and 0.
+        axis: one dimension or several.
+        eps: added to the variance.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
 
     Raises:
         AxisError: x has no such axis.

@@ -85,6 +85,9 @@ def reduction(
         identity: from the operand's dtype.
         vjp: `vjp(ct, out, x, axis)`, `ct` and `out` with the reduced axes kept as ones. None: piecewise constant.
 
+    Returns:
+        The op, a function of the operand and of these parameters.
+
     >>> union = reduction(np.bitwise_or, lambda dtype: 0, name="union")
     >>> union(np.array([[1, 2], [4, 8]]), axis=(1,))
     array([ 3, 12])

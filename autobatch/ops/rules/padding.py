@@ -36,6 +36,13 @@ __all__ = [
 def unbroadcast(ct: Any, like: Any) -> Any:
     """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.
 
+    Args:
+        ct: the cotangent of a result that the operand was broadcast to.
+        like: the operand, an array or anything with a shape and a dtype.
+
+    Returns:
+        A cotangent of the operand's shape and dtype.
+
     >>> unbroadcast(np.ones((3, 2)), like=np.zeros((1, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
@@ -93,6 +100,14 @@ fill_p = Op("fill", _fill, vjp=_fill_vjp, kind="padding")
 
 def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     """The data of `x` with `value` at the padding (along `axes` only, if given).
+
+    Args:
+        x: data of B examples and their sizes.
+        value: a number of the data's dtype.
+        axes: the dimensions of an example whose padding is meant; None: all.
+
+    Returns:
+        (B, ...) data, `x.data` itself where nothing is padding.
 
     >>> from autobatch.core.batched import Batched, Lengths
     >>> fill(Batched(np.ones((2, 3)), (Lengths([1, 3]),)), 0)

@@ -271,7 +271,9 @@ def filler_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
 
 def columns_of(ids: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
     """Ids that name columns of a sparse matrix, and how many there are: by default the greatest id plus one."""
-    found = as_ids(ids, "the values")
+    found = as_ids(ids, "values")
+    if found.ndim != 1:
+        raise ShapeError(f"values of shape {found.shape}; expected one dimension, the columns' ids")
     bound = int(found.max(initial=-1)) + 1 if num_columns is None else num_columns
     wrong = (found < 0) | (found >= bound)
     if wrong.any():
