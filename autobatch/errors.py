@@ -47,14 +47,14 @@ class ForcedValueError(TypeError):
 
 
 class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
-    """Raised inside a lock-step run to say: this cannot run for all lanes at once, run a loop over the examples.
+    """Raised inside a lock-step run to say: this cannot run for all lanes at once, run the examples on the fly.
 
-    It is raised before anything outside the run was changed, so the loop starts from the state the caller left.
+    It is raised before anything outside the run was changed, so they start from the state that the caller left.
     """
 
 
 class FallbackWarning(UserWarning):
-    """Something ran as a loop over the examples: right, but slow. Given once for each source line."""
+    """Something did not run for all examples at once, but example by example: right, but slower. Once a source line."""
 
 
 _NOTE = "raised for example "

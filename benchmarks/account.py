@@ -44,6 +44,8 @@ _PHASE_OF = (
     ("ops", "elementwise"),
     ("embedding", "gathering"),
     ("lazy.launching", "gathering"),
+    ("blocks.expressions", "tracing"),
+    ("blocks.finder", "tracing"),
     ("blocks", "elementwise"),
     ("lazy", "tracing"),
     ("core.diagnostics", "tracing"),

@@ -14,18 +14,19 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 
 from numpy.typing import NDArray
 
+from autobatch.api.transforms import map_columns
 from autobatch.batches.base import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.lanes import as_first_example, current_region, in_example
 from autobatch.errors import UnsupportedError
 from autobatch.facts.changes import is_local
-from autobatch.lockstep.calls import call
+from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import convert
 from autobatch.rewrite.convert import source as lock_step_source
-from autobatch.rewrite.taped_forms import alone
+from autobatch.rewrite.taped_forms import per_example_form
 
 __all__ = ["BatchFunction", "batch", "source"]
 
@@ -46,7 +47,7 @@ class BatchFunction(Generic[P, R_co]):
 
     Attributes:
         __wrapped__: the function itself, which runs when no argument is a batch.
-        strict: whether what cannot run in lock-step is an error instead of a loop over the examples.
+        strict: whether what cannot run in lock-step is an error instead of running example by example.
 
     >>> BatchFunction(np.mean)
     <batch function mean>
@@ -74,8 +75,8 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         if self.strict:
             with options(strict=True):
-                return run(function, args, kwargs, _convert, is_local, alone)
-        return run(function, args, kwargs, _convert, is_local, alone)
+                return run(function, args, kwargs, _convert, is_local, per_example_form, map_columns)
+        return run(function, args, kwargs, _convert, is_local, per_example_form, map_columns)
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> "BatchFunction[P, R_co]": ...

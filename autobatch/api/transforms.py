@@ -1,7 +1,9 @@
 """`ab.map`, `ab.grad` and `ab.value_and_grad`: what makes of a function of one example another function."""
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from autobatch.autodiff import grad as plain
@@ -10,11 +12,16 @@ from autobatch.core.config import config
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace
 from autobatch.lazy.launching import Stats
+from autobatch.lazy.ordering import shows_order
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
-from autobatch.rewrite.taped_forms import alone, taped_form
+from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-__all__ = ["grad", "map", "map_with_stats", "taped", "value_and_grad"]
+__all__ = ["collected_ways", "grad", "map", "map_columns", "map_with_stats", "taped", "value_and_grad"]
+
+_collected: contextvars.ContextVar[list[tuple[str, Stats]] | None] = contextvars.ContextVar(
+    "autobatch_ways", default=None
+)
 
 
 P = ParamSpec("P")
@@ -81,11 +88,56 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
-    function = _undecorated(f)
-    plain = alone(function)
+    return _mapped(_undecorated(f), example_sequences, shared)
+
+
+def map_columns(
+    function: Callable[..., Any], columns: Sequence[list[Any]], shared: dict[str, Any], arguments_of: fibers.Arguments
+) -> tuple[list[Any] | None, bool]:
+    """The results of the examples of a lock-step call, on the fly, and whether they really ran so.
+
+    Args:
+        function: the user's own function.
+        columns: the values of the examples; shared: what is the same for all of them, by any name.
+        arguments_of: from the values of an example and what is shared to the arguments of its call.
+
+    Returns:
+        None for the results where nothing ran, since the examples must run in their order.
+    """
+    kinds = {type(value) for column in columns for value in column}
+    if shows_order([function, shared, *kinds]):
+        _note_way("the loop over the examples", Stats())
+        return None, False
+    results, stats = _mapped(function, columns, shared, arguments_of)
+    together = stats.looped is None
+    _note_way("on the fly" if together else "the loop over the examples", stats)
+    return results, together
+
+
+def _note_way(way: str, stats: Stats) -> None:
+    collected = _collected.get()
+    if collected is not None:
+        collected.append((way, stats))
+
+
+@contextlib.contextmanager
+def collected_ways() -> Iterator[list[tuple[str, Stats]]]:
+    """Collect how the lock-step calls in this block ran that did not run in lock-step, and what they launched."""
+    found: list[tuple[str, Stats]] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
+
+def _mapped(
+    function: Callable[..., Any], columns: Sequence[Any], shared: dict[str, Any], *arguments_of: fibers.Arguments
+) -> tuple[list[Any], Stats]:
+    plain = per_example_form(function)
     try:
         form = block_form(function) if config.blocks else plain
-        return fibers.map_with_stats(plain, form, example_sequences, shared, memory_of(function))
+        return fibers.map_with_stats(plain, form, columns, shared, memory_of(function), *arguments_of)
     finally:
         if active_trace() is None:  # a map inside of an example goes on with what that has found
             forget_forms()

@@ -14,6 +14,7 @@ from autobatch.core.lanes import current_region
 from autobatch.core.op import BATCH_RANK
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.facts import operators
 
 __all__ = [
     "BINARY_OPERATORS",
@@ -33,6 +34,7 @@ __all__ = [
     "narrow_tree",
     "narrowed",
     "per_lane",
+    "per_narrowed_lane",
     "refuse",
 ]
 
@@ -40,17 +42,13 @@ FORMS: dict[str, Any] = {}
 DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
 KINDS = "biufcmM"  # of the dtypes that a padded array holds
 
-COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-_NAMED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "xor", "matmul", *COMPARISONS)
+COMPARISONS = frozenset(each.name for each in operators.COMPARISONS)
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    **{name: getattr(operator, name) for name in _NAMED},
-    **{"and": operator.and_, "or": operator.or_, "divmod": divmod},
+    **{each.name: each.function for each in operators.BINARY},
+    "divmod": divmod,
 }
 """Python's binary operators, by the name in their method: `__add__` and `__radd__` are "add"."""
-UNARY_OPERATORS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, name) for name in ("neg", "pos", "invert")},
-    "abs": abs,
-}
+UNARY_OPERATORS: dict[str, Callable[..., Any]] = {**{each.name: each.function for each in operators.UNARY}, "abs": abs}
 
 
 class Batch:
@@ -112,7 +110,13 @@ class Batch:
 
     def _unanimous(self, function: Callable[[Any], Any]) -> Any:
         """One Python value for all lanes, where they agree."""
-        values = per_lane(function, (self,), {})
+        values = []
+        for i, value in enumerate(narrowed(self).examples()):
+            try:
+                values.append(function(value))
+            except Exception as error:
+                name_lane(error, i)
+                raise
         if not values or any(value != values[0] for value in values[1:]):
             raise refuse(
                 f"{function.__name__}() of a batch whose examples differ; "
@@ -242,9 +246,15 @@ def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
     What one lane raises is raised with a note that names its example.
     """
     args, kwargs = narrow_tree(list(args)), narrow_tree(kwargs)
-    size = batch_size_of((args, kwargs))
+    return per_narrowed_lane(function, args, kwargs, batch_size_of((args, kwargs)) or 0)
+
+
+def per_narrowed_lane(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], batch_size: int
+) -> list[Any]:
+    """As `per_lane`, where the batches are of the current region already and have so many lanes."""
     out = []
-    for i in range(size or 0):
+    for i in range(batch_size):
         try:
             out.append(function(*lane(args, i), **lane(kwargs, i)))
         except Exception as error:

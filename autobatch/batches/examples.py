@@ -5,7 +5,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, KINDS, Batch, batch_size_of, batches_in, is_batched, per_lane
+from autobatch.batches.base import (
+    FORMS,
+    KINDS,
+    Batch,
+    batch_size_of,
+    is_batched,
+    narrow_tree,
+    per_lane,
+    per_narrowed_lane,
+)
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.diagnostics import fell_back
@@ -181,9 +190,11 @@ def map_lanes(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     >>> map_lanes(str.upper, ObjectBatch(["a", "b"]))
     ObjectBatch(['A', 'B'])
     """
-    if next(batches_in((args, kwargs)), None) is None:
+    narrow, named = narrow_tree(list(args)), narrow_tree(kwargs)
+    size = batch_size_of((narrow, named))
+    if size is None:
         return function(*args, **kwargs)
-    return stack_results(per_lane(function, args, kwargs))
+    return stack_results(per_narrowed_lane(function, narrow, named, size))
 
 
 def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], reason: str) -> Any:

@@ -7,7 +7,7 @@ product over all examples.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.rules.indexing import FULL
 
-__all__ = ["Affine", "Flat", "Kind", "by_rule_p", "flatten", "rows_of", "run_op", "step_by_step"]
+__all__ = ["Affine", "Flat", "Kind", "by_rule_p", "flatten", "rows_of", "run_op", "step_by_step", "walked_back"]
 
 
 class Affine:
@@ -336,6 +336,28 @@ def rows_of(value: Any, batch: int | None) -> Any:
         return value
     value = value if is_boxed(value) else np.asarray(value)
     return np.broadcast_to(value, (batch, *value.shape))
+
+
+def walked_back(
+    run: Callable[[Sequence[Any]], Sequence[Any]], data: Sequence[Any], wanted: Sequence[int], cts: Sequence[Any]
+) -> list[Any]:
+    """The cotangents of the data at some positions, by the ordinary walk over what `run` does with all of it.
+
+    Args:
+        cts: the cotangent of each result of `run`, or None.
+    """
+    tape = Tape()
+    boxes = list(data)
+    for position in wanted:
+        boxes[position] = tape.leaf(data[position])
+    heads = [
+        (x, ct)
+        for x, ct in zip(run(boxes), cts, strict=True)
+        if ct is not None and type(x) is TapeArray and x.tape is tape
+    ]
+    if not heads:
+        return [None] * len(wanted)
+    return tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], [boxes[at] for at in wanted])
 
 
 # A step whose rule reads values cannot be traced through; in compiled code it stays what it is.

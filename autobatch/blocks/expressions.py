@@ -19,24 +19,21 @@ import numpy as np
 
 from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
 from autobatch.core.op import Op
+from autobatch.facts.calls import SHAPED_METHODS, effect_of
+from autobatch.facts.operators import COMPARISONS
 from autobatch.ops import nn
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
 __all__ = ["LOCKSTEP", "METHODS", "NUMBERS", "RECORDED", "BlockForm", "Names", "Policy", "Refused", "Scope", "is_pure"]
 
-_OPERATORS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-METHODS = frozenset((
-    "all", "any", "argmax", "argmin", "astype", "clip", "copy", "cumprod", "cumsum", "diagonal", "dot", "flatten",
-    "max", "mean", "min", "prod", "ravel", "repeat", "reshape", "round", "squeeze", "std", "sum", "swapaxes", "take",
-    "trace", "transpose", "var",
-))  # fmt: skip
+_OPERATORS = tuple(each.syntax for each in COMPARISONS)
+METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
 _BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: a launch of its own
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 _LEAST = 2
 _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
-_WRITERS = {np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis}
 _CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
 _SCALARS = {np.float16, np.float32, np.float64}
 NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
@@ -73,7 +70,8 @@ def is_pure(function: Any) -> bool:
     try:
         if isinstance(function, np.ufunc):
             return function in UFUNCS
-        if function in _WRITERS or getattr(function, "__module__", None) == "numpy.random":
+        effect = effect_of(function)
+        if effect is not None and (effect.always_writes or not effect.changes_nothing_outside):
             return False
         return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS | _CREATION
     except TypeError:  # cannot be hashed: an object of the user's

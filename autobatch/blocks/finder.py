@@ -174,6 +174,8 @@ class FoundBlock:
         names = target_names(target)
         if form.count == before or not names <= self.assignable:
             raise Refused
+        if isinstance(target, ast.Name) and isinstance(value, ast.Tuple) and not form.policy.lists:
+            raise Refused
         if isinstance(value, ast.Name | ast.ListComp):
             self.copied |= names
         else:

@@ -69,7 +69,7 @@ class Kernel:
         self.text = text
         self.entry: Callable[..., Any] | None = None
         self.lanes: tuple[Any, ...] = ()
-        self.failed = bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
+        self.failed = bool(config.DISABLE_JIT)
         self._asked = False
         self._next_look = 0.0
 

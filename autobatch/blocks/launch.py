@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import Tape, TapeArray
-from autobatch.blocks.batched import Flat, flatten, rows_of, run_op, step_by_step
+from autobatch.autodiff.tape import TapeArray
+from autobatch.blocks.batched import Flat, flatten, rows_of, run_op, step_by_step, walked_back
 from autobatch.blocks.code import Code, GradientPart, backward_code, contributions, emit, forward_code, take_parts
 from autobatch.blocks.fuse import Fused, fuse
 from autobatch.blocks.program import Program, lookups_apart
@@ -260,19 +260,13 @@ def _joint(
 
 
 def _joint_by_steps(wanted: Sequence[int], cts: Sequence[Any], args: Sequence[Any], call: _Call) -> list[Any]:
-    tape = Tape()
-    boxes = list(args)
-    for position in wanted:
-        boxes[position] = tape.leaf(args[position])
     kinds: Sequence[Any] = call.program.inputs
-    operands = [Batched(x, k.shape) if own else x for x, k, own in zip(boxes, kinds, call.form.flags, strict=True)]
-    results = step_by_step(call.program, operands, None)
-    heads = [(x, ct) for x, ct in zip(results, cts, strict=True) if ct is not None and type(x) is TapeArray]
-    heads = [(x, ct) for x, ct in heads if x.tape is tape]
-    if not heads:
-        return [None] * len(wanted)
-    leaves = [boxes[position] for position in wanted]
-    return tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], leaves)
+
+    def run(boxes: Sequence[Any]) -> list[Any]:
+        operands = [Batched(x, k.shape) if own else x for x, k, own in zip(boxes, kinds, call.form.flags, strict=True)]
+        return step_by_step(call.program, operands, None)
+
+    return walked_back(run, args, wanted, cts)
 
 
 # A launch on a tape: `block(*data, call=)`, one array for each output.

@@ -1,11 +1,21 @@
-"""Array expressions that a statement decides by, or appends, as statements of their own, which a run may end with.
+"""Array expressions that a statement decides by, or appends, as statements of their own, which a block may end with.
 
     seen = np.concatenate([a, b])            seen = np.concatenate([a, b])
     shift = bool(seen @ w > 0)        ->     _ab_test1 = seen @ w > 0
                                              shift = bool(_ab_test1)
 
-Runs first. Only what the statement evaluates first is set apart: before it, at most `append` is read, of what is known
-to be a list. A test of a `while` is evaluated anew each time.
+Then array statements that follow an `if` move to the ends of its arms, so that they are of one block with what is
+there.
+
+    if parents:                         if parents:
+        z = z + gate * found                z = z + gate * found
+    h = np.tanh(z)               ->         h = np.tanh(z)
+                                        else:
+                                            h = np.tanh(z)
+
+Both run before liveness. Only what the statement evaluates first is set apart: before it, at most `append` is read, of
+what is known to be a list. A test of a `while` is evaluated anew each time. An arm that ends in a jump gets nothing:
+nothing follows it. A statement moves where it reads what an arm assigns last.
 """
 
 import ast
@@ -24,7 +34,7 @@ _CONVERSIONS = (bool, float, int)
 
 
 def set_tests_apart(tree: ast.FunctionDef, scope: Scope) -> None:
-    """Change the body of a function, and let what was set apart be of one run with what is before it."""
+    """Change the body of a function, and let what was set apart be of one block with what is before it."""
     _Apart(scope, frozenset(parameters(tree) | bound_names(tree.body)) | scope.own, _lists(tree)).bodies(tree)
 
 

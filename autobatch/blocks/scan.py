@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import Tape, TapeArray
-from autobatch.blocks.batched import step_by_step
+from autobatch.autodiff.tape import TapeArray
+from autobatch.blocks.batched import step_by_step, walked_back
 from autobatch.blocks.launch import Form, form_of
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK
@@ -227,21 +227,15 @@ class Scan:
 
     def walk_back_by_steps(self, wanted: Sequence[int], cts: Sequence[Any], data: Sequence[Any]) -> list[Any]:
         """`walk_back` where the cotangents are on an interpreter below: by the ordinary walk over the ops."""
-        tape, count = Tape(), len(self.states)
-        boxes = list(data)
-        for position in wanted:
-            boxes[position] = tape.leaf(data[position])
-        last, listed = self._by_steps(boxes[:count], dict(zip(self._others, boxes[count:], strict=True)))
-        heads = [
-            (x, ct)
-            for x, ct in zip([*last, *listed], cts, strict=True)
-            if ct is not None and type(x) is TapeArray and x.tape is tape
-        ]
-        if not heads:
-            return [None] * len(wanted)
-        return tape.backward_from([x for x, _ in heads], [ct for _, ct in heads], [boxes[at] for at in wanted])
+        count = len(self.states)
 
-    def _by_steps(self, states: list[Any], others: dict[int, Any]) -> tuple[list[Any], list[Any]]:
+        def run(boxes: Sequence[Any]) -> list[Any]:
+            last, listed = self._by_steps(boxes[:count], dict(zip(self._others, boxes[count:], strict=True)))
+            return [*last, *listed]
+
+        return walked_back(run, data, wanted, cts)
+
+    def _by_steps(self, states: Sequence[Any], others: dict[int, Any]) -> tuple[list[Any], list[Any]]:
         """The steps that `run` took, each op by its batching rule."""
         kinds: Sequence[Any] = self.program.inputs
         pieces: list[list[Any]] = [[] for _ in states]

@@ -150,6 +150,14 @@ def padding_mask(sizes: Sequence[Size], padded: Sequence[int], axes: Sequence[in
 
     `axes` restricts it to padding along those example axes.
 
+    Args:
+        sizes: of each dimension of an example, an int or `Lengths`.
+        padded: the data's size of each of these dimensions.
+        axes: the dimensions whose padding is meant; None: all.
+
+    Returns:
+        A bool array, with an axis of 1 where no padding is meant; None where nothing is padding.
+
     >>> padding_mask((Lengths([1, 3]),), (3,))
     array([[ True, False, False],
            [ True,  True,  True]])

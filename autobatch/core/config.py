@@ -85,6 +85,9 @@ def options(**changes: Any) -> Iterator[Config]:
     Args:
         changes: options by name, with their values there.
 
+    Returns:
+        A context manager that gives the `config` as it is inside.
+
     Raises:
         UnsupportedError: an option that does not exist, or a value that it does not take.
 

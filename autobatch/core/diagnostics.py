@@ -74,15 +74,21 @@ def user_line() -> tuple[str, int]:
     return "<unknown>", 0
 
 
-def fell_back(reason: str, where: tuple[str, int] | None = None) -> None:
-    """Say that something runs as a loop over the examples, and why.
+def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:
+    """Say that something does not run for all examples at once, and why.
+
+    Args:
+        reason: what cannot be done together.
+        where: the file and line of the user's that it concerns; by default the line that runs.
+        way: how it runs instead.
 
     Raises:
         UnsupportedError: under `strict`.
     """
     filename, line = where or user_line()
     if config.strict:
-        raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows no loop over the examples")
+        other = "no loop over the examples" if way.startswith("as a loop") else "lock-step only"
+        raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows {other}")
     noted = _noted.get()
     if noted is not None:
         noted.append(f"{filename}:{line}: {reason}")
@@ -90,7 +96,7 @@ def fell_back(reason: str, where: tuple[str, int] | None = None) -> None:
     if not config.warn or (filename, line, reason) in _warned:
         return
     _warned.add((filename, line, reason))
-    warnings.warn_explicit(f"{reason}; it runs as a loop over the examples", FallbackWarning, filename, line)
+    warnings.warn_explicit(f"{reason}; it runs {way}", FallbackWarning, filename, line)
 
 
 def forget_warnings() -> None:

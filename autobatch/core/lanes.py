@@ -20,6 +20,7 @@ __all__ = [
     "example",
     "in_example",
     "is_changing",
+    "let_go",
     "random_key",
     "region",
     "set_example",
@@ -79,6 +80,20 @@ def is_changing(value: Any) -> bool:
     """Whether a lock-step run has made this object, so that each of its names must see how it changes."""
     here: Any = _region.get()
     return here is not None and id(value) in here.root.made
+
+
+def let_go(tree: Any) -> None:
+    """Let nothing be written any more into the dicts of a tree that a lock-step run has made, since it is copied."""
+    here: Any = _region.get()
+    if here is None:
+        return
+    if isinstance(tree, dict):
+        here.root.made.pop(id(tree), None)
+        tree = tuple(tree.values())
+    if isinstance(tree, list | tuple):
+        for part in tree:
+            if isinstance(part, dict | list | tuple):
+                let_go(part)
 
 
 def current_example() -> Example:

@@ -14,9 +14,7 @@ entry without arguments says: reads what it is given, and its result is new. Wha
 known, and whoever asks has to assume the worst. `tests/facts` compares every entry with what NumPy and Python do.
 """
 
-import contextlib
 import functools
-import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,16 +25,17 @@ import numpy as np
 from autobatch.facts import methods, numpy_functions, python_functions
 
 __all__ = [
+    "ARRAY_SHARERS",
     "CREATORS",
-    "READS_ONLY",
     "SEQUENCE_FUNCTIONS",
-    "WRITERS",
+    "SHAPED_METHODS",
     "Effect",
     "effect_of",
     "effects_of_method",
     "method_effect",
     "method_names",
     "mutators",
+    "reads_only",
 ]
 
 T = TypeVar("T")
@@ -50,9 +49,9 @@ class Effect:
 
     Attributes:
         name: of the function or method.
-        section: `computes`, `creates` (an array that is not made of others), `joins` (its first argument is a sequence
-            of arrays), `draws` (random numbers), `memory` (tells where arrays lie), `outside` (reads or changes state
-            that is no argument).
+        section: `computes`, `shaped` (of which shape and dtype are known before), `creates` (an array that is not made
+            of others), `joins` (its first argument is a sequence of arrays), `draws` (random numbers), `memory` (tells
+            where arrays lie), `outside` (reads or changes state that is no argument).
         parameters: names of the arguments by position, as far as they matter; `self` is a method's first.
         variadic: the last positional parameter takes all further arguments.
         writes: arguments that are written if they are given.
@@ -60,6 +59,8 @@ class Effect:
         calls: arguments that are called.
         switches: `(name, writes, target)`: giving `name` as anything but its safe value lets the call write `target`,
             or share it.
+        reads_only: how many positional arguments (a method's object counts) a call may have that surely writes none,
+            as long as it has no others.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Effect:
     shares: frozenset[str] = frozenset()
     calls: frozenset[str] = frozenset()
     switches: tuple[tuple[str, bool, str], ...] = ()
+    reads_only: int = 1 << 10
 
     @property
     def changes_nothing_outside(self) -> bool:
@@ -80,15 +82,6 @@ class Effect:
     def always_writes(self) -> bool:
         """Whether it writes its first argument whatever else it is given."""
         return bool(self.parameters) and self.parameters[0] in self.writes
-
-    @property
-    def reads_only(self) -> int:
-        """How many positional arguments a call may have that surely writes none, as long as it has no others."""
-        places = [place for place, name in enumerate(self.parameters) if name in self.writes or self._is_switch(name)]
-        return min(places, default=1 << 10)
-
-    def _is_switch(self, name: str) -> bool:
-        return any(name == switch for switch, writes, _ in self.switches if writes)
 
     def bind(self, args: Sequence[T], kwargs: Mapping[str, T]) -> Iterator[tuple[str, T]]:
         """The arguments by the names that the table has for them, in the order given; "" for one that it leaves out."""
@@ -128,53 +121,60 @@ class Effect:
                     yield switch
 
 
-def _parse(text: str, section: str, method: bool = False) -> Iterator[Effect]:
-    for marks, name, arguments in _ENTRY.findall(text):
-        parameters: list[str] = ["self"] if method else []
-        found: dict[str, set[str]] = {"!": set(), "&": set(), "@": set()}
-        for mark in marks:
-            found[mark].add("self")
-        switches, positional, variadic = [], True, False
-        for argument in arguments.split(",") if arguments else ():
-            if argument == "*":
-                positional = False
-                continue
-            argument, _, target = argument.partition("=")
-            plain = argument.lstrip("!&@*")
-            for mark in argument[: len(argument) - len(plain)]:
-                if mark == "*":
-                    variadic = True
-                else:
-                    found[mark].add(plain)
-            if target:
-                switches.append((plain, target[0] == "!", target[1:]))
-            if positional:
-                parameters.append(plain)
-                positional = not variadic
-        writes, shares, calls = (frozenset(found[mark]) for mark in "!&@")
-        yield Effect(name, section, tuple(parameters), variadic, writes, shares, calls, tuple(switches))
+_Entry = tuple[str, str, str, str, bool]  # section, marks, name, arguments; whether it is a method
 
 
-def _functions() -> Iterator[tuple[Any, Effect]]:
-    for tables in (python_functions.TABLES, numpy_functions.TABLES):
-        for module, sections in tables.items():
-            for section, text in sections.items():
-                for effect in _parse(text, section):
-                    with contextlib.suppress(AttributeError):  # of another version of NumPy or Python
-                        yield operator.attrgetter(effect.name)(module), effect
+@functools.cache
+def _effect(entry: _Entry) -> Effect:
+    """What an entry says. Read when it is first asked for, since there are a thousand of them."""
+    section, marks, name, arguments, method = entry
+    parameters: list[str] = ["self"] if method else []
+    found: dict[str, set[str]] = {"!": set(), "&": set(), "@": set()}
+    for mark in marks:
+        found[mark].add("self")
+    switches, positional, variadic = [], True, False
+    for argument in arguments.split(",") if arguments else ():
+        if argument == "*":
+            positional = False
+            continue
+        argument, _, target = argument.partition("=")
+        plain = argument.lstrip("!&@*")
+        for mark in argument[: len(argument) - len(plain)]:
+            if mark == "*":
+                variadic = True
+            else:
+                found[mark].add(plain)
+        if target:
+            switches.append((plain, target[0] == "!", target[1:]))
+        if positional:
+            parameters.append(plain)
+            positional = not variadic
+    writes, shares, calls = (frozenset(found[mark]) for mark in "!&@")
+    writing = writes | {switch for switch, is_write, _ in switches if is_write}
+    first = min([place for place, parameter in enumerate(parameters) if parameter in writing], default=1 << 10)
+    return Effect(name, section, tuple(parameters), variadic, writes, shares, calls, tuple(switches), first)
 
 
-_FUNCTIONS: dict[Any, Effect] = dict(_functions())
-_METHODS: dict[type, dict[str, Effect]] = {
+_FUNCTIONS: dict[Any, _Entry] = {}
+for _tables in (python_functions.TABLES, numpy_functions.TABLES):
+    for _module, _sections in _tables.items():
+        for _section, _text in _sections.items():
+            for _marks, _name, _arguments in _ENTRY.findall(_text):
+                _function: Any = _module
+                for _part in _name.split("."):
+                    _function = getattr(_function, _part, None)
+                if _function is not None:  # else it is of another version of NumPy or Python
+                    _FUNCTIONS[_function] = _section, _marks, _name, _arguments, False
+_METHODS: dict[type, dict[str, _Entry]] = {
     kind: {
-        effect.name: effect
+        name: (section, marks, name, arguments, True)
         for section, text in table.items()
-        for effect in _parse(text, section, method=True)
-        if hasattr(kind, effect.name)
+        for marks, name, arguments in _ENTRY.findall(text)
+        if hasattr(kind, name)
     }
     for kind, table in methods.TABLES.items()
 }
-_OF_UFUNCS = {effect.name: effect for effect in _parse(methods.OF_UFUNCS, "computes")}
+_OF_UFUNCS = {entry[1]: ("computes", *entry, False) for entry in _ENTRY.findall(methods.OF_UFUNCS)}
 
 
 def effect_of(function: Any) -> Effect | None:
@@ -191,17 +191,19 @@ def effect_of(function: Any) -> Effect | None:
         return _of_ufunc(function)
     holder = getattr(function, "__self__", None)
     if isinstance(holder, np.ufunc):
-        return _OF_UFUNCS.get(function.__name__)
+        entry = _OF_UFUNCS.get(function.__name__)
+        return None if entry is None else _effect(entry)
     try:
-        return _FUNCTIONS.get(function) or _of_class(function)
+        entry = _FUNCTIONS.get(function)
     except TypeError:  # it cannot be hashed
         return None
+    return _of_class(function) if entry is None else _effect(entry)
 
 
 @functools.lru_cache(maxsize=512)
 def _of_ufunc(function: np.ufunc) -> Effect:
     places = tuple(f"in{place}" for place in range(function.nin)) + ("out",) * function.nout
-    return Effect(function.__name__, "computes", places, writes=frozenset(("out",)))
+    return Effect(function.__name__, "computes", places, writes=frozenset(("out",)), reads_only=function.nin)
 
 
 def _of_class(kind: Any) -> Effect | None:
@@ -210,6 +212,7 @@ def _of_class(kind: Any) -> Effect | None:
     return None
 
 
+@functools.lru_cache(maxsize=4096)
 def method_effect(kind: type, name: str) -> Effect | None:
     """What a method of this class's objects does, with the object as its first argument; None if it is not known.
 
@@ -223,8 +226,8 @@ def method_effect(kind: type, name: str) -> Effect | None:
     for each in kind.__mro__:
         table = _METHODS.get(each)
         if table is not None and name in table:
-            return table[name]
-        if name in vars(each):
+            return _effect(table[name])
+        if table is None and name in vars(each):
             return None
     return None
 
@@ -232,18 +235,21 @@ def method_effect(kind: type, name: str) -> Effect | None:
 @functools.cache
 def effects_of_method(name: str) -> tuple[Effect, ...]:
     """What methods of this name do, of whichever of the known classes the object is."""
-    return tuple(dict.fromkeys(table[name] for table in _METHODS.values() if name in table))
+    return tuple(dict.fromkeys(_effect(table[name]) for table in _METHODS.values() if name in table))
+
+
+@functools.cache
+def reads_only(function: Any) -> int:
+    """How many positional arguments a function may take that surely writes none, as long as it has no others."""
+    effect = effect_of(function)
+    return 0 if effect is None else effect.reads_only
 
 
 @functools.cache
 def method_names(*kinds: type) -> frozenset[str]:
-    """The methods of these classes that change nothing at all when they are called without `out`."""
-    return frozenset(
-        name
-        for kind in kinds
-        for name, effect in _METHODS[kind].items()
-        if effect.changes_nothing_outside and "self" not in effect.writes
-    )
+    """The methods of these classes that do not change the object they are of, and touch nothing else but arguments."""
+    entries = [entry for kind in kinds for entry in _METHODS[kind].values()]
+    return frozenset([name for section, marks, name, *_ in entries if section != "outside" and "!" not in marks])
 
 
 @functools.cache
@@ -253,16 +259,19 @@ def mutators(*kinds: type) -> frozenset[str]:
     >>> sorted(mutators(list) - mutators(set) - mutators(dict))
     ['__iadd__', '__imul__', 'append', 'extend', 'insert', 'reverse', 'sort']
     """
-    return frozenset(
-        name for kind in kinds or _METHODS for name, effect in _METHODS[kind].items() if "self" in effect.writes
-    )
+    entries = [entry for kind in kinds or _METHODS for entry in _METHODS[kind].values()]
+    return frozenset([name for _, marks, name, *_ in entries if "!" in marks])
 
 
-CREATORS = frozenset(function for function, effect in _FUNCTIONS.items() if effect.section == "creates")
+CREATORS = frozenset([function for function, entry in _FUNCTIONS.items() if entry[0] == "creates"])
 """Functions of NumPy's that make an array which is not made of others: zeros, full_like, arange."""
-SEQUENCE_FUNCTIONS = frozenset(function for function, effect in _FUNCTIONS.items() if effect.section == "joins")
+SEQUENCE_FUNCTIONS = frozenset([function for function, entry in _FUNCTIONS.items() if entry[0] == "joins"])
 """Functions of NumPy's that take sequences of arrays."""
-WRITERS = frozenset(function for function, effect in _FUNCTIONS.items() if effect.always_writes)
-"""Functions that write their first argument whatever else they are given: np.copyto, heapq.heappush."""
-READS_ONLY = {function: effect.reads_only for function, effect in _FUNCTIONS.items()}
-"""How many positional arguments each function takes at most if it is to write none of them."""
+SHAPED_METHODS = frozenset([name for name, entry in _METHODS[np.ndarray].items() if entry[0] == "shaped"])
+"""Methods of arrays that compute a result of which shape and dtype follow from those of what they are given."""
+ARRAY_SHARERS = frozenset([
+    name
+    for function, (_, _, name, arguments, _) in _FUNCTIONS.items()
+    if (function.__module__ or "").partition(".")[0] == "numpy" and ("&" in arguments or "=" in arguments)
+])  # fmt: skip
+"""Names of NumPy's functions whose result may share memory with an argument: asarray, reshape, nan_to_num."""

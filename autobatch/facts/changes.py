@@ -17,8 +17,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from autobatch.facts.calls import Effect, effect_of
+from autobatch.facts.reader import UNKNOWN, Reader, unpacks
 from autobatch.facts.source import NoSourceError, find, is_library
-from autobatch.facts.syntax import UNKNOWN, Reader, unpacks
 from autobatch.syntax.scopes import parameters
 
 __all__ = ["is_local", "may_change"]

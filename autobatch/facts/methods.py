@@ -31,15 +31,16 @@ _NUMBER = """
     __ceil__ __trunc__
 """
 _SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
-_READS_OF_ARRAYS = """
+_SHAPED_OF_ARRAYS = """
     all(axis,!out) any(axis,!out) max(axis,!out) min(axis,!out) argmax(axis,!out) argmin(axis,!out)
     sum(axis,dtype,!out) prod(axis,dtype,!out) mean(axis,dtype,!out) std(axis,dtype,!out) var(axis,dtype,!out)
     cumsum(axis,dtype,!out) cumprod(axis,dtype,!out) trace(offset,axis1,axis2,dtype,!out) clip(min,max,!out)
-    round(decimals,!out) take(indices,axis,!out) compress(condition,axis,!out) choose(choices,!out) dot(other,!out)
-    argpartition argsort copy flatten item nonzero repeat searchsorted tobytes tolist dumps
-    astype(dtype,order,casting,subok,copy=&self) byteswap(inplace=!self)
-    &conj(!out) &conjugate(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose &view &getfield &to_device
-    &__array__ __copy__ __deepcopy__
+    round(decimals,!out) take(indices,axis,!out) dot(other,!out) copy flatten repeat
+    astype(dtype,order,casting,subok,copy=&self) &conj(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose
+"""
+_READS_OF_ARRAYS = """
+    compress(condition,axis,!out) choose(choices,!out) argpartition argsort item nonzero searchsorted tobytes tolist
+    dumps byteswap(inplace=!self) &conjugate(!out) &view &getfield &to_device &__array__ __copy__ __deepcopy__
 """
 _WRITES_OF_ARRAYS = "!fill !partition !put !resize !setfield !setflags !sort !itemset !__setstate__"
 _DRAWS = """
@@ -55,11 +56,12 @@ _DRAWS = """
 TABLES: dict[type, dict[str, str]] = {
     np.ndarray: {
         "computes": f"{_READS} {_OPERATORS} {_ITEMS} {_STORES} {_READS_OF_ARRAYS} {_WRITES_OF_ARRAYS}",
+        "shaped": _SHAPED_OF_ARRAYS,
         "outside": "dump tofile",
     },
     np.generic: {
-        "computes": f"{_READS} {_OPERATORS} {_READS_OF_ARRAYS} {_NUMBER} fill partition put resize setfield setflags"
-        " sort itemset __setitem__",  # which raise
+        "computes": f"{_READS} {_OPERATORS} {_SHAPED_OF_ARRAYS} {_READS_OF_ARRAYS} {_NUMBER}"
+        " fill partition put resize setfield setflags sort itemset __setitem__",  # which raise
         "outside": "dump tofile",
     },
     list: {

@@ -44,6 +44,11 @@ class Binary:
         return getattr(operator, f"i{self.name}")
 
     @property
+    def word(self) -> str:
+        """Its name where `and` and `or` are taken: `bitand`."""
+        return f"bit{self.name}" if self.symbol in "&|^" else self.name
+
+    @property
     def method(self) -> str:
         """`__add__`."""
         return f"__{self.name}__"

@@ -21,7 +21,7 @@ from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC
 
-__all__ = ["NEW_CONTAINERS", "TABLES"]
+__all__ = ["FRAME_READERS", "NEW_CONTAINERS", "TABLES"]
 
 _BUILTINS = """
     abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
@@ -80,6 +80,8 @@ TABLES: dict[ModuleType, dict[str, str]] = {
     statistics: {"computes": _STATISTICS},
     random: {"draws": _RANDOM},
 }
+FRAME_READERS = frozenset(("locals", "globals", "vars", "dir", "eval", "exec"))
+"""Builtins that look at the variables of whoever calls them."""
 NEW_CONTAINERS: tuple[Any, ...] = (
     list, dict, set, frozenset, bytearray, sorted, collections.deque, collections.defaultdict, collections.OrderedDict,
     collections.Counter, copy.copy, copy.deepcopy,

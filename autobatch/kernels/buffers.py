@@ -15,7 +15,7 @@ __all__ = ["CONSECUTIVE", "MISSING", "ONE_BUFFER", "SAME", "SEVERAL", "gather_bu
 
 MISSING, SAME, CONSECUTIVE, ONE_BUFFER, SEVERAL = range(5)
 
-if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]  # intrinsics exist only in compiled code
+if numba.config.DISABLE_JIT:  # intrinsics exist only in compiled code
 
     def _copy(target, source, nbytes):
         ctypes.memmove(int(target), int(source), int(nbytes))

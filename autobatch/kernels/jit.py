@@ -48,5 +48,5 @@ class Kernel:
 
 def jit(function: F) -> F:
     """Compile a kernel on first use: strict IEEE arithmetic, NumPy's division, no GIL, cached on disk."""
-    kernel: Any = function if numba.config.DISABLE_JIT else Kernel(function)  # type: ignore[attr-defined]
+    kernel: Any = function if numba.config.DISABLE_JIT else Kernel(function)
     return kernel

@@ -141,7 +141,7 @@ def layer_norm_rows(x, out, part, eps, lanes):
 
 @jit
 def layer_norm_gradient(x, ct, out, part, eps, lanes):
-    """out[i] = what `layer_norm_rows` of x[i] hands back of the cotangent ct[i]; False as there."""
+    """out[i] = the cotangent of x[i] where that of `layer_norm_rows` is ct[i]; returns False as that does."""
     width = x.shape[1]
     source, above, target = x.ctypes.data, ct.ctypes.data, out.ctypes.data
     for i in range(part[0], part[1]):

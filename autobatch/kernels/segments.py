@@ -30,6 +30,7 @@ from autobatch.kernels.vectors import (
 
 __all__ = [
     "are_bounds",
+    "first_equal",
     "pick_rows",
     "row_dots",
     "run_bounds",
@@ -225,6 +226,22 @@ def segment_cumsum(x, ids, segments, running, out):
             total = running[segment, j] + x[row, j]
             running[segment, j] = total
             out[i, j] = total
+
+
+@jit
+def first_equal(x, ids, segments, values, out):
+    """out[k, j]: the first row of segment k that has values[k, j] in column j (NaN is NaN); else as it was."""
+    n = segments.shape[0]
+    for k in range(n):
+        i = n - 1 - k
+        row = x[i if ids is None else ids[i]]
+        wanted = values[segments[i]]
+        into = out[segments[i]]
+        for j in range(x.shape[1]):
+            a = row[j]
+            b = wanted[j]
+            if a == b or (a != a and b != b):
+                into[j] = i
 
 
 @jit

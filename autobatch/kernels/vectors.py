@@ -97,13 +97,13 @@ def _to_read(typing_context, address):
 def _prefetch_row(array, row):
     start = array.ctypes.data + row * array.strides[0]
     for byte in range(0, array.shape[1] * array.itemsize, LINE):
-        _to_write(start + byte)  # type: ignore[call-arg]
+        _to_write(start + byte)
 
 
 def _prefetch_source(array, row):
     start = array.ctypes.data + row * array.strides[0]
     for byte in range(0, array.shape[1] * array.itemsize, LINE):
-        _to_read(start + byte)  # type: ignore[call-arg]
+        _to_read(start + byte)
 
 
 def _nothing(array: Any, row: Any) -> None:

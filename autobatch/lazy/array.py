@@ -80,12 +80,12 @@ def _reduction(name: str) -> Callable[..., Any]:
         if args or kwargs or type(axis) not in _BOUND or not (self.segment is trace.segment or trace.enter(self)):
             return slow(self, axis, *args, **kwargs)
         key = (self.aval, name, axis)
-        sig = trace.views.get(key)
+        sig = trace.shortcuts.get(key)
         if sig is not None:
             return trace.append(trace.segment, sig, self.ref)
         out = slow(self, axis)
         if trace.is_plain_call(out, self):
-            trace.views[key] = trace.signature_of(out)
+            trace.shortcuts[key] = trace.signature_of(out)
         return out
 
     return reduction
@@ -229,7 +229,7 @@ class LazyArray(AbstractArray, ArrayFace):
         ):
             return super().reshape(*shape, **kwargs)
         key = (self.aval, "reshape", shape)
-        how = trace.views.get(key)
+        how = trace.shortcuts.get(key)
         if how is not None:
             return _link_view(trace.append(segment, how[0], self.ref), self, how)
         out = super().reshape(*shape)
@@ -263,7 +263,7 @@ class LazyArray(AbstractArray, ArrayFace):
             return trace.read_row(self, index)
         if self.segment is not segment and not trace.enter(self):
             return super().__getitem__(index)
-        how = trace.views.get(key)
+        how = trace.shortcuts.get(key)
         if how is None:
             out = super().__getitem__(index)
             if type(out) is LazyArray and out.segment is trace.segment and is_contiguous(self):
@@ -280,7 +280,7 @@ class LazyArray(AbstractArray, ArrayFace):
         record = getattr(out, "_view", None)
         if record is not None and record.base is self:
             sig = self.trace.signature_of(out)
-            self.trace.views[key] = sig, record.derive, record.restore, record.args, record.contiguous
+            self.trace.shortcuts[key] = sig, record.derive, record.restore, record.args, record.contiguous
 
     def _known_view(self, index: Any) -> Any:
         """`self[index]` of a value that is there: nothing to record."""
@@ -430,3 +430,6 @@ class LazyArray(AbstractArray, ArrayFace):
         if self.trace.park is None:
             return f"LazyArray(shape={self.aval.shape}, dtype={self.aval.dtype})"
         return repr(self.trace.value(self))
+
+
+LazyArray.__name__ = "numpy.ndarray"  # what Python's own errors about it say, which an example may catch and read

@@ -18,9 +18,9 @@ from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
 from autobatch.lazy import block_calls
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.block_calls import Tree, flattened
 from autobatch.lazy.recorder import recorder
 from autobatch.lazy.stored import is_stored
-from autobatch.lazy.trees import Tree, flattened
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 

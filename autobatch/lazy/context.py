@@ -81,6 +81,9 @@ class Lazy:
 def lazy() -> Lazy:
     """A recorder for a `with` block; see `Lazy`.
 
+    Returns:
+        A `Lazy`, a context manager: called with an array it gives one whose operations are recorded.
+
     >>> with lazy() as recorder:
     ...     xs = [recorder(np.full(3, float(i))) for i in range(4)]
     ...     sums = [(x * 2).sum() for x in xs]

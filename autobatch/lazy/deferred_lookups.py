@@ -55,12 +55,12 @@ def _row(trace: Any, table: LazyArray, index: np.int64) -> Any:
 def _recorded(trace: Any, key: Any, call: Callable[[Any, Any], Any], table: LazyArray, ids: Any) -> Any:
     """`call(table, ids)`; the signature that it has is remembered by the key, and recorded at once the next time."""
     segment = trace.segment
-    sig = trace.views.get(key)
+    sig = trace.shortcuts.get(key)
     if sig is not None and (table.segment is segment or trace.enter(table)):
         return trace.append_two(segment, sig, table.ref, segment.external(ids, -1))
     out = call(table, ids)
     if type(out) is LazyArray and out.segment is trace.segment:
-        trace.views[key] = trace.signature_of(out)
+        trace.shortcuts[key] = trace.signature_of(out)
     return out
 
 

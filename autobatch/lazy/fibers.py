@@ -22,7 +22,9 @@ from autobatch.lazy.launching import Stats
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 
-__all__ = ["active_trace", "examples_in", "map_with_stats"]
+__all__ = ["Arguments", "active_trace", "examples_in", "map_with_stats"]
+
+Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 _active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatch_trace", default=None)
 active_trace = _active.get
@@ -170,12 +172,15 @@ def map_with_stats(
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
     memory: Memory | None = None,
+    arguments_of: Arguments | None = None,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
     Args:
         form: what is called while examples are recorded: `function`, or its block form.
         memory: where recordings of it are kept, if they may be.
+        arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
+            values by position, what is shared by keyword.
     """
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
@@ -183,7 +188,7 @@ def map_with_stats(
     count = _common_length(columns)
     outer = active_trace()
     if outer is not None and outer.park is not None:
-        return [_run_plain(form, columns, index, shared) for index in range(count)], outer.stats
+        return [_run_plain(form, columns, index, shared, arguments_of) for index in range(count)], outer.stats
     if count == 0:
         return [], Stats()
     trace = Trace()
@@ -199,7 +204,8 @@ def map_with_stats(
         given = [column[index] for column in columns]
         before = None if replay is None else replay.before(index)
         values = wrap_example(trace, given, own.copies)
-        result = settled(trace, (form if trace.inputs.in_order else function)(*values, **arguments))
+        positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
+        result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
         if replay is not None and before is not None:
             replay.after(index, given, result, before)
         return result
@@ -233,27 +239,38 @@ def map_with_stats(
         else:
             quiet = not (own.may_change or trace.inputs.written or trace.inputs.lent or changed)
             if trace.failed is None and quiet:
-                _run_plain(function, columns, fibers.failed, shared)  # raises, unless only the lazy run could not do it
+                # raises, unless only the lazy run could not do it
+                _run_plain(function, columns, fibers.failed, shared, arguments_of)
             cause = trace.failed or error
     finally:
         trace.inputs.clear()
     before.restore()
     own.restore()
-    results = [_run_plain(function, columns, index, shared) for index in range(count)]
+    results = [_run_plain(function, columns, index, shared, arguments_of) for index in range(count)]
     reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
     trace.stats.fallbacks[reason] += 1
-    fell_back(f"ab.map could not run these examples together ({reason})")
+    trace.stats.looped = reason
+    if arguments_of is None:  # else it was no map that the user called: the caller says it
+        fell_back(f"ab.map could not run these examples together ({reason})")
     return results, trace.stats
 
 
-def _run_plain(function: Callable[..., Any], columns: Sequence[list[Any]], index: int, shared: dict[str, Any]) -> Any:
+def _run_plain(
+    function: Callable[..., Any],
+    columns: Sequence[list[Any]],
+    index: int,
+    shared: dict[str, Any],
+    arguments_of: Arguments | None,
+) -> Any:
     """One example as the loop runs it; so does a map inside an example, whose lazy values go to the one trace.
 
     There, plain arrays stay plain: the example goes on with them, and may write into them, right after.
     """
     with example(Example(index)):
         try:
-            return function(*[column[index] for column in columns], **shared)
+            values = [column[index] for column in columns]
+            positional, named = (values, shared) if arguments_of is None else arguments_of(values, shared)
+            return function(*positional, **named)
         except Exception as error:
             raise note_example(error, index)  # noqa: B904 - the same error, with its note
 

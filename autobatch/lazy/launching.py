@@ -57,6 +57,7 @@ class Stats:
         calls: ops recorded (one call of the plain loop each).
         rounds: times that everything recorded was launched together.
         reads: how often an example saw the value of an array, or what was computed from shared ones.
+        looped: why the examples ran in a loop after all; None where they did not.
         replayed: examples whose Python did not run, since what an equal one recorded was kept.
         by_signature: {(op, signature): [calls, launches, seconds]}.
         forced: {(file, line): times} a value was needed at once.
@@ -68,6 +69,7 @@ class Stats:
     bound: int = 0
     calls: int = 0
     rounds: int = 0
+    looped: str | None = None
     reads: int = 0
     replayed: int = 0
     by_signature: dict[tuple[str, str], list[Any]] = dataclasses.field(default_factory=dict)

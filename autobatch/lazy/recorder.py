@@ -14,9 +14,9 @@ from autobatch.blocks.inputs import FAULTS, Key
 from autobatch.core.abstract_eval import WEAK, freeze
 from autobatch.core.diagnostics import handling
 from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.block_calls import flattened
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.trace import Trace
-from autobatch.lazy.trees import flattened
 
 __all__ = ["recorder"]
 

@@ -28,10 +28,12 @@ from autobatch.core.config import config
 from autobatch.core.diagnostics import catches_warnings, fell_back, handling, user_line, users_filters
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
+from autobatch.facts.calls import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.lazy.writing import Inputs
+from autobatch.ops.rules.aliasing import write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
 
@@ -53,7 +55,10 @@ class Trace:
     Attributes:
         level: its rank among interpreters.
         segment: what was recorded since the last launch.
-        table: the signatures, by their number; interned: by what calls of them share.
+        table: the signatures, by their number; interned: by what calls of them share; fast: those of ops without
+            attributes, by op and avals; shortcuts: those that methods of `LazyArray` and look-ups have met before, by
+            keys of their own (of a view: with how it follows from its base).
+        consts: the references of constants in this segment, by content or id.
         forget: what makes the recorders forget what their last calls in this trace found.
         memo: results of calls of shared operands.
         example: the index of the running example, -1 outside `ab.map`.
@@ -66,7 +71,7 @@ class Trace:
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed", "fast",
-        "forget", "inputs", "interned", "level", "memo", "park", "segment", "stats", "table", "views",
+        "forget", "inputs", "interned", "level", "memo", "park", "segment", "shortcuts", "stats", "table",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -83,7 +88,7 @@ class Trace:
         self.table: list[Signature] = []
         self.fast: dict[tuple[Any, ...], Signature] = {}
         self.forget: list[Callable[[], None]] = []
-        self.views: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.shortcuts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.memo: dict[Any, Any] = {}
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
@@ -435,16 +440,25 @@ class Trace:
             self.park(urgent)
 
     def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
-        """A NumPy function without a rule: runs on real values, example by example."""
+        """A NumPy function without a rule: runs on real values, example by example; it writes into copies of them."""
         why = no_rule(function, reason)
         self.stats.fallbacks[why] += 1
+        effect = effect_of(function)
+        written = leaves([] if effect is None else effect.written(args, kwargs))
+        copies = {id(x): (x, self.value(x).copy()) for x in written if type(x) is LazyArray and x.trace is self}
 
         def leaf(x: Any) -> Any:
+            if id(x) in copies:
+                return copies[id(x)][1]
             return self.value(x) if type(x) is LazyArray and x.trace is self else x
 
         values, keywords = map_tree(leaf, list(args)), map_tree(leaf, dict(kwargs))
         result = function(*values, **keywords)
         fell_back(why)
+        for handle, value in copies.values():
+            write(handle, self.wrap(value))
+            if result is value:
+                return handle
         if type(result) is np.ndarray and any(x is result for x in leaves([args, kwargs])):  # out=
             return result
         return self.wrap(result)
@@ -455,7 +469,7 @@ class Trace:
             handle.segment = None
         for forget in self.forget:
             forget()
-        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.views):
+        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.shortcuts):
             held.clear()
 
     def launch(self) -> None:

@@ -1,29 +1,81 @@
 """Blocks: a straight-line run of array expressions as one launch for all lanes of the region.
 
-The rewritten code calls a run's `Site` with the values that the run reads. Where they suit (arrays that have one shape
-in all lanes, arrays and numbers that the lanes share) the site answers with the values that live on; else with None,
-and the statements run as they stand. What of a block depends on nothing but the items of a loop and shared values
+The rewritten code calls a block's `Site` with the values that the block reads. Where they suit (arrays that have one
+shape in all lanes, arrays and numbers that the lanes share) the site answers with the values that live on; else with
+None, and the statements run as they stand. What of a block depends on nothing but the items of a loop and shared values
 holds for all its steps: where that includes a product, it runs ahead, for many steps at once (`lockstep.ahead`).
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
+from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.examples import broadcast
 from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks.inputs import Guard
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program, Split, split
 from autobatch.blocks.tracing import trace
+from autobatch.core.abstract_eval import WEAK, aval_of, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
 from autobatch.lockstep.ahead import Ahead, Chunk, in_silence, rows_of
-from autobatch.lockstep.block_kinds import batch_of, is_new, kind_of
-from autobatch.ops.rules.aliasing import is_scalar
+from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 from autobatch.ops.rules.rows import rows_between
 
-__all__ = ["NextSteps", "Run", "Site"]
+__all__ = ["BlockRun", "NextSteps", "Site", "batch_of", "is_new", "kind_of"]
+
+_NUMERIC = frozenset("biufc")
+_INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
+
+
+def is_new(out: Any) -> bool:
+    """Whether an output lies as a new array does, so that whether a reshape of it is a view is known again."""
+    return is_contiguous(out) or (is_non_c_order(out) and getattr(out, "_view", None) is None)
+
+
+def kind_of(value: Any, static: bool) -> tuple[Any, Any] | None:
+    """A hashable key for the kind of an input, and what it is traced as (None: a constant); None if it has none."""
+    kind: Any = type(value)
+    if kind is MaskedBatch:
+        data = value.data
+        plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data.value) is np.ndarray)
+        if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
+            return None
+        scalar = is_scalar(value)
+        non_c_order = is_non_c_order(value)
+        return ("b", value.sizes, data.dtype, scalar, non_c_order), aval_of(
+            value.sizes, data.dtype, scalar, non_c_order
+        )
+    if kind in WEAK and not static:
+        return ("w", kind), WEAK[kind]
+    if isinstance(value, np.generic) and not static:
+        return (("w", kind), aval_of((), value.dtype, True)) if value.dtype.kind in _NUMERIC else None
+    if kind is np.ndarray or (kind is TapeArray and type(value.value) is np.ndarray):
+        if value.dtype.kind not in _NUMERIC:
+            return None
+        non_c_order = is_non_c_order(value)
+        return ("s", value.shape, value.dtype, non_c_order), aval_of(value.shape, value.dtype, non_c_order=non_c_order)
+    if kind is tuple and not all(type(part) is int for part in value):
+        return None
+    return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
+
+
+def batch_of(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
+    """Rows that a block made as a batch.
+
+    Args:
+        kind: the sizes of an example's array; whether it is a 0-d array; whether it may not be in C order.
+    """
+    sizes, zero_dim, non_c_order = kind
+    batch = MaskedBatch.of_data(rows, sizes, region)
+    if non_c_order:
+        batch._ab_set_order(True)
+    return zero_d(batch) if zero_dim else batch
+
 
 _MOST_PROGRAMS = 16  # of one site; beyond it the shapes change too often to be worth tracing
 _CALLS = 4  # of a block in one call, after which what its shared operands make is kept
@@ -31,10 +83,10 @@ _MOST_FAILURES = 4  # in one call, after which the statements run as they stand
 
 
 class Site:
-    """One run of statements in the code of one function.
+    """One block in the code of one function.
 
     Args:
-        body: the run as a function of its inputs, which returns the values that live on.
+        body: the block as a function of its inputs, which returns the values that live on.
         static: for each input, whether a number there is part of the program (an index, an axis).
         guards: the global names that it relies on.
 
@@ -60,7 +112,7 @@ class Site:
         root = region.root
         run = root.blocks.get(self)
         if run is None:
-            root.blocks[self] = run = Run(self)
+            root.blocks[self] = run = BlockRun(self)
         elif run.suits(values):
             return run(values, region)
         return run.start(values, region, root)
@@ -97,7 +149,7 @@ class Site:
             return out
 
         program = trace(body, [kinds[i] for i in places])
-        if program is not None and not _is_batched(program, [i for i, at in enumerate(places) if key[at][0] == "b"]):
+        if program is not None and not all(program.varying([key[at][0] == "b" for at in places])):
             program = None
         self.programs[key] = program
         return program
@@ -107,16 +159,7 @@ def _promotes(own: Any, known: Any) -> bool:
     return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False, own[3]))
 
 
-def _is_batched(program: Program, batched: Sequence[int]) -> bool:
-    """Whether every output depends on one of these inputs."""
-    reached = set(batched)
-    for step in program.steps:
-        if not reached.isdisjoint(step.args):
-            reached.add(step.out)
-    return reached.issuperset(program.outputs)
-
-
-class Run:
+class BlockRun:
     """A block in one lock-step call: the operands it last had, and what was computed ahead for them."""
 
     __slots__ = (

@@ -1,335 +1,329 @@
-"""Changes of what is outside a lock-step call: kept per lane while it runs, made example by example at its end.
+"""Effects: `x.n += v`, `d[key] += v`, `log.append(v)` on what was there before the call, made when the call ends.
 
 The loop over the examples makes them one example after the other, so an example sees what those before it have changed.
-Here no lane sees another's change. That comes to the same as long as nobody reads what an example before has changed;
-a lane that would asks for the loop (`NeedsLoop`), and nothing has happened yet. A lane's own changes it does see.
+Here they are noted while the call runs, and made example by example at its end. That comes to the same as long as the
+call reads nothing that it changes; where it does, and for every other change of what is outside, the call is not for
+lock-step (`NeedsLoop`), and nothing has happened yet.
+
+A call is not watched at first. A change of what it did not make raises `OutsideError`, and the call runs again with the
+names of `WATCHING`: the runtime's functions, which also say what they read.
 """
 
-from collections.abc import Callable, Iterable
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+import dataclasses
+import functools
+import operator
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.base import Batch
+from autobatch.batches.base import Batch, lane, narrow_tree
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packed import PackedBatch
-from autobatch.core.lanes import current_region
+from autobatch.core.lanes import current_region, set_region
+from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.boxes import LaneBox
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.ownership import changing, is_changeable
-from autobatch.lockstep.places import MISSING, NOBODY, Effect, Place, Several, Whole
-from autobatch.lockstep.regions import lanes_within
-from autobatch.lockstep.rows import Choice
+from autobatch.lockstep.calls.call import call, create
+from autobatch.lockstep.runtime import NAMES
+from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.operators import PLAIN, convertible, found, getattribute, refuse_hooks
+from autobatch.lockstep.values.ownership import is_made
 
-__all__ = ["Outside", "memory_of"]
+__all__ = ["WATCHING", "Outside", "noting"]
 
-_FIXED = frozenset({
-    int, float, complex, bool, str, bytes, type(None), range, BuiltinFunctionType, MaskedBatch, PackedBatch, np.ufunc,
-    type(np.sum), np.dtype, type(Ellipsis), frozenset, *np.sctypeDict.values(),
-})  # fmt: skip
-_NOTHING_INSIDE = _FIXED | {type, ModuleType, FunctionType}
-_CONTAINERS = (dict, list, set, tuple)
+_DICTS = (dict, Counter, defaultdict)
+_CONTAINERS = (list, tuple, dict, set, frozenset)
+_NUMBERS = (int, float, complex, bool, str, bytes, np.generic, type(None))
+_SHALLOW = frozenset({zip, enumerate, reversed, list, tuple, len, isinstance, issubclass, type, callable, range})
+"""Functions that read containers, but no object in them."""
+_IN_PLACE = {
+    "+": operator.iadd, "-": operator.isub, "*": operator.imul, "/": operator.itruediv, "//": operator.ifloordiv,
+    "%": operator.imod, "**": operator.ipow, "@": operator.imatmul, "&": operator.iand, "|": operator.ior,
+    "^": operator.ixor, "<<": operator.ilshift, ">>": operator.irshift,
+}  # fmt: skip
+_ATTRIBUTE, _ITEM, _APPEND = "an attribute", "an item", "a list"
+
+
+class Effect:
+    """One effect, of the lanes of a region.
+
+    Attributes:
+        kind: what is changed; target: the object, dict or list; key: the attribute's name, or the item's key.
+        symbol: the operator; value: its operand, or what is appended.
+    """
+
+    __slots__ = ("key", "kind", "region", "symbol", "target", "value")
+
+    def __init__(self, kind: str, target: Any, key: Any, symbol: str = "", value: Any = None) -> None:
+        self.kind = kind
+        self.target = target
+        self.key = key
+        self.symbol = symbol
+        self.value = value
+        self.region: Any = current_region()
+
+    @property
+    def named(self) -> str:
+        what = f"a {type(self.target).__name__}"
+        if self.kind is _APPEND:
+            return what
+        return f"attribute {self.key!r} of {what}" if self.kind is _ATTRIBUTE else f"an item of {what}"
+
+    def with_operand(self, symbol: str, value: Any) -> "Effect":
+        return Effect(self.kind, self.target, self.key, symbol, value)
 
 
 class Outside:
-    """What the lanes of one call have read and changed outside of it.
+    """What a call reads and changes outside of it.
 
     Attributes:
         effects: what is to be done at the end.
-        known: objects that were there before the call, by identity: only those may change.
-        given: results of code that is not converted, by identity; nobody knows whether they were there before.
+        reads: the ids of containers that were read, and pairs (id of an object, name of an attribute).
+        changed: as `reads`, what effects change; each is an effect on it.
+        reads_objects: whether an object was given to code that may read any attribute of it.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.places: dict[tuple[int, Any], Place] = {}
-        self.wholes: dict[int, Whole] = {}
+    def __init__(self) -> None:
         self.effects: list[Effect] = []
-        self.known: dict[int, Any] = {}
-        self.given: dict[int, Any] = {}
-        self.codes: dict[int, Any] = {}
-        self.names: dict[int, set[str]] = {}
+        self.reads: dict[Any, Any] = {}  # the values keep the objects, so that their ids stay theirs
+        self.changed: dict[Any, Effect] = {}
+        self.reads_objects = False
 
-    def enter(self, function: Any) -> None:
-        """A converted function runs: what its code can name was there before, and it may read each of its globals."""
-        code = function.__code__
-        if id(code) in self.codes and not function.__closure__:
-            return
-        self.codes[id(code)] = function
-        names = self.names.setdefault(id(function.__globals__), set())
-        new = set(_names(code)) - names
-        names |= new
-        self.know(function.__globals__)
-        for name in new:
-            if name in function.__globals__:
-                self.know(function.__globals__[name])
-            place = self.places.get((id(function.__globals__), name))
-            if place is not None and place.writer < self.size:
-                raise self._conflict(place.target, name)
-        for cell in function.__closure__ or ():
-            try:
-                self.know(cell.cell_contents)
-            except ValueError:
-                continue
-        for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-            self.know(default)
+    def read_attribute(self, x: Any, name: str) -> None:
+        """Note that an attribute was read."""
+        self.reads[id(x), name] = x
+        self._check((id(x), name))
 
-    def know(self, value: Any) -> Any:
-        """Note a value as one that was there before the call. Returns it."""
-        if type(value) not in _FIXED:
-            self.known[id(value)] = value
-            if isinstance(value, tuple):
-                for each in value:
-                    self.know(each)
-        return value
-
-    def give(self, value: Any) -> Any:
-        """Note a value as a result of code that is not converted. Returns it."""
-        if type(value) not in _FIXED and not isinstance(value, np.ndarray | Batch) and id(value) not in self.known:
-            self.given[id(value)] = value
-        return value
-
-    def is_known(self, value: Any) -> bool:
-        """Whether an object was there before the call, for certain."""
-        return id(value) in self.known
-
-    def place(self, target: Any, key: Any) -> Place:
-        """The place of an attribute (`key` is a tuple of its name) or of an item."""
-        place = self.places.get((id(target), key))
-        if place is None:
-            place = self.places[id(target), key] = Place(target, key, self.size)
-        return place
-
-    def read(self, place: Place, before: Callable[[], Any]) -> Any:
-        """The value of a place for the lanes of the current region; a `Several` if they have it from different sources.
+    def read(self, value: Any, deep: bool = True) -> None:
+        """Note that code which says nothing itself reads a value.
 
         Args:
-            before: gives what it was before the call; MISSING if it was not there.
+            deep: whether it reads what is in the value as well.
         """
-        region: Any = current_region()
-        if place.pieces and lanes_within(region, place.pieces[-1][0]) is not None:
-            return place.pieces[-1][1]
-        lanes = region.lanes().tolist()
-        place.spill()
-        if place.lanes.keys().isdisjoint(lanes):
-            self.read_before(place, lanes)
-            return before()
-        return Several(self.read_lane(place, lane, before) for lane in lanes)
-
-    def read_lane(self, place: Place, lane: int, before: Callable[[], Any]) -> Any:
-        """The value of a place for one lane, as a container of that lane keeps it."""
-        place.spill()
-        if lane in place.lanes:
-            return place.lanes[lane]
-        self.read_before(place, [lane])
-        return self.know(before())
-
-    def read_before(self, place: Place, lanes: list[int]) -> None:
-        """Note that lanes read what a place was before the call."""
-        last = max(lanes, default=NOBODY)
-        if place.writer < last or not place.updated.isdisjoint(lanes):
-            raise self._conflict(place.target, place.key)
-        place.reader = max(place.reader, last)
-        self.look_up(place.target, lanes)
-
-    def look_up(self, target: Any, lanes: list[int]) -> None:
-        """Note that what lanes do depends on where something is in an object: of a list, on its length."""
-        last = max(lanes, default=NOBODY)
-        whole = self._whole(target)
-        if whole.shifted <= last:
-            raise self._conflict(target)
-        whole.looked_up = max(whole.looked_up, last)
-
-    def write(self, place: Place, value: Any, act: Callable[..., Any]) -> None:
-        """The lanes of the current region set a place; `act(value)` does it when it is their turn."""
-        region: Any = current_region()
-        lanes = region.lanes()
-        self.changes(place, lanes)
-        place.set(region, value)
-        if place.updated:
-            place.updated.difference_update(lanes.tolist())
-        self.will(act, (value,), place)
-
-    def has_own(self, place: Place, lanes: Iterable[int]) -> bool:
-        """Whether one of these lanes has set a place itself."""
-        place.spill()
-        return not place.lanes.keys().isdisjoint(lanes)
-
-    def write_lane(self, place: Place, lane: int, kept: Any) -> None:
-        """One lane sets a place; the caller says what is to be done."""
-        self.changes(place, np.array([lane]))
-        place.spill()
-        place.lanes[lane] = kept
-        place.updated.discard(lane)
-
-    def update(self, place: Place, lanes: np.ndarray) -> None:
-        """Lanes change a place by what it will be when it is their turn."""
-        self.changes(place, lanes)
-        place.spill()
-        for lane in lanes.tolist():
-            place.lanes.pop(lane, None)
-            place.updated.add(lane)
-
-    def changes(self, place: Place, lanes: np.ndarray) -> None:
-        """Note that lanes change a place."""
-        first = int(lanes.min()) if len(lanes) else self.size
-        changing(place)
-        if place.reader > first or place.key in self.names.get(id(place.target), ()):
-            raise self._conflict(place.target, place.key)
-        place.writer = min(place.writer, first)
-        place.version += 1
-        self._change(place.target, first)
-
-    def change_whole(self, target: Any) -> None:
-        """Note that the lanes of the current region change an object in another way than at one place."""
-        region: Any = current_region()
-        lanes = region.lanes()
-        first = int(lanes.min()) if len(lanes) else self.size
-        whole = self._change(memory_of(target), first)
-        if whole.looked_up > first:
-            raise self._conflict(target)
-        whole.shifted = min(whole.shifted, first)
-
-    def _change(self, target: Any, first: int) -> Whole:
-        whole = self._whole(target)
-        if whole.reader >= first:
-            raise self._conflict(target)
-        whole.writer = min(whole.writer, first)
-        self.known[id(target)] = target
-        return whole
-
-    def _whole(self, target: Any) -> Whole:
-        whole = self.wholes.get(id(target))
-        if whole is None or whole.held() is not target:
-            whole = self.wholes[id(target)] = Whole(target, self.size)
-        return whole
-
-    def will(
-        self, act: Callable[..., Any], values: tuple[Any, ...], sets: Place | None = None, updates: Any = ()
-    ) -> None:
-        """`act` of each lane's values is to be done at its turn, for the lanes of the current region."""
-        region: Any = current_region()
-        effects = self.effects
-        region.root.note_change()
-        if region.root.journal is not None:
-            count = len(effects)
-            region.root.journal.on_undo(lambda: effects.__delitem__(slice(count, None)))
-        effects.append(Effect(region, act, values, sets, updates))
-
-    def note(self, value: Any, deep: bool = True) -> None:
-        """The lanes of the current region read all of a value, by code that looks nothing up here.
-
-        Args:
-            deep: whether the objects in it are read as well, not just its containers.
-        """
-        if type(value) in _NOTHING_INSIDE:
-            return
-        region: Any = current_region()
-        lanes = region.lanes()
-        if len(lanes):
-            self._note(value, int(lanes.max()), deep, False)
-
-    def note_result(self, value: Any) -> None:
-        """The result of the call holds this value, as it is when all is done."""
-        self._note(value, self.size - 1, True, False)
-
-    def _note(self, value: Any, last: int, deep: bool, inside: bool) -> None:
-        kind = type(value)
-        if kind in _NOTHING_INSIDE:
-            return
-        if isinstance(value, np.ndarray | TapeArray):
-            self._read_whole(memory_of(value), last)
-        elif isinstance(value, tuple):
-            self._note_all(value, last, deep, inside)
-        elif isinstance(value, LaneList | LaneBox | Choice | ObjectBatch):
-            self._note_all(_inside(value), last, deep, True)
-        elif is_changeable(value):
-            if deep:
-                self._note_once(value, vars(value).values() if hasattr(value, "__dict__") else (), last, deep, inside)
+        if type(value) is LaneList:
+            value = value.items
         elif isinstance(value, _CONTAINERS):
-            self.require(value, inside)
-            if id(value) in self.known:
-                for each in _inside(value):
-                    self.know(each)
-            self._read_whole(value, last)
-            self._note_once(value, _inside(value), last, deep, inside)
-        elif not isinstance(value, Batch):
-            self._whole(value)
-            if deep:
-                self._read_whole(value, last)
-                self._note_once(value, _inside(value), last, deep, True)
-
-    def _note_once(self, value: Any, parts: Iterable[Any], last: int, deep: bool, inside: bool) -> None:
-        whole = self._whole(value)
-        if deep:
-            if whole.deep >= last:
+            if id(value) in self.reads and not deep:
                 return
-            whole.deep = last
-        self._note_all(parts, last, deep, inside)
+            self.reads[id(value)] = value
+            self._check(id(value))
+        else:
+            if not (type(value) in PLAIN or isinstance(value, Batch | FunctionType | type) or is_boxed(value)):
+                self.reads_objects = self.reads_objects or not is_made(value)
+                self._check()
+            return
+        if deep:
+            for each in [*value, *value.values()] if isinstance(value, dict) else value:
+                self.read(each)
 
-    def _note_all(self, parts: Iterable[Any], last: int, deep: bool, inside: bool) -> None:
-        for each in parts:
-            if type(each) not in _NOTHING_INSIDE:
-                self._note(each, last, deep, inside)
+    def will(self, effect: Effect) -> None:
+        """Note an effect."""
+        leaves = effect.value if isinstance(effect.value, tuple) else (effect.value,)
+        for leaf in leaves:
+            if not (isinstance(leaf, (*_NUMBERS, np.ndarray, MaskedBatch)) or is_boxed(leaf)):
+                raise NeedsLoop(f"{effect.kind} from outside the call gets a {type(leaf).__name__}")
+        self.effects.append(effect)
+        place = (id(effect.target), effect.key) if effect.kind is _ATTRIBUTE else id(effect.target)
+        self.changed[place] = effect
+        self._check(place)
 
-    def _read_whole(self, target: Any, last: int) -> None:
-        whole = self._whole(target)
-        if whole.writer <= last:
-            raise self._conflict(target)
-        whole.reader = max(whole.reader, last)
+    def _check(self, place: Any = None) -> None:
+        """Raise NeedsLoop at once for what is read and changed: a loop may wait for the change."""
+        effect = self.changed.get(place)
+        if effect is None or place not in self.reads:
+            if not self.reads_objects:
+                return
+            effect = next((each for each in self.effects if each.kind is _ATTRIBUTE), None)
+        if effect is not None:
+            raise NeedsLoop(f"{effect.named} from outside the call is changed by an example and read by it or another")
 
-    def require(self, container: Any, inside: bool = False) -> None:
-        """Raise NeedsLoop for a container that may be a copy, made where lanes met, of one that was there before."""
-        if not (inside or id(container) in self.known or id(container) in self.given):
-            raise NeedsLoop(
-                f"a {type(container).__name__} that the call did not make, beside a change of what is outside"
-            )
+    def commit(self, size: int) -> None:
+        """Make the effects, example by example.
 
-    def _conflict(self, target: Any, key: Any = MISSING) -> NeedsLoop:
-        what = f"a {type(target).__name__}"
-        if isinstance(target, dict) and "__builtins__" in target:
-            what = f"the global name {key}"
-        elif key is not MISSING:
-            what = f"an item of {what}" if isinstance(target, _CONTAINERS) else f"attribute {key[0]!r} of {what}"
-        return NeedsLoop(f"{what} from outside the call is changed by an example and read by it or another one")
+        Raises:
+            NeedsLoop: one of them raises; nothing was changed.
+        """
+        turns = self._turns(size)
+        new: dict[Any, tuple[Effect, Any]] = {}
+        try:
+            for turn in turns:
+                for effect, key, value in turn:
+                    place = effect.kind, id(effect.target), key
+                    before = new[place][1] if place in new else _now(effect, key)
+                    after = [*before, value] if effect.kind is _APPEND else _IN_PLACE[effect.symbol](before, value)
+                    new[place] = Effect(effect.kind, effect.target, key), after
+        except NeedsLoop:
+            raise
+        except Exception as error:
+            raise NeedsLoop(f"a change of what is outside the call ({type(error).__name__}: {error})") from error
+        for effect, value in new.values():
+            if effect.kind is _ATTRIBUTE:
+                setattr(effect.target, effect.key, value)
+            elif effect.kind is _ITEM:
+                effect.target[effect.key] = value
+            else:
+                effect.target.extend(value)
+
+    def _turns(self, size: int) -> list[list[tuple[Effect, Any, Any]]]:
+        """The effects of each example, in order, with their keys and values."""
+        here = current_region()
+        turns: list[list[tuple[Effect, Any, Any]]] = [[] for _ in range(size)]
+        try:
+            for effect in self.effects:
+                set_region(effect.region)
+                key, value = narrow_tree(effect.key), narrow_tree(effect.value)
+                for place, index in enumerate(effect.region.lanes().tolist()):
+                    turns[index].append((effect, _own(lane(key, place)), _own(lane(value, place))))
+        finally:
+            set_region(here)
+        return turns
 
 
-def memory_of(value: Any) -> Any:
-    """What an array is a view of, or the array itself: two arrays that share memory have the same."""
-    while isinstance(value, TapeArray):
-        value = value.value
-    while isinstance(value, np.ndarray) and isinstance(value.base, np.ndarray):
-        value = value.base
-    if isinstance(value, np.ndarray) and isinstance(value.base, memoryview):
-        return value.base.obj
+def _own(value: Any) -> Any:
+    if type(value) is tuple:
+        return tuple(map(_own, value))
+    return value.copy() if type(value) is np.ndarray else value
+
+
+def _now(effect: Effect, key: Any) -> Any:
+    """What an effect changes, as it was before the call."""
+    target = effect.target
+    if effect.kind is _APPEND:
+        return []
+    if effect.kind is _ATTRIBUTE:
+        value = getattr(target, key)
+    elif isinstance(target, defaultdict) and key not in target:
+        if target.default_factory not in (int, float):
+            raise NeedsLoop("a dict that makes its own values")
+        value = target.default_factory()
+    else:
+        value = target[key]
+    if not isinstance(value, _NUMBERS):
+        raise NeedsLoop(f"a {type(value).__name__} from outside the call is changed")
     return value
 
 
-def _inside(value: Any) -> list[Any]:
-    """What a container or an object holds."""
-    if isinstance(value, dict):
-        return [*value, *value.values()]
-    if isinstance(value, list | set | tuple):
-        return list(value)
-    if isinstance(value, LaneList):
-        return [*value.items, *(value.lanes or ())]
-    if isinstance(value, LaneBox):
-        return [*(value.whole or {}).values(), *(value.lanes or ())]
-    if isinstance(value, Choice):
-        return value.objects
-    if isinstance(value, ObjectBatch):
-        return list(value.values)
-    slots = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
-    names = [name for each in slots for name in ((each,) if isinstance(each, str) else each) if name[:2] != "__"]
-    return [*(getattr(value, name, None) for name in names), *getattr(value, "__dict__", {}).values()]
+def _watch() -> Outside:
+    region: Any = current_region()
+    return region.root.outside
 
 
-def _names(code: CodeType) -> Iterable[str]:
-    yield from code.co_names
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _names(const)
+def _is_outside(x: Any) -> bool:
+    return not is_made(x)
+
+
+def _old_attribute(x: Any, name: str) -> Any:
+    kind = type(x)
+    attribute = found(kind, name)
+    if kind in PLAIN or kind is ObjectBatch or is_boxed(x) or isinstance(x, type | super) or not _is_outside(x):
+        return getattribute(x, name)
+    refuse_hooks(x, "__setattr__", "__getattr__", "__getattribute__")
+    if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
+        return getattribute(x, name)
+    return Effect(_ATTRIBUTE, x, name)
+
+
+def _old_item(x: Any, index: Any) -> Any:
+    if type(x) in _DICTS and _is_outside(x):
+        return Effect(_ITEM, x, index)
+    return _getitem(x, index)
+
+
+def _getitem(x: Any, index: Any) -> Any:
+    _watch().read(x, False)
+    return getitem(x, index)
+
+
+def _update(symbol: str, x: Any, value: Any) -> Any:
+    if isinstance(x, Effect):
+        return x.with_operand(symbol, value)
+    _watch().read((x, value))
+    return update(symbol, x, value)
+
+
+def _setattribute(value: Any, x: Any, name: str) -> None:
+    if isinstance(value, Effect):
+        _watch().will(value)
+    else:
+        setattribute(value, x, name)
+
+
+def _setitem(value: Any, x: Any, index: Any) -> None:
+    if isinstance(value, Effect):
+        _watch().will(value)
+    else:
+        setitem(value, x, index)
+
+
+def _calling(run: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` or `create`, for a function that reads its arguments whole unless it is the user's own."""
+
+    def call_it(f: Any, *args: Any, **kwargs: Any) -> Any:
+        kind = type(f)
+        holder = getattr(f, "__self__", None) if kind is BuiltinFunctionType else None
+        if type(holder) is list and f.__name__ == "append" and len(args) == 1 and _is_outside(holder):
+            return _watch().will(Effect(_APPEND, holder, None, "", args[0]))
+        if (f is getattr or f is hasattr) and isinstance(args[1], str):
+            _watch().read_attribute(args[0], args[1])
+        elif not _is_own(f):
+            deep = not (kind in (type, FunctionType, BuiltinFunctionType) and f in _SHALLOW)
+            holder = getattr(f, "__self__", None)
+            _watch().read((holder if not isinstance(holder, ModuleType) else None, args, tuple(kwargs.values())), deep)
+            if not deep:
+                for arg in args:
+                    _watch().read(arg, False)
+        return run(f, *args, **kwargs)
+
+    return call_it
+
+
+def _is_own(f: Any) -> bool:
+    """Whether a call runs converted code, which says itself what it reads."""
+    if isinstance(f, MethodType):
+        return convertible(f.__func__)
+    if isinstance(f, functools.partial):
+        return _is_own(f.func)
+    if isinstance(f, type):
+        return dataclasses.is_dataclass(f) or convertible(found(f, "__init__"))
+    return convertible(f) or convertible(getattr(type(f), "__call__", None))  # noqa: B004  (not whether: which)
+
+
+def noting(function: Callable[..., Any], deep: bool = True, count: int | None = None) -> Callable[..., Any]:
+    """A function that reads what it is given.
+
+    Args:
+        deep: whether it reads what is in that as well; count: how many of its arguments it reads.
+    """
+
+    @functools.wraps(function, updated=())
+    def call_it(*args: Any, **kwargs: Any) -> Any:
+        for arg in args[:count]:
+            _watch().read(arg, deep)
+        return function(*args, **kwargs)
+
+    return call_it
+
+
+_READING = {
+    "all", "any", "check", "fstring", "mod", "shared", "tuple", "neg", "pos", "invert", "add", "sub", "mul", "truediv",
+    "floordiv", "pow", "matmul", "bitand", "bitor", "bitxor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne",
+    "in", "not_in",
+}  # fmt: skip
+_READING_FIRST = {"for", "loop", "each", "spread", "unpack", "delitem"}
+WATCHING: dict[str, Any] = {
+    **NAMES,
+    **{f"_ab_{name}": noting(NAMES[f"_ab_{name}"]) for name in _READING},
+    **{f"_ab_{name}": noting(NAMES[f"_ab_{name}"], False, 1) for name in _READING_FIRST},
+    **{f"_ab_{name}": noting(NAMES[f"_ab_{name}"]) for name in ("dict", "list")},
+    "_ab_call": _calling(call),
+    "_ab_create": _calling(create),
+    "_ab_getitem": _getitem,
+    "_ab_old_attr": _old_attribute,
+    "_ab_old_item": _old_item,
+    "_ab_setattr": _setattribute,
+    "_ab_setitem": _setitem,
+    "_ab_update": _update,
+}

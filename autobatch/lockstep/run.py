@@ -6,7 +6,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable
-from types import FunctionType, GeneratorType
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -24,23 +24,20 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts.source import is_library
-from autobatch.lockstep.boxes import LaneBox
-from autobatch.lockstep.calls import call
-from autobatch.lockstep.classes import class_of, getattribute
-from autobatch.lockstep.effects import commit
-from autobatch.lockstep.generators import LaneGenerator
-from autobatch.lockstep.lists import LaneList
+from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.outside import Outside
-from autobatch.lockstep.ownership import OutsideError, is_changeable
-from autobatch.lockstep.plain import per_lane_of, separated
-from autobatch.lockstep.regions import LaneExample, Root
-from autobatch.lockstep.rows import Choice
+from autobatch.lockstep.regions.region import LaneExample, Root
+from autobatch.lockstep.values.lists import LaneList, plain_lists
+from autobatch.lockstep.values.ownership import OutsideError, is_changeable
+from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
 
 __all__ = ["call_on_each", "has_batch", "run"]
+
+_NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the examples"
 
 
 def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -57,16 +54,19 @@ def run(
     kwargs: dict[str, Any],
     convert: Any,
     is_local: Any,
-    alone: Callable[[Any], Any],
+    per_example_form: Callable[[Any], Any],
+    map_columns: Callable[..., tuple[list[Any] | None, bool]],
 ) -> Any:
-    """Call a function of one example on batches, all lanes at once; where that is not possible, one by one.
+    """Call a function of one example on batches, all lanes at once; where that is not possible, on the fly.
 
     Args:
         function: the user's own function.
         convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
             where a function has no lock-step form.
         is_local: whether a function changes nothing but its own variables.
-        alone: gives what is called for each example in a loop.
+        per_example_form: gives what is called for each example in a loop.
+        map_columns: gives the results of examples on the fly, given as columns (None where they must run in their
+            order), and whether they ran together.
 
     Raises:
         ShapeError: arguments of different batch sizes.
@@ -74,18 +74,34 @@ def run(
     """
     keep_freed_memory()
     size = _batch_size(function, args, kwargs)
+    before = _refusals.get(function) if isinstance(function, FunctionType) else None
     try:
+        if before is not None and size and before.stands() and not config.strict:
+            raise NeedsLoop(before.reason)
         try:
             if not isinstance(function, FunctionType) or function not in _changing:
-                return _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
+                out = _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
+                if before is not None:
+                    _refusals.pop(function, None)
+                return out
         except OutsideError:
             if isinstance(function, FunctionType):
                 _changing.add(function)
         if not size:
             raise NeedsLoop("a change of what is outside the call, by no example")  # nobody makes it, nor waits for it
-        return _in_lock_step(function, args, kwargs, _watched(size, convert, is_local))
+        root = Root(size, call, functools.partial(convert, watched=True), is_local)
+        root.outside = Outside()
+        return _in_lock_step(function, args, kwargs, root)
     except NeedsLoop as error:
         reason, where, loop_first = str(error), _line_of(error, function), False
+        if isinstance(function, FunctionType):
+            if before is None:
+                before = _refusals[function] = _Refusal(reason, where)
+            elif before.waits:
+                where = before.where
+            else:
+                before.reason, before.where = reason, where
+            before.count += 1
     except Exception as error:
         if config.strict and isinstance(error, UnsupportedError):
             raise
@@ -93,12 +109,45 @@ def run(
         where, loop_first = _line_of(error, function), True
     if not size:
         return ObjectBatch([])
-    if loop_first:
-        out = call_on_each(alone(function), args, kwargs, size)
-        fell_back(reason, where)
-        return out
-    fell_back(reason, where)
-    return call_on_each(alone(function), args, kwargs, size)
+    if config.strict and not loop_first:
+        fell_back(reason, where, _NEXT_WAY)  # which raises
+    way = _NEXT_WAY
+    try:
+        with region(None):
+            out, together = _on_the_fly(function, args, kwargs, size, map_columns)
+        way = _NEXT_WAY if together else _LAST_WAY
+        if out is None:
+            out = call_on_each(per_example_form(function), args, kwargs, size)
+    except Exception:
+        if not loop_first:
+            fell_back(reason, where, way)
+        raise
+    fell_back(reason, where, way)
+    return out
+
+
+class _Refusal:
+    """Why a function went to the next way, and how often without being tried in lock-step again.
+
+    Most such functions go there each time, at what comes late in them. From the third time on they go at once, and are
+    tried again now and then, since what lanes can do together may be a matter of their values.
+    """
+
+    __slots__ = ("count", "reason", "waits", "where")
+
+    def __init__(self, reason: str, where: tuple[str, int]) -> None:
+        self.reason = reason
+        self.where = where
+        self.count = self.waits = 0
+
+    def stands(self) -> bool:
+        """Whether the function is not to be tried this time."""
+        self.waits = (self.waits + 1) % _TRIED_EACH if self.count >= 2 else 0
+        return self.waits > 0
+
+
+_TRIED_EACH = 16
+_refusals: weakref.WeakKeyDictionary[Any, _Refusal] = weakref.WeakKeyDictionary()
 
 
 def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -118,42 +167,19 @@ def _of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 
 
-def _watched(size: int, convert: Any, is_local: Any) -> Root:
-    """The region of a call that watches what it reads and changes outside of itself."""
-    outside = Outside(size)
-
-    def converted(function: Any) -> Any:
-        ours = convert(function, watched=True)
-        inner = ours
-        while inner is not None and not isinstance(inner, FunctionType):
-            outside.know(inner)
-            for each in (getattr(inner, "__self__", None), *getattr(inner, "args", ())):
-                outside.know(each)
-            inner = inner.func if isinstance(inner, functools.partial) else inner.__func__
-        if inner is not None:
-            outside.enter(inner)
-        return ours
-
-    root = Root(size, call, converted, is_local)
-    root.outside = outside
-    return root
-
-
 def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root) -> Any:
     size, ours = root.batch_size, root.convert(function)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     with region(root), example(LaneExample(size, lambda keys: MaskedBatch.of(Batched(keys, ())))):
         args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
-        if root.outside is not None:
-            root.outside.know((*args, *kwargs.values()))
         out = ours(*args, **kwargs)
         if root.outside is not None:
-            root.outside.note_result(out)
+            root.outside.read(out)
         out = _left(out, root)
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
         if root.outside is not None:
-            commit(root.outside)
+            root.outside.commit(size)
     _show(prints, size)
     return out
 
@@ -173,9 +199,14 @@ def _entered(tree: Any, root: Root) -> Any:
 
 def _map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
     """A tree with its batches changed; parts without a batch stay the very objects that they are."""
-    if isinstance(tree, Batch):
+    return _map_leaves(Batch, change, tree)
+
+
+def _map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with its leaves of one kind changed; parts without one stay the very objects that they are."""
+    if isinstance(tree, kind):
         return change(tree)
-    if not is_node(tree) or not any(isinstance(leaf, Batch) for leaf in leaves(tree)):
+    if not is_node(tree) or not any(isinstance(leaf, kind) for leaf in leaves(tree)):
         return tree
     if isinstance(tree, dict):
         keys, children = tuple(tree), list(tree.values())
@@ -185,31 +216,27 @@ def _map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
         keys = attributes(tree)
         children = [getattr(tree, key) for key in keys]
     one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys))
-    return unflatten(one_level, [_map_batches(change, child) for child in children])
+    return unflatten(one_level, [_map_leaves(kind, change, child) for child in children])
 
 
 def _left(tree: Any, root: Root) -> Any:
     """A result outside of the run: plain containers, batches of no region, one value per example."""
 
     def settle(value: Any) -> Any:
-        if isinstance(value, LaneGenerator | GeneratorType):
-            raise NeedsLoop("a generator is returned")
-        kind: Any = class_of(value)
-        has_fields = dataclasses.is_dataclass(kind)
-        if has_fields and (type(value) is Choice or is_changeable(value)):
-            names = attributes(value.objects[0] if type(value) is Choice else value)
-            structure = TreeDef(kind, names, (TreeDef(None),) * len(names))
-            return map_tree(settle, unflatten(structure, [getattribute(value, name) for name in names]))
-        if type(value) is Choice or is_changeable(value):
-            return stack_results(separated(value).values)
-        if isinstance(value, LaneList | LaneBox):
+        if dataclasses.is_dataclass(type(value)) and is_changeable(value):
+            names = attributes(value)
+            structure = TreeDef(type(value), names, (TreeDef(None),) * len(names))
+            return map_tree(settle, unflatten(structure, [getattr(value, name) for name in names]))
+        if isinstance(value, LaneList):
             if value.region is not root:
-                raise NeedsLoop("a container of one step of a loop is returned")
-            if not value.is_spread:
-                return settle(value.items if isinstance(value, LaneList) else value.whole)
-            return stack_results(per_lane_of(value).values)
+                raise NeedsLoop("a list of one step of a loop is returned")
+            return plain_lists(value) if value.is_spread else list(map(settle, value.items))
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
+        if type(value) is set:  # of what is the same for all lanes
+            return ObjectBatch([value.copy() for _ in range(root.batch_size)])
+        if is_changeable(value) or isinstance(value, LaneSequence):
+            raise NeedsLoop(f"a {type(value).__name__} of the call is returned")
         return root.narrow(value) if isinstance(value, Batch) else value
 
     def release(leaf: Any) -> Any:
@@ -241,6 +268,66 @@ def _show(prints: list[Any], size: int) -> None:
         for place, (_, values, named) in zip(places, prints, strict=True):
             if i in place:
                 print(*(lane(value, place[i]) for value in values), **named)
+
+
+def _on_the_fly(function: Any, args: Any, kwargs: Any, size: int, map_columns: Any) -> tuple[Any, bool]:
+    """The examples of a call through the map on the fly: their results stacked, and whether they ran together.
+
+    None for the results where they must run in order.
+
+    An array of an example that is a corner of a padded one goes in without gaps, as it would alone; what is written
+    into it goes back into the batch.
+    """
+    batches: dict[int, Any] = {}
+    for leaf in leaves((list(args), kwargs)):
+        if isinstance(leaf, Batch):
+            batches.setdefault(id(leaf), leaf)
+    apart: list[tuple[np.ndarray, np.ndarray]] = []
+    columns = [batch.examples() for batch in batches.values()]
+    for column in columns:
+        for place, value in enumerate(column):
+            if type(value) is np.ndarray and not value.flags.c_contiguous:
+                column[place] = whole = np.ascontiguousarray(value)
+                apart.append((value, whole))
+    places = {key: place for place, key in enumerate(batches)}
+    takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
+    shared: dict[str, Any] = {}
+    for key, arg in [*enumerate(args), *kwargs.items()]:
+        takes.append((key, places[id(arg)] if isinstance(arg, Batch) else None))
+        if not isinstance(arg, Batch):
+            shared[f"{key}"] = _map_batches(lambda leaf: _Slot(places[id(leaf)]), arg)
+    shared["in columns"] = f"{takes}"  # recordings that are kept tell the calls apart by it
+
+    def arguments_of(values: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        positional, named = [], {}
+        for key, column in takes:
+            arg = (
+                values[column]
+                if column is not None
+                else _map_leaves(_Slot, lambda at: values[at.column], given[f"{key}"])
+            )
+            if isinstance(key, int):
+                positional.append(arg)
+            else:
+                named[key] = arg
+        return positional, named
+
+    try:
+        results, together = map_columns(function, columns, shared, arguments_of)
+    finally:
+        for part, whole in apart:
+            if part.flags.writeable:
+                part[...] = whole
+    return None if results is None else _per_example(stack_results(results), size), together
+
+
+class _Slot:
+    """Where a value of an example belongs in an argument that all examples share."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: int) -> None:
+        self.column = column
 
 
 def call_on_each(function: Any, args: Any, kwargs: Any, size: int) -> Any:

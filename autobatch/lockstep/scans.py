@@ -15,13 +15,11 @@ from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
 from autobatch.core.lanes import current_region
 from autobatch.lockstep.ahead import Chunk
-from autobatch.lockstep.block_kinds import batch_of
-from autobatch.lockstep.blocks import NextSteps, Run, Site
-from autobatch.lockstep.boxes import LaneBox
-from autobatch.lockstep.lane_items import Rows, Trees
-from autobatch.lockstep.lists import LaneList
-from autobatch.lockstep.loops import Loop, UniformLoop
-from autobatch.lockstep.regions import Prefix
+from autobatch.lockstep.blocks import BlockRun, NextSteps, Site, batch_of
+from autobatch.lockstep.regions.loops import Loop, UniformLoop
+from autobatch.lockstep.regions.region import Prefix
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.sequences import Rows, Trees
 from autobatch.ops.rules.rows import rows_between
 
 __all__ = ["ScanSite", "scanned"]
@@ -77,7 +75,7 @@ class ScanSite:
         bases: Sequence[Any],
         lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:
-        """Run the steps that are left, or some of them.
+        """BlockRun the steps that are left, or some of them.
 
         Args:
             loop: the loop object, of which a step has just ended.
@@ -92,8 +90,8 @@ class ScanSite:
             return None
         loop.tries += 1
         root = region.root
-        run: Run | None = root.blocks.get(self.body)
-        if run is None or run.program is None or root.journal is not None or root.outside is not None:
+        run: BlockRun | None = root.blocks.get(self.body)
+        if run is None or run.program is None or root.outside is not None:
             return None
         if not (config.blocks and run.suits(values) and self._stays(values, tested, bases)):
             return None
@@ -113,10 +111,10 @@ class ScanSite:
         return True
 
     def _while(
-        self, loop: Any, region: Any, run: Run, states: Sequence[Any], values: Sequence[Any], tested: Sequence[Any]
+        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], tested: Sequence[Any]
     ) -> None:
         assert self.test is not None
-        test: Run | None = region.root.blocks.get(self.test)
+        test: BlockRun | None = region.root.blocks.get(self.test)
         if test is None or test.program is None or not test.suits(tested) or run.items or run.ahead.rows is not None:
             return
         (result,) = test.program.results
@@ -137,11 +135,11 @@ class ScanSite:
         loop.ended.append((region, tuple(self._batches(run, found[0], region))))
 
     def _for(
-        self, loop: Any, region: Any, run: Run, states: Sequence[Any], values: Sequence[Any], lists: Sequence[Any]
+        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], lists: Sequence[Any]
     ) -> tuple[Any, ...] | None:
         if not isinstance(loop, Loop | UniformLoop) or not _is_of_rows(loop.sequence):
             return None
-        if any(type(each) is not LaneList or each.lanes is not None for each in lists):
+        if any(type(each) is not LaneList for each in lists):
             return None
         if len({*map(id, lists)}) < len(lists) or not {i for i, _ in run.items}.issubset(self.items):
             return None
@@ -184,7 +182,7 @@ class ScanSite:
         operand = {state: i for i, state in enumerate(states) if state is not None}
         return [(output, operand.get(place)) for place, output in enumerate(self.states)]
 
-    def _batches(self, run: Run, data: Sequence[Any], region: Any) -> list[Any]:
+    def _batches(self, run: BlockRun, data: Sequence[Any], region: Any) -> list[Any]:
         return [batch_of(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
 
 
@@ -227,9 +225,8 @@ def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:
     for how, key in keys:
         kind = type(base)
         if how == "item":
-            if kind is LaneBox or kind is LaneList:  # made in the call, whose own code cannot change it meanwhile
-                base = base.items if kind is LaneList else base.whole
-                kind = type(base)
+            if kind is LaneList:  # made in the call, whose own code cannot change it meanwhile
+                base, kind = base.items, list
             if kind not in (dict, list, tuple):
                 return None
             try:

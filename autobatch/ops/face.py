@@ -11,7 +11,6 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops.numpy import table
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.numpy.table import reason, twin
@@ -86,7 +85,7 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     """The method of ndarray whose arguments are those of a NumPy function behind its first."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return FUNCTIONS[function](self, *args, **kwargs)
+        return _of(function)(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = f"As `{name_of(function)}` of the array."
@@ -102,6 +101,7 @@ class ArrayMethods:
     any = _method(np.any)
     argmax = _method(np.argmax)
     argmin = _method(np.argmin)
+    argpartition = _method(np.argpartition)
     argsort = _method(np.argsort)
     choose = _method(np.choose)
     clip = _method(np.clip)
@@ -129,11 +129,8 @@ class ArrayMethods:
     def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
         write(self, _of(np.sort)(self, axis=axis, kind=kind, order=order, stable=stable))
 
-    def partition(self, kth: Any, axis: int = -1) -> None:
-        write(self, _of(np.partition)(self, kth, axis=axis))
-
-    def argpartition(self, kth: Any, axis: Any = -1) -> Any:
-        return _of(np.argpartition)(self, kth, axis=axis)
+    def partition(self, *args: Any, **kwargs: Any) -> None:
+        write(self, _of(np.partition)(self, *args, **kwargs))
 
     # shapes
 
@@ -230,9 +227,6 @@ class ArrayMethods:
 
 def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
     return np.asarray(x).view(*args, **kwargs)
-
-
-assert table.MODULES  # imported: the tables are complete
 
 
 def iterate(x: Any) -> Iterator[Any]:

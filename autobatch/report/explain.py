@@ -6,9 +6,14 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from autobatch.api.transforms import map_with_stats
+from autobatch.api.batch import BatchFunction, batch
+from autobatch.api.transforms import collected_ways, map_with_stats
+from autobatch.batches.base import Batch
+from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.core.pytree import leaves
 from autobatch.errors import FallbackWarning
 from autobatch.lazy.launching import Stats
+from autobatch.lockstep.run import has_batch
 
 __all__ = ["Forced", "Launch", "Report", "explain"]
 
@@ -48,9 +53,10 @@ class Forced:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What `ab.map` did with some examples. Printed, signatures that differ in sizes of the examples only are one row.
+    """What a call did with some examples. Printed, signatures that differ in sizes of the examples only are one row.
 
     Attributes:
+        way: how they ran: "on the fly", "lock-step" (which has no launches to report), or "the loop over the examples".
         examples: how many; rounds: how often everything recorded was launched.
         bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: one `Launch` per signature, the most expensive first.
@@ -65,6 +71,7 @@ class Report:
     fallbacks: dict[str, int]
     bound: int = 0
     replayed: int = 0
+    way: str = "on the fly"
 
     @property
     def launches(self) -> int:
@@ -75,31 +82,22 @@ class Report:
         return sum(row.calls for row in self.rows)
 
     @classmethod
-    def of(cls, stats: Stats, examples: int) -> "Report":
+    def of(cls, stats: Stats, examples: int, way: str = "on the fly") -> "Report":
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         rows.sort(key=lambda row: -row.seconds)
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
-        return cls(
-            examples, stats.rounds, tuple(rows), tuple(forced), dict(stats.fallbacks), stats.bound, stats.replayed
-        )
+        fallbacks, bound, replayed = dict(stats.fallbacks), stats.bound, stats.replayed
+        return cls(examples, stats.rounds, tuple(rows), tuple(forced), fallbacks, bound, replayed, way)
 
     def __str__(self) -> str:
-        least = f" (at least {self.bound})" if self.bound else ""
         rows = _folded(self.rows)
-        of = f" (of which {self.replayed} came before)" if self.replayed else ""
-        lines = [
-            f"{_many(self.examples, 'example')}{of}: {_many(self.calls, 'call')} in"
-            f" {_many(self.launches, 'launch')}{least}"
-            f" and {_many(self.rounds, 'round')}",
-            "",
-            *_table(
-                ("op", "signature", "calls", "launches", "mean group", "ms"),
-                [
-                    (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
-                    for r in rows[:_SHOWN]
-                ],
-            ),
-        ]
+        lines = [self._head()]
+        if self.way == "on the fly":
+            figures = [
+                (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
+                for r in rows[:_SHOWN]
+            ]
+            lines += ["", *_table(("op", "signature", "calls", "launches", "mean group", "ms"), figures)]
         if rows[_SHOWN:]:
             lines.append(f"and {len(rows) - _SHOWN} more, {sum(r.seconds for r in rows[_SHOWN:]) * 1e3:.2f} ms")
         if self.forced:
@@ -109,6 +107,17 @@ class Report:
             lines += ["", "not batched:"]
             lines += _table(("why", "times"), [(why, str(times)) for why, times in self.fallbacks.items()])
         return "\n".join(lines)
+
+    def _head(self) -> str:
+        if self.way != "on the fly":
+            return f"{_many(self.examples, 'example')}: {self.way}"
+        least = f" (at least {self.bound})" if self.bound else ""
+        of = f" (of which {self.replayed} came before)" if self.replayed else ""
+        return (
+            f"{_many(self.examples, 'example')}{of}: {_many(self.calls, 'call')} in"
+            f" {_many(self.launches, 'launch')}{least}"
+            f" and {_many(self.rounds, 'round')}"
+        )
 
 
 def _many(count: int, what: str) -> str:
@@ -154,21 +163,25 @@ def _is_number(text: str) -> bool:
     return text.replace(".", "", 1).isdigit()
 
 
-def explain(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> Report:
-    """Run `ab.map(f, *example_sequences, **shared)` once and report what was launched; `print` it to read it.
+def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
+    """Run `ab.map(f, *args, **shared)` once and report what was launched; `print` it to read it.
+
+    With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
+    instead. The report's `way` says whether it ran in lock-step, and `fallbacks` what it could not do so, and why.
 
     A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each
     operation has its own. Times of a first call include what it loads and compiles: explain twice to time.
 
     Args:
-        f, example_sequences, shared: as for `ab.map`.
+        f: a function of one example.
+        args: as for `ab.map`, sequences of examples; or as for `ab.batch(f)`, batches and what examples share.
+        shared: by keyword, the same for all examples (or, for `ab.batch(f)`, a batch).
 
     Returns:
-        A `Report`. Warnings about loops are left out; it has them under `fallbacks`. (A lock-step call has no report:
-        it says what it cannot do together by `FallbackWarning`, and by an error under `strict=True`.)
+        A `Report`. Warnings about slower ways are left out; it has them under `fallbacks`.
 
     Raises:
-        Exception: what `ab.map` raises.
+        Exception: what the call raises.
 
     >>> import numpy as np
     >>> report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3), np.ones(2)])
@@ -179,7 +192,20 @@ def explain(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> Re
     <BLANKLINE>
     op ...
     """
+    if has_batch(args, shared):
+        return _of_batches(f, args, shared)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        results, stats = map_with_stats(f, *example_sequences, **shared)
+        results, stats = map_with_stats(f, *args, **shared)
     return Report.of(stats, len(results))
+
+
+def _of_batches(f: Callable[..., Any], args: Sequence[Any], shared: dict[str, Any]) -> Report:
+    """The report of a lock-step call."""
+    count = next(leaf.batch_size for leaf in leaves([*args, *shared.values()]) if isinstance(leaf, Batch))
+    with noted_fallbacks() as notes, collected_ways() as ways:
+        (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
+    way, stats = ways[-1] if ways else ("lock-step", Stats())
+    for note in notes:
+        stats.fallbacks[note] += 1
+    return Report.of(stats, count, way)

@@ -3,12 +3,14 @@
 import ast
 from typing import Any
 
-from autobatch.rewrite.generators import EAGER
+from autobatch.errors import NeedsLoop
 from autobatch.syntax.quote import expression, is_generated, name
-from autobatch.syntax.scopes import with_methods
+from autobatch.syntax.scopes import target_names
 
 __all__ = ["Comprehensions"]
 
+_EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set", "any", "all", "frozenset", "dict", "join"})
+"""Functions that read a generator to its end, or for which only its items count: these take it as a comprehension."""
 _KINDS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict", ast.GeneratorExp: "list"}
 _ADD = {
     "list": "_ab_call(_ab_out.append, VALUE)",
@@ -24,9 +26,9 @@ class Comprehensions(ast.NodeTransformer):
     ```
     _ab_comprehension("list", lambda _ab_out: _ab_each(XS, lambda x: _ab_call(_ab_out.append, F(x)) if C(x) else None))
     ```
-    so each part keeps its scope. Comprehensions with `:=`, which binds outside of them, and lazy generators keep their
-    form; what they run over must be shared by all lanes (`_ab_shared`). `any` and `all` of a generator stop for each
-    lane where it knows (`_ab_asked`). Runs after the loops, before the displays.
+    so each part keeps its scope. Comprehensions with `:=`, which binds outside of them, keep their form; what they run
+    over must be shared by all lanes (`_ab_shared`). `any` and `all` of a generator stop for each lane where it knows. A
+    generator that is read otherwise than to its end is not for lock-step. Runs after the loops, before the displays.
     """
 
     removes = "a comprehension over anything that is not known to be shared"
@@ -44,7 +46,7 @@ class Comprehensions(ast.NodeTransformer):
         called = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
         if called in ("any", "all") and isinstance(node.func, ast.Name) and len(node.args) == 1:
             return self._until(node, only, called)
-        if called in EAGER or called == "join":
+        if called in _EAGER:
             node.args[0] = self._convert(only)
             node.keywords = [self.visit(keyword) for keyword in node.keywords]
             return node
@@ -71,11 +73,15 @@ class Comprehensions(ast.NodeTransformer):
     def visit_DictComp(self, node: ast.DictComp) -> Any:
         return self._convert(node) if _convertible(node) else self._keep(node)
 
-    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
-        return self._keep(node)
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        unpacked = all(isinstance(target, ast.Tuple | ast.List) for target in node.targets)  # so it is read to its end
+        if unpacked and isinstance(node.value, ast.GeneratorExp) and _convertible(node.value):
+            node.value = self._convert(node.value)
+            return node
+        return self.generic_visit(node)
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return with_methods(self, node)
+    def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
+        raise NeedsLoop(f"a generator (line {node.lineno})")
 
     def _keep(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -84,6 +90,8 @@ class Comprehensions(ast.NodeTransformer):
         return node
 
     def _convert(self, node: Any) -> ast.expr:
+        if _captures(node):  # each function sees what the variables are in the end; here each step has its own
+            raise NeedsLoop(f"a comprehension that makes functions (line {node.lineno})")
         kind = _KINDS[type(node)]
         generators: list[ast.comprehension] = node.generators
         if kind == "dict":
@@ -138,3 +146,14 @@ def _lambda(names: list[str], body: ast.expr, at: ast.AST) -> ast.Lambda:
     args = [ast.copy_location(ast.arg(each), at) for each in names]
     arguments = ast.arguments([], args, None, [], [], None, [])
     return ast.copy_location(ast.Lambda(arguments, body), at)
+
+
+def _captures(node: Any) -> bool:
+    """Whether a comprehension makes functions of its variables."""
+    bound = {each for generator in node.generators for each in target_names(generator.target)}
+    return any(
+        isinstance(each, ast.Name) and each.id in bound
+        for part in ast.walk(node)
+        if isinstance(part, ast.Lambda)
+        for each in ast.walk(part)
+    )

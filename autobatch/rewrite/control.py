@@ -5,27 +5,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from autobatch.rewrite.block_sites import scan_lines
-from autobatch.rewrite.loops import item_loop, takes_item
 from autobatch.rewrite.names import places, rebind, stored_names, values
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, name, statements
-from autobatch.syntax.scopes import bound_names, local_nodes, target_names, with_methods
+from autobatch.syntax.scopes import bound_names, local_nodes, target_names
 
-__all__ = ["Control"]
+__all__ = ["Control", "item_loop", "takes_item"]
 
-_ATTEMPT = """
-try:
-    try:
-        BODY
-        TRY.ran()
-    except _ab_Exception:
-        TRY.caught()
-        raise
-except _ab_Aside:
-    if TRY.again:
-        continue
-    raise
-"""
 _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
 
 
@@ -66,8 +52,7 @@ class Control(ast.NodeTransformer):
     `break` is `_ab_loop_1.leave(...)`, `continue` is `_ab_loop_1.next(...)` and `return X` is `_ab_returns.give(X)`,
     each followed by a native `continue`, which goes to the next arm or step. Behind a statement that a jump may leave,
     `if _ab_if_1.nobody: continue` skips what no lane reaches. A `for` that is left by nothing is an `item_loop`.
-    A `try` runs for all lanes, and again for fewer of them if anything was raised in it (`_ATTEMPT`).
-    `raise` raises something: that an example does is enough to know, which and what the loop over the examples says.
+    `raise` raises something: that an example does is enough to know, which and what the next way says.
     Runs first, on the user's own syntax, since it needs to see every binding.
     """
 
@@ -93,7 +78,7 @@ class Control(ast.NodeTransformer):
         annotate(function)
         state = self.gives, self.inside, self.jumps, self.ownership, self.blocks
         self.gives = any(
-            isinstance(node, ast.If | ast.For | ast.While | ast.Try) and _returns([node])
+            isinstance(node, ast.If | ast.For | ast.While | ast.With) and _returns([node])
             for node in local_nodes(function.body)
         )
         self.inside, self.jumps = False, []
@@ -113,9 +98,6 @@ class Control(ast.NodeTransformer):
         node.body = self.body_of(node)
         return node
 
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return with_methods(self, node)
-
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         return node
 
@@ -128,37 +110,13 @@ class Control(ast.NodeTransformer):
             node.exc = expression("_ab_raised(lambda: ERROR)", node.exc, ERROR=node.exc)
         return node
 
-    def visit_Try(self, node: ast.Try) -> Any:
-        number = self._number()
-        tries, turn = f"_ab_try_{number}", f"_ab_turn_{number}"
-        whole = [*node.body, *node.handlers, *node.orelse]
-        names = self._names(whole, node)
-        bound: set[str] = node.bound  # type: ignore[attr-defined]
-        at = node.body[0]
-        (attempt,) = statements(_ATTEMPT, at, TRY=tries, BODY=self._inner(node.body))
-        assert isinstance(attempt, ast.Try)
-        for handler in node.handlers:
-            reads_it = handler.name and any(
-                isinstance(part, ast.Name) and part.id == handler.name
-                for part in ast.walk(ast.Module(handler.body, []))
-            )
-            exact = statements("TRY.readable(ERROR)", handler, TRY=tries, ERROR=handler.name) if reads_it else []
-            handler.body = [*exact, *self._inner(handler.body)]
-        attempt.handlers += node.handlers
-        attempt.orelse = self._inner(node.orelse)
-        body = [attempt, *statements("TRY.end(V)", at, TRY=tries, V=values(names, bound, at))]
-        if names:
-            restore = rebind(names, expression("TRY.values", at, TRY=tries), bound, at)
-            body = [*statements("if TRY.changed:\n    RESTORE", at, TRY=tries, RESTORE=restore), *body]
-        out = statements("TRY = _ab_try(V)", at, TRY=tries, V=values(names, bound, at))
-        out.append(ast.copy_location(ast.For(name(turn, at, ast.Store()), name(tries, at), body, []), node))
-        join = expression("TRY.join()", at, TRY=tries)
-        joined = rebind(names, join, bound, at) if names else [ast.copy_location(ast.Expr(join), at)]
-        return [*out, *statements("if TRY.split:\n    JOIN", at, TRY=tries, JOIN=joined)]
+    def visit_With(self, node: ast.With) -> Any:
+        for item in node.items:
+            item.context_expr = expression("_ab_manager(X)", item.context_expr, X=item.context_expr)
+        node.body = self._block(node.body)
+        return node
 
     def visit_Return(self, node: ast.Return) -> Any:
-        if getattr(node, "given", False):
-            return self._away(node)
         lines, value = self._value(node.value or ast.copy_location(ast.Constant(None), node))
         if not self.gives:
             node.value = value if node.value is not None else None
@@ -323,10 +281,70 @@ def _jumps(body: Iterable[ast.AST]) -> bool:
         if isinstance(node, ast.For | ast.While):
             if _jumps(node.orelse):
                 return True
-        elif not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.expr) and _jumps(ast.iter_child_nodes(node)):
+        elif not isinstance(node, ast.FunctionDef | ast.expr) and _jumps(ast.iter_child_nodes(node)):
             return True
     return False
 
 
 def _is_ours(node: ast.expr) -> bool:
     return any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(node))
+
+
+def item_loop(
+    node: ast.For, number: int, body: list[ast.stmt], orelse: list[ast.stmt], ownership: Any, runs: Any
+) -> list[Any]:
+    """A `for` without break, continue and return, as a native `for` over `_ab_loop(iterable)`.
+
+    ```
+    _ab_loop_1 = _ab_loop(ITERABLE)
+    for _ab_item_1 in _ab_loop_1:
+        if _ab_loop_1.fewer:                                # lanes have run out of items
+            h, c = _ab_loop_1.narrow((h,), (c,))            # keep what they leave behind (h is read after the loop)
+        x = _ab_item_1
+        BODY
+    (h,) = _ab_loop_1.merge((h,))                           # for all lanes again
+    ORELSE
+    ```
+    (`own=` names the places of arrays that the function made and that have no other name; names that may hold views of
+    them are set to None there, if they are not read again.)
+    Names carried: those that the body binds or writes into and that may be read at the loop's head (`liveness`).
+
+    Args:
+        node: the loop; `body` and `orelse` are its parts, rewritten.
+        ownership: what is known of the function's arrays; runs: its straight-line runs.
+    """
+    loop, item, at = f"_ab_loop_{number}", f"_ab_item_{number}", node.target
+    written = bound_names(node.body) | target_names(at) | (stored_names(node.body) & ownership.carried)
+    live_head, live_out, bound = node.live_head, node.live_out, node.bound  # type: ignore[attr-defined]
+    kept = sorted(written & live_out)
+    carried = sorted(written & live_head - live_out)
+    own: set[str] = ownership.own
+    views = bound_names(node.body) & ownership.views if own & {*kept, *carried} else set()
+    body = [*body, *scan_lines(runs, loop, body, None, [*kept, *carried], target_names(at))]
+    target, body = takes_item(node, item, {*kept, *carried}, body)
+    if kept or carried:
+        parts = {"KEPT": values(kept, bound, at), "CARRIED": values(carried, bound, at)}
+        call = f"LOOP.narrow(KEPT, CARRIED{places([*kept, *carried], own)})"
+        narrow = rebind([*kept, *carried], expression(call, at, LOOP=loop, **parts), bound, at)
+        narrow = _let_go(views - live_head - target_names(at), at) + narrow
+        body = [*statements("if LOOP.fewer:\n    REBIND", at, LOOP=loop, REBIND=narrow), *body]
+    out = statements("LOOP = _ab_loop(ITER)", at, LOOP=loop, ITER=node.iter)
+    out.append(ast.copy_location(ast.For(target, name(loop, at), body, []), node))
+    merge = expression(f"LOOP.merge(KEPT{places(kept, own)})", at, LOOP=loop, KEPT=values(kept, bound, at))
+    out += _let_go(views - live_out, at)
+    out += rebind(kept, merge, bound, at) if kept else [ast.copy_location(ast.Expr(merge), at)]
+    return out + orelse
+
+
+def _let_go(names: set[str], at: ast.AST) -> list[ast.stmt]:
+    """Names that are not read again let go of the views they hold, which else would count as other names."""
+    return [line for each in sorted(names) for line in statements("NAME = None", at, NAME=each)]
+
+
+def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]) -> tuple[ast.expr, list[ast.stmt]]:
+    """The target of the native loop, and the body that starts by binding the user's target where that must wait."""
+    plain = all(isinstance(part, ast.Name | ast.Tuple | ast.List | ast.expr_context) for part in ast.walk(node.target))
+    if plain and not target_names(node.target) & carried:
+        return node.target, body
+    assign = ast.copy_location(ast.Assign([node.target], name(item, node.target)), node.target)
+    return name(item, node.target, ast.Store()), [assign, *body]

@@ -10,6 +10,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.blocks.expressions import Names, Scope
+from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.source import (
     PARSING,
@@ -22,35 +23,22 @@ from autobatch.facts.source import (
     is_library,
 )
 from autobatch.lockstep.blocks import Site
-from autobatch.lockstep.lazily import CODES as LAZY
+from autobatch.lockstep.outside import WATCHING, noting
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.scans import ScanSite, scanned
-from autobatch.lockstep.watching import WATCHING, noting
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
-from autobatch.rewrite.choices import Choices
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
-from autobatch.rewrite.exits import Exits
-from autobatch.rewrite.expressions import Calls, Displays, Guards, Operators, Reads
-from autobatch.rewrite.generators import Generators
-from autobatch.rewrite.global_names import GlobalNames
+from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads
 from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.patterns import Patterns
-from autobatch.rewrite.sharing import Sharing
 from autobatch.rewrite.stores import Stores
-from autobatch.rewrite.worklists import Worklists
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
 
 __all__ = ["PASSES", "compiled", "convert", "source"]
 
 PASSES: list[Any] = [
-    Generators,
-    Patterns,
-    Worklists,
-    Exits,
-    Sharing,
     Control,
     Comprehensions,
     Choices,
@@ -65,7 +53,17 @@ PASSES: list[Any] = [
 
 _REFUSED = {
     ast.Await: "a coroutine",
-    ast.TryStar: "except*",
+    ast.AsyncFor: "asynchronous code",
+    ast.AsyncWith: "asynchronous code",
+    ast.AsyncFunctionDef: "asynchronous code",
+    ast.Yield: "a generator",
+    ast.YieldFrom: "a generator",
+    ast.Try: "an exception that is handled",
+    ast.TryStar: "an exception that is handled",
+    ast.Match: "a match statement",
+    ast.ClassDef: "a class that is made",
+    ast.Global: "an assignment to a global name",
+    ast.Nonlocal: "an assignment to a variable of another function",
 }
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = [{name: CellType(value) for name, value in names.items()} for names in (NAMES, WATCHING)]
@@ -103,7 +101,7 @@ def convert(function: FunctionType, watched: bool = False) -> Any:
         return function
     known = _cache.get(id(code))
     if known is None:
-        if is_library(code.co_filename) and code not in LAZY:
+        if is_library(code.co_filename):
             return None
         with PARSING:
             known = _cache.get(id(code)) or _convert(function)
@@ -152,15 +150,11 @@ def _convert(function: FunctionType) -> _Converted:
         node, owner = find(function)
         tree = as_function(node, code.co_name)
         _check(tree)
-        tree = GlobalNames().visit(tree)
         if owner is not None:
             Mangle(owner).visit(tree)
-        for part in ast.walk(tree):
-            if isinstance(part, ast.ClassDef):
-                Mangle(part.name).generic_visit(part)
         functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
         own = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
-        scope = Scope(function.__globals__, own, own, own, helper)
+        scope = Scope(function.__globals__, own, own, own, _helper)
         for part in functions:
             part.ownership = Ownership(part)  # type: ignore[attr-defined]
             part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
@@ -177,6 +171,12 @@ def _convert(function: FunctionType) -> _Converted:
     return out
 
 
+def _helper(function: Any) -> list[Guard] | None:
+    """What a helper relies on that a block may call; no helper that reads numbers from global names, unnoted."""
+    found = helper(function)
+    return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
+
+
 def _watched(site: Any) -> Any:
     return scanned if isinstance(site, ScanSite) else noting(site)
 
@@ -184,8 +184,6 @@ def _watched(site: Any) -> Any:
 def _check(tree: ast.FunctionDef) -> None:
     for node in ast.walk(tree):
         reason = _REFUSED.get(type(node))
-        if reason is None and isinstance(node, ast.AsyncFor | ast.AsyncWith | ast.AsyncFunctionDef):
-            reason = "asynchronous code"
         if reason is not None:
             raise NeedsLoop(f"{reason} in {tree.name} (line {getattr(node, 'lineno', tree.lineno)})")
 
@@ -209,8 +207,7 @@ def _in_functions(tree: ast.FunctionDef) -> Any:
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, ast.ClassDef):
-            stack += list(ast.iter_child_nodes(node))
+        stack += list(ast.iter_child_nodes(node))
 
 
 def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> CodeType:

@@ -1,14 +1,116 @@
-"""The passes over expressions: reads of items, displays, calls, and syntax that would look at a batch as a whole."""
+"""The passes over expressions: what chooses its operands, operators, reads, displays, calls, and looks at identity."""
 
 import ast
 from typing import Any
 
+from autobatch.facts import operators
+from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.syntax.quote import expression, is_generated
-from autobatch.syntax.scopes import with_methods
 
-__all__ = ["Calls", "Displays", "Guards", "Operators", "Reads"]
+__all__ = ["Calls", "Choices", "Displays", "Guards", "Operators", "Reads"]
 
-_FRAME_FUNCTIONS = frozenset({"locals", "globals", "vars", "dir", "eval", "exec"})
+_SYMBOLS = {each.syntax: each.symbol for each in operators.COMPARISONS}
+
+
+class Choices(ast.NodeTransformer):
+    """Reads `A if T else B`, `A and B`, `A or B`, `not A`, `A < B < C`; leaves calls of the runtime.
+
+    Operands that only some lanes evaluate are lambdas: `_ab_choose(T, lambda: A, lambda: B)`. Where such an operand
+    binds a name by `:=`, or calls `super()`, it keeps its form, and all lanes must agree. Runs after
+    the comprehensions.
+    """
+
+    removes = "`and`, `or`, `not`, a ternary or a chained comparison that does not ask the runtime"
+
+    @staticmethod
+    def remains(node: ast.AST) -> bool:
+        kinds = isinstance(node, ast.BoolOp | ast.IfExp) or (isinstance(node, ast.Compare) and _chained(node))
+        return (kinds and not hasattr(node, "marked")) or (
+            isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+        )
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        _mark_tested(node.test)
+        native = _is_bound_here(node.body, node.orelse)
+        self.generic_visit(node)
+        if native:
+            node.marked = True  # type: ignore[attr-defined]
+            return node
+        return expression("_ab_choose(T, lambda: A, lambda: B)", node, T=node.test, A=node.body, B=node.orelse)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        if is_generated(node) and node.args and _asks(node.func):
+            _mark_tested(node.args[0])
+        return self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        native = _is_bound_here(*node.values[1:])
+        self.generic_visit(node)
+        if native:
+            node.marked = True  # type: ignore[attr-defined]
+            return node
+        both = isinstance(node.op, ast.And)
+        values = node.values
+        if hasattr(node, "tested"):  # operands of different kinds, of which only the truth matters
+            values = [each if _is_truth(each) else expression("_ab_truth(A)", each, A=each) for each in values]
+        call: ast.Call = expression("_ab_and(A)" if both else "_ab_or(A)", node, A=values[0])
+        call.args += [expression("lambda: B", each, B=each) for each in values[1:]]
+        return call
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        if isinstance(node.op, ast.Not):
+            _mark_tested(node.operand)
+        self.generic_visit(node)
+        return expression("_ab_not(A)", node, A=node.operand) if isinstance(node.op, ast.Not) else node
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        native = _is_bound_here(*node.comparators)
+        self.generic_visit(node)
+        if not _chained(node):
+            return node
+        if native:
+            node.marked = True  # type: ignore[attr-defined]
+            return node
+        symbols = ast.copy_location(
+            ast.Tuple([ast.copy_location(ast.Constant(_SYMBOLS[type(op)]), node) for op in node.ops], ast.Load()), node
+        )
+        call: ast.Call = expression("_ab_chain(A, SYMBOLS)", node, A=node.left, SYMBOLS=symbols)
+        call.args += [expression("lambda: B", each, B=each) for each in node.comparators]
+        return call
+
+
+def _asks(function: ast.expr) -> bool:
+    """Whether a generated call asks for the truth of its first argument."""
+    if isinstance(function, ast.Attribute):
+        return function.attr == "stops"
+    return isinstance(function, ast.Name) and function.id in ("_ab_if", "_ab_check")
+
+
+def _is_truth(node: ast.expr) -> bool:
+    """Whether an operand is a bool, or an array of them, already."""
+    return isinstance(node, ast.Compare) or is_generated(node)
+
+
+def _mark_tested(node: ast.expr) -> None:
+    """Note of an `and` or `or`, and of those that are its operands, that only its truth matters."""
+    if isinstance(node, ast.BoolOp):
+        node.tested = True  # type: ignore[attr-defined]
+        for value in node.values:
+            _mark_tested(value)
+
+
+def _chained(node: ast.Compare) -> bool:
+    return len(node.ops) > 1 and all(type(op) in _SYMBOLS for op in node.ops)
+
+
+def _is_bound_here(*nodes: ast.expr) -> bool:
+    """Whether an operand must stay in the scope of the function."""
+    for part in (part for node in nodes for part in ast.walk(node)):
+        if isinstance(part, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom):
+            return True
+        if isinstance(part, ast.Name) and part.id in ("super", "__class__"):
+            return True
+    return False
 
 
 class Reads(ast.NodeTransformer):
@@ -38,8 +140,7 @@ class Displays(ast.NodeTransformer):
     """Reads list, dict and set displays; leaves them marked as made in this run, so that they may be changed.
 
     `[A, *B]` becomes `_ab_list((A,), (_ab_unbound, B))`, and so does what a tuple holds: examples may have different
-    numbers of items in B. `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))` and `{A, B}` becomes
-    `_ab_set(A, B)`, where a key or an item may differ by example.
+    numbers of items in B. `{K: V, **M}` becomes `_ab_dict((K, V), (_ab_unbound, M))`.
     """
 
     removes = "a display that is not marked"
@@ -68,12 +169,7 @@ class Displays(ast.NodeTransformer):
         return call
 
     def visit_Set(self, node: ast.Set) -> Any:
-        if all(isinstance(item, ast.Constant) for item in node.elts):
-            return self._mark(node)
-        self.generic_visit(node)
-        call: ast.Call = expression("_ab_set()", node)
-        call.args += node.elts
-        return call
+        return self._mark(node)
 
     def visit_List(self, node: ast.List) -> Any:
         if not isinstance(node.ctx, ast.Load):
@@ -109,29 +205,12 @@ class Calls(ast.NodeTransformer):
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and not is_generated(node) and not _is_super(node)
 
-    def __init__(self, function: ast.FunctionDef) -> None:
-        self.lambdas = 0
-
-    def visit_Lambda(self, node: ast.Lambda) -> Any:
-        self.lambdas += 1
-        self.generic_visit(node)
-        self.lambdas -= 1
-        return node
-
-    def whole(self, node: ast.Call) -> bool:
-        """Whether a call of `eval` sees the function's own variables, and nothing else."""
-        return not self.lambdas and len(node.args) == 1 and not node.keywords
-
     def visit_Call(self, node: ast.Call) -> Any:
         call: ast.Call
         self.generic_visit(node)
         if is_generated(node) or _is_super(node):
             return node
-        if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec") and self.whole(node):
-            call = expression("_ab_evaluated(F, _ab_locals(), _ab_globals())", node, F=node.func)
-            call.args += node.args
-            return call
-        if isinstance(node.func, ast.Name) and node.func.id in _FRAME_FUNCTIONS and len(node.args) < 2:
+        if isinstance(node.func, ast.Name) and node.func.id in FRAME_READERS:
             return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
         call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
         call.args += [_spread(arg) for arg in node.args]
@@ -153,13 +232,8 @@ def _is_super(node: ast.Call) -> bool:
     return isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args
 
 
-_BINARY = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.FloorDiv: "floordiv", ast.Mod: "mod",
-    ast.Pow: "pow", ast.MatMult: "matmul", ast.BitAnd: "bitand", ast.BitOr: "bitor", ast.BitXor: "bitxor",
-    ast.LShift: "lshift", ast.RShift: "rshift", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
-    ast.Eq: "eq", ast.NotEq: "ne",
-}  # fmt: skip
-_UNARY = {ast.USub: "neg", ast.UAdd: "pos", ast.Invert: "invert"}
+_BINARY = {each.syntax: each.word for each in operators.BINARY}
+_UNARY = {each.syntax: each.name for each in operators.UNARY}
 _MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
 
 
@@ -175,9 +249,6 @@ class Operators(ast.NodeTransformer):
     @staticmethod
     def remains(node: ast.AST) -> bool:
         return isinstance(node, ast.BinOp) and not _is_constant(node)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return with_methods(self, node)
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
         self.generic_visit(node)

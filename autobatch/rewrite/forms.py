@@ -5,12 +5,13 @@ from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
+from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.facts.source import PARSING
 from autobatch.rewrite.callees import is_users
 
 __all__ = ["LOOKS_AT_NAMES", "Forms", "function_of"]
 
-LOOKS_AT_NAMES = frozenset(("locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"))
+LOOKS_AT_NAMES = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}
 _LIMIT = 1 << 12
 
 

@@ -20,17 +20,16 @@ import numpy as np
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.abstract_eval import type_of
 from autobatch.facts.calls import SEQUENCE_FUNCTIONS
+from autobatch.facts.reader import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.names import stored_names
-from autobatch.rewrite.ownership import MAKERS, Ownership, is_fresh
+from autobatch.rewrite.ownership import Ownership, is_fresh, is_maker
 from autobatch.syntax.scopes import local_nodes, parameters
 
 __all__ = ["CELLS", "mark"]
 
-_WRITERS = frozenset({"copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis", "at"})
-_WRITING = frozenset({"fill", "sort", "put", "partition"})
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
 _LISTS = (ast.List, ast.ListComp)
 
@@ -52,7 +51,7 @@ def mark(tree: ast.FunctionDef) -> None:
                 value.made = True  # type: ignore[attr-defined]
     for part in ast.walk(tree):
         if isinstance(part, ast.Call):
-            if getattr(part, "owned", False) or (getattr(part, "made", False) and _makes(part)):
+            if getattr(part, "owned", False) or (getattr(part, "made", False) and is_maker(part)):
                 part.func.maker = True  # type: ignore[attr-defined]
                 part.made = False  # type: ignore[attr-defined]
             elif any(_may_be_list(arg, lists) for arg in part.args[:2]) or _named(part.func) in _TAKING:
@@ -60,20 +59,10 @@ def mark(tree: ast.FunctionDef) -> None:
 
 
 def _written(body: list[ast.stmt]) -> set[str]:
-    out = stored_names(body)
-    for node in local_nodes(body):
-        target: ast.AST | None = None
-        if isinstance(node, ast.AugAssign):
-            target = node.target
-        elif isinstance(node, ast.Call):
-            target = next((keyword.value for keyword in node.keywords if keyword.arg == "out"), None)
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _WRITERS and node.args:
-                target = node.args[0]
-            elif isinstance(node.func, ast.Attribute) and node.func.attr in _WRITING:
-                target = node.func.value
-        if isinstance(target, ast.Name):
-            out.add(target.id)
-    return out
+    """Names of arrays that statements write into, or into parts of which."""
+    reader = Reader([], (), usual_meaning)
+    changed = [each for node in local_nodes(body) for each in reader.changed(node)]
+    return stored_names(body) | {each.id for each in changed if isinstance(each, ast.Name)}
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -90,10 +79,6 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 )
     elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
         yield node.target.id, node.value
-
-
-def _makes(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in MAKERS
 
 
 def _named(function: ast.expr) -> str:

@@ -1,12 +1,14 @@
 """What the syntax of a function says about the arrays that it makes: who else may know them, and which are written."""
 
 import ast
+import collections
 from collections.abc import Iterator
 
+from autobatch.facts.calls import ARRAY_SHARERS, CREATORS, mutators
 from autobatch.rewrite.names import stored_names
 from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
-__all__ = ["MAKERS", "Ownership", "is_fresh"]
+__all__ = ["Ownership", "is_fresh", "is_maker"]
 
 
 class Ownership:
@@ -51,14 +53,8 @@ class Ownership:
             call.owned = True  # type: ignore[attr-defined]
 
 
-_VIEWS = frozenset({
-    "asarray", "asanyarray", "ascontiguousarray", "reshape", "ravel", "transpose", "swapaxes", "moveaxis", "squeeze",
-    "expand_dims", "broadcast_to", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "diagonal", "split",
-    "array_split", "real", "imag", "require", "rollaxis", "fliplr", "flipud", "rot90", "diag", "hsplit", "vsplit",
-    "dsplit", "matrix_transpose", "permute_dims", "nan_to_num", "unstack", "asarray_chkfinite",
-})  # fmt: skip
-MAKERS = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like", "eye"})
-_KEEPERS = frozenset({"append", "appendleft", "insert", "setdefault"})
+_MAKERS = frozenset(function.__name__ for function in CREATORS)
+_KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
 
 
 def _exchanges(nodes: list[ast.AST]) -> Iterator[ast.Assign]:
@@ -117,11 +113,12 @@ def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool
             parts = [node.value]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPERS:
             parts = list(node.args)
-        yield from (part for part in parts if isinstance(part, ast.Call) and _makes(part))
+        yield from (part for part in parts if isinstance(part, ast.Call) and is_maker(part))
 
 
-def _makes(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr in MAKERS
+def is_maker(call: ast.Call) -> bool:
+    """Whether a call makes an array that is not made of others, as `np.zeros` does; the module may have any name."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _MAKERS
 
 
 def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
@@ -164,7 +161,7 @@ def is_fresh(value: ast.expr) -> bool:
         if value.func.attr in ("copy", "astype"):
             return True
         module = value.func.value
-        return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in _VIEWS
+        return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in ARRAY_SHARERS
     return isinstance(value, ast.BinOp | ast.UnaryOp | ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp)
 
 
@@ -192,7 +189,7 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             parts = [node.func.value]
             if isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "numpy", "math"):
-                parts += node.args[:_INTO] if node.func.attr not in _VIEWS else []
+                parts += node.args[:_INTO] if node.func.attr not in ARRAY_SHARERS else []
             if _may_not_copy(node):
                 parts = []
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READERS:
@@ -209,5 +206,5 @@ def _aliased(nodes: list[ast.AST]) -> set[str]:
 
 _INTO = 2  # a ufunc's third argument may be what it writes into and gives back
 _READERS = frozenset(
-    {"len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all"}
+    ("len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all")
 )

@@ -3,15 +3,13 @@
 import ast
 from typing import Any
 
+from autobatch.facts.operators import ARITHMETIC
 from autobatch.rewrite.ownership import Ownership
 from autobatch.syntax.quote import expression, is_generated, name, statements
 
 __all__ = ["Stores"]
 
-_SYMBOLS = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
-    ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<", ast.RShift: ">>",
-}  # fmt: skip
+_SYMBOLS = {each.syntax: each.symbol for each in ARITHMETIC}
 
 
 class Stores(ast.NodeTransformer):
@@ -91,7 +89,7 @@ class Stores(ast.NodeTransformer):
             )  # fmt: skip
         return statements(
             "BASE = X\nKEY = I\n_ab_setitem(_ab_update(OP, _ab_old_item(BASE, KEY), VALUE), BASE, KEY)",
-            node, X=_element(target.value), I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
+            node, X=target.value, I=target.slice, BASE=base, KEY=key, OP=symbol, VALUE=node.value,
         )  # fmt: skip
 
     def visit_Delete(self, node: ast.Delete) -> Any:
@@ -122,12 +120,5 @@ class Stores(ast.NodeTransformer):
         if isinstance(target, ast.Attribute):
             key = ast.Constant(target.attr)
             return statements("_ab_setattr(VALUE, X, KEY)", target, VALUE=value, X=target.value, KEY=key)
-        base = _element(target.value)
+        base = target.value
         return statements("_ab_setitem(VALUE, X, I)", target, VALUE=value, X=base, I=target.slice)
-
-
-def _element(base: ast.expr) -> ast.expr:
-    """What an item is stored into; if that is an item itself (`X[I][J] = V`), `_ab_element(X, I)`."""
-    if not isinstance(base, ast.Subscript):
-        return base
-    return expression("_ab_element(X, I)", base, X=base.value, I=base.slice)

@@ -9,8 +9,6 @@ leaves it as it is. That no value of an array was looked at is seen when the exa
 import ast
 import builtins
 import dis
-import inspect
-import itertools
 import types
 from collections.abc import Iterator
 from types import CodeType, FunctionType
@@ -18,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.expressions import METHODS, is_pure
+from autobatch.blocks.expressions import is_pure
 from autobatch.blocks.inputs import Guard
 from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
+from autobatch.facts.calls import SHAPED_METHODS, effect_of, method_effect, method_names, mutators
+from autobatch.facts.reader import UNKNOWN, Reader, keywords, literal, unpacks
 from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
 from autobatch.lazy.content import is_constant
 from autobatch.lazy.replay import Memory
@@ -42,29 +42,13 @@ _BUILTINS = frozenset((
     isinstance, len, range, zip, enumerate, reversed, int, float, bool, str, complex, min, max, sum, abs, tuple, list,
     dict, sorted, any, all, map, filter, round, divmod, slice, repr, ord, chr,
 ))  # fmt: skip
-_READERS = METHODS | frozenset((
-    "get", "items", "keys", "values", "index", "count", "lower", "upper", "split", "strip", "startswith", "endswith",
-    "join", "replace", "isdigit", "isalpha", "isupper", "islower",
-))  # fmt: skip
-_WRITERS = frozenset(("append", "extend", "pop", "insert", "reverse", "sort", "setdefault", "update", "clear"))
+_READERS = SHAPED_METHODS | (method_names(list, dict, str, tuple) - {"format", "format_map"})  # which show objects
+_WRITERS = mutators(list, dict)
 _OF_ARRAYS = frozenset(("shape", "ndim", "size", "dtype", "T"))
 _KINDS = (np.ndarray, list, dict, tuple, str, int, float, complex)
 _DISPLAYS = (ast.List, ast.Dict, ast.ListComp, ast.DictComp)
-_COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Constant, *_DISPLAYS)
+_COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Constant, ast.Call, *_DISPLAYS)
 _SHOWN = "__repr__"  # what reads an object to show it as text
-_OF_MEMORY = (np.may_share_memory, np.shares_memory)
-_TARGETS = frozenset(("out", "copy", "overwrite_input"))  # arguments that let a function of NumPy write into another
-_OUT_AT = {
-    "all": 1, "any": 1, "argmax": 1, "argmin": 1, "clip": 2, "cumprod": 2, "cumsum": 2, "dot": 1, "max": 1, "mean": 2,
-    "min": 1, "prod": 2, "round": 1, "std": 2, "sum": 2, "take": 2, "trace": 4, "var": 2,
-}  # fmt: skip
-"""How many positional arguments a method of arrays takes before `out`."""
-_NEW_BY_METHOD = METHODS - {"astype", "diagonal", "ravel", "reshape", "round", "squeeze", "swapaxes", "transpose"}
-_NEW = (
-    np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace, np.zeros_like, np.ones_like,
-    np.concatenate, np.stack, np.vstack, np.hstack, np.where, np.dot, np.outer, np.sum, np.mean, np.max, np.min,
-)  # fmt: skip
-"""What gives an array that is nobody else's, other than the ufuncs."""
 _MISSING = object()
 
 _memories: dict[tuple[int, int], tuple[FunctionType, CodeType, Memory | None]] = {}
@@ -169,7 +153,10 @@ class _Proof:
         """Allow the call of a global."""
         value = self.meaning(scope, root, attributes)
         if is_pure(value):
-            if _may_write(value, node) or any(value is each for each in _OF_MEMORY):
+            effect = effect_of(value)
+            if effect is not None and (
+                effect.section == "memory" or unpacks(node) or _written(effect, node.args, node)
+            ):
                 raise _Refused
             return
         function = value.__wrapped__ if hasattr(type(value), "_ab_batch") else value
@@ -193,16 +180,14 @@ class _Body:
             if isinstance(node, ast.AnnAssign):
                 node.annotation = ast.Constant(None)  # which a function does not evaluate
         self.defined = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} - {tree.name}
-        self.values: dict[str, list[ast.expr | None]] = {}  # what each name is bound to; None: something else
-        for name, value in _bindings(tree):
-            self.values.setdefault(name, []).append(value)
+        self.reader = Reader([tree], (), lambda name: scope.get(name, vars(builtins).get(name, UNKNOWN)))
         self.called: set[int] = set()
         self.kinds: set[int] = set()  # the nodes that stand where a class is asked for, not called
 
     def check(self) -> None:
         """Raise unless everything is on the list."""
         for name in self.defined:
-            if len(self.values[name]) > 1:
+            if len(self.reader.values(name)) > 1:
                 raise _Refused
         nodes = list(ast.walk(self.tree))
         for node in nodes:
@@ -242,8 +227,6 @@ class _Body:
         return "isinstance" in self.read and self.proof.meaning(self.scope, "isinstance", []) is isinstance
 
     def _call(self, node: ast.Call) -> None:
-        if any(keyword.arg in _TARGETS for keyword in node.keywords):
-            raise _Refused
         path = path_of(node.func)
         if path is not None and path[0] in self.read and is_dotted(path[1]):
             self.called.update(map(id, ast.walk(node.func)))
@@ -256,7 +239,8 @@ class _Body:
                 if not self._is_fresh(name, _DISPLAYS):
                     raise _Refused
             case ast.Attribute(attr=attr) if attr in _READERS:
-                if len(node.args) > _OUT_AT.get(attr, len(node.args)) or (attr in METHODS and _unpacks(node)):
+                args = [node.func, *node.args]
+                if attr in SHAPED_METHODS and (unpacks(node) or _written(method_effect(np.ndarray, attr), args, node)):
                     raise _Refused
             case _:
                 raise _Refused
@@ -290,41 +274,19 @@ class _Body:
         target = node.target
         if isinstance(node.op, ast.Mod):
             self.proof.attributes.add(_SHOWN)
-        if not isinstance(target, ast.Name) or not self._is_fresh(target.id, (*_COMPUTED, ast.Call)):
+        if not isinstance(target, ast.Name) or not self._is_fresh(target.id, _COMPUTED):
             raise _Refused
 
     def _is_fresh(self, name: str, kinds: tuple[type, ...]) -> bool:
         """Whether a name is only ever bound to something made there."""
-        found = self.values.get(name, [None])
-        return all(isinstance(value, kinds) and self._is_made(value) for value in found)
-
-    def _is_made(self, value: ast.expr | None) -> bool:
-        """Whether it is no call, or one that gives something new."""
-        if not isinstance(value, ast.Call):
-            return True
-        path = path_of(value.func)
-        if path is not None and path[0] in self.read and is_dotted(path[1]):
-            function = self.proof.meaning(self.scope, path[0], [name for _, name in path[1]])
-            return isinstance(function, np.ufunc) or any(function is each for each in _NEW)
-        return isinstance(value.func, ast.Attribute) and value.func.attr in _NEW_BY_METHOD
+        values = self.reader.values(name) or [None]
+        return all(value is not None and isinstance(value, kinds) and self.reader.depth(value) > 0 for value in values)
 
 
-def _unpacks(node: ast.Call) -> bool:
-    """Whether what a call passes cannot be told from how it is written."""
-    return any(isinstance(arg, ast.Starred) for arg in node.args) or any(each.arg is None for each in node.keywords)
-
-
-def _may_write(function: Any, node: ast.Call) -> bool:
-    """Whether a call of a function of NumPy may write into an argument."""
-    if _unpacks(node):
-        return True
-    if isinstance(function, np.ufunc):
-        return len(node.args) > function.nin
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):  # a function of plain numbers
-        return False
-    return not _TARGETS.isdisjoint(names[: len(node.args)])
+def _written(effect: Any, args: list[ast.expr], node: ast.Call) -> list[ast.expr]:
+    """The arguments that a call writes, or that its result may be although it seems to be a copy."""
+    named = keywords(node)
+    return effect.written(args, named, literal) + (effect.shared(args, named, literal) if effect.switches else [])
 
 
 def _is_single(node: ast.expr) -> bool:
@@ -343,38 +305,3 @@ def _global_names(code: CodeType) -> Iterator[str]:
             raise _Refused
         if each.opname == "LOAD_GLOBAL":
             yield each.argval
-
-
-def _bindings(tree: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:
-    """Each binding of a name, with the expression whose value it gets; None where that is part of something."""
-    simple: set[int] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Assign(targets=targets):
-                for target, value in itertools.chain.from_iterable(_pairs(each, node.value) for each in targets):
-                    simple.add(id(target))
-                    yield target.id, value
-            case ast.AnnAssign(target=ast.Name(id=name)) | ast.NamedExpr(target=ast.Name(id=name)):
-                simple.add(id(node.target))
-                yield name, node.value
-            case ast.AugAssign(target=ast.Name() as target):
-                simple.add(id(target))
-            case ast.arg(arg=name):
-                yield name, None
-            case ast.FunctionDef(name=name) if node is not tree:
-                yield name, None
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
-                yield name, None
-            case ast.Name(id=name, ctx=ast.Store()) if id(node) not in simple:
-                yield name, None
-
-
-def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.Name, ast.expr]]:
-    """Each name that an assignment binds to an expression that stands in it."""
-    match target, value:
-        case ast.Name(), _:
-            yield target, value
-        case ast.Tuple(elts=names), ast.Tuple(elts=values) if len(names) == len(values):
-            if not any(isinstance(each, ast.Starred) for each in (*names, *values)):
-                for name, each in zip(names, values, strict=True):
-                    yield from _pairs(name, each)

@@ -20,7 +20,7 @@ from autobatch.rewrite.made import CELLS, mark
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, parameters
 
-__all__ = ["alone", "taped_form"]
+__all__ = ["per_example_form", "taped_form"]
 
 _ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
@@ -72,7 +72,7 @@ taped_form = Forms(_form, _decorated, _class)
 """What to call instead of a function while it is differentiated."""
 
 
-def alone(function: Any) -> Any:
+def per_example_form(function: Any) -> Any:
     """What to call for one example in a loop over the examples: under a gradient the function's form."""
     return function if active_tape() is None else taped_form(function)
 

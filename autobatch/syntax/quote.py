@@ -85,6 +85,15 @@ def located(tree: Node, line: int = 1, column: int = 0) -> Node:
     return tree
 
 
+def placed(node: Any, at: ast.AST) -> Any:
+    """A new piece of syntax at the place of an old one; what it holds of the user's stays where it is."""
+    ast.copy_location(node, at)
+    for child in ast.iter_child_nodes(node):
+        if "lineno" in child._attributes and not hasattr(child, "lineno"):
+            placed(child, at)
+    return node
+
+
 def substituted(node: Any, names: dict[int, str]) -> Any:
     """A copy of a piece of syntax in which some nodes, by their id, are names."""
     if id(node) in names:
@@ -96,12 +105,3 @@ def substituted(node: Any, names: dict[int, str]) -> Any:
         elif isinstance(value, list):
             setattr(out, field, [substituted(x, names) if isinstance(x, ast.AST) else x for x in value])
     return out
-
-
-def placed(node: Any, at: ast.AST) -> Any:
-    """A new piece of syntax at the place of an old one; what it holds of the user's stays where it is."""
-    ast.copy_location(node, at)
-    for child in ast.iter_child_nodes(node):
-        if "lineno" in child._attributes and not hasattr(child, "lineno"):
-            placed(child, at)
-    return node

@@ -15,7 +15,6 @@ __all__ = [
     "path_of",
     "reads",
     "target_names",
-    "with_methods",
 ]
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -72,14 +71,6 @@ def bound_names(tree: ast.AST | Iterable[ast.AST]) -> set[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             out.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
     return out
-
-
-def with_methods(visitor: ast.NodeVisitor, node: ast.ClassDef) -> ast.ClassDef:
-    """A class of which a pass has visited the methods; what else its body does, it does once for all lanes."""
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef):
-            each.body = visitor.visit(each).body
-    return node
 
 
 def target_names(target: ast.AST) -> set[str]:

@@ -179,17 +179,17 @@ def _check_options(
         raise UnsupportedError(f"mode=(); expected one of {', '.join(BAG_MODES)}, or several of them")
     if ndim_of(weight) != 2:
         raise ShapeError(f"a table of shape {shape_of(weight)}; expected (num_rows, dim): is it the second argument?")
-    sums = [mode for mode in BAG_MODES if MODES[mode].weights_own]
-    other = next((mode for mode in modes if mode not in sums), None)
+    other = next((mode for mode in modes if not MODES[mode].weights_own), None)
+    sums = ", ".join(mode for mode in BAG_MODES if MODES[mode].weights_own) if other else ""
     if by_freq and other:
-        raise UnsupportedError(f"scale_grad_by_freq=True with mode={other!r}; only {', '.join(sums)} take it")
+        raise UnsupportedError(f"scale_grad_by_freq=True with mode={other!r}; only {sums} take it")
     if bad_ids not in ("raise", "skip"):
         raise UnsupportedError(f"bad_ids={bad_ids!r}; expected 'raise' or 'skip'")
     if sparse and not isinstance(_table_below(weight), Table):
         raise UnsupportedError("sparse=True with a plain array; the gradient of an EmbeddingTable(weight) is sparse")
     if weights is not None:
         if other:
-            raise UnsupportedError(f"per_sample_weights with mode={other!r}; only {', '.join(sums)} take them")
+            raise UnsupportedError(f"per_sample_weights with mode={other!r}; only {sums} take them")
         if dtype_of(weights).kind != "f":
             raise DTypeError(f"per_sample_weights have dtype {dtype_of(weights)}; expected floats")
     if max_norm is not None and not (isinstance(max_norm, int | float | np.number) and max_norm >= 0):

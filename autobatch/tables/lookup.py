@@ -272,6 +272,9 @@ def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
             that row i of the ids names, (n, dim).
         out: where to put the result: an array of its shape and dtype (`Table.destination` makes one).
 
+    Returns:
+        (n, dim) rows of the table's dtype: `out`, where it is given.
+
     Raises:
         BadIdError: an id outside the table, negative ids included.
         DTypeError: ids that are not integers; `out` of another dtype.

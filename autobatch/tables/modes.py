@@ -419,17 +419,27 @@ def _picked(position: str) -> Callable[[Call, bool], Any]:
     """The cotangent of the one row of each segment (for each column) that made the result."""
 
     def gradient(call: Call) -> Any:
-        at = call.again(position)
         if call.plain:
-            width = math.prod(at.shape[1:])
-            out = np.zeros((call.n, width), call.dtype)
-            ct = np.ascontiguousarray(call.ct)
-            kernels.pick_rows(ct.reshape(call.count, width), at.reshape(call.count, width), out)
-            return out.reshape(call.n, *at.shape[1:])
+            return _picked_by_kernel(call, position)
+        at = call.again(position)
         here = np.arange(call.n).reshape(-1, *call.rest) == call.take(at)
         return np.where(here, call.take(call.ct), call.dtype.type(0))
 
     return _of_scaled(gradient)
+
+
+def _picked_by_kernel(call: Call, position: str) -> np.ndarray:
+    trailing = call.out.shape[1:]
+    shape = (call.count, math.prod(trailing))
+    if position in ("argmax", "argmin") and call.weights is None:  # the row that is the result is found sooner by it
+        x, ids = in_place(call.data, call.ids, call.dtype)
+        at = np.full(shape, -1)
+        kernels.first_equal(x, ids, call.segments, np.ascontiguousarray(call.out).reshape(shape), at)
+    else:
+        at = call.again(position).reshape(shape)
+    out = np.zeros((call.n, shape[1]), call.dtype)
+    kernels.pick_rows(np.ascontiguousarray(call.ct).reshape(shape), at, out)
+    return out.reshape(call.n, *trailing)
 
 
 def _prod_gradient(call: Call) -> Any:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.facts.calls import SHAPED_METHODS
 from autobatch.ops.rules.ragged import check_ids, is_integer_index
 from autobatch.tables.access import Located, gather, locate, write_rows
 from autobatch.tables.lookup import index_table
@@ -251,12 +252,10 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
-_FORWARDED = (
-    *("all", "any", "argmax", "argmin", "argsort", "astype", "clip", "cumsum", "dot", "flatten", "max", "mean", "min"),
-    *("nonzero", "prod", "ravel", "reshape", "round", "std", "sum", "swapaxes", "tolist", "transpose", "var"),
-)
+_FORWARDED = sorted(SHAPED_METHODS | {"argsort", "nonzero", "tolist"})
 for _name in _FORWARDED:
-    setattr(Table, _name, _method(_name))
+    if _name not in vars(Table):
+        setattr(Table, _name, _method(_name))
 
 
 def checked_matrix(weights: Any, what: str) -> np.ndarray:

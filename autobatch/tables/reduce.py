@@ -95,17 +95,18 @@ def _segment(
     segments = np.ascontiguousarray(as_ids(operands[0]))
     ids = operands[1] if fused else None
     weights = operands[1 + fused] if weighted else None
-    if dtype_of(data).kind not in "fiub":
-        raise DTypeError(f"a segment reduction of {dtype_of(data)}; expected floats, integers or booleans")
+    dtype = dtype_of(data)
+    if dtype.kind not in "fiub":
+        raise DTypeError(f"a segment reduction of {dtype}; expected floats, integers or booleans")
     if weights is not None:
-        weights = _as_weights(weights, dtype_of(data))
+        weights = _as_weights(weights, dtype)
     names = (mode,) if isinstance(mode, str) else mode
     bounds = None
-    if all(_is_pooled(MODES[name], dtype_of(data), weighted) for name in names):
+    if all(_is_pooled(MODES[name], dtype, weighted) for name in names):
         bounds = segments if runs else _bounds_of(segments, count)
-    if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype_of(data)):
+    if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype):
         out = pooled(data, as_ids(ids) if not isinstance(ids, np.ndarray) else ids, bounds, weights, mode)
-        return _filled(out, np.diff(bounds) == 0, empty)
+        return out if empty is None else _filled(out, np.diff(bounds) == 0, empty)
     if not isinstance(mode, str):
         parts = [
             _segment(data, *operands, mode=one, count=count, fused=fused, weighted=weighted, runs=runs, empty=empty)
@@ -210,8 +211,6 @@ def _sums_of_numbers(x: np.ndarray, weights: Any, bounds: np.ndarray) -> np.ndar
 
 def _filled(out: np.ndarray, bare: np.ndarray, empty: Any) -> np.ndarray:
     """With the value asked for where a segment has no rows."""
-    if empty is None:
-        return out
     if out.dtype.kind in "iu" and not float(empty).is_integer():
         raise DTypeError(f"empty={empty} for a result of {out.dtype}; give an integer, or make the data a float array")
     return np.where(bare.reshape(-1, *(1,) * (out.ndim - 1)), np.asarray(empty, out.dtype), out)

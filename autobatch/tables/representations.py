@@ -47,6 +47,12 @@ __all__ = [
 def lengths_to_segment_ids(lengths: Any) -> Any:
     """The segment of each row: `[1, 3, 0, 2]` gives `[0, 1, 1, 1, 3, 3]`.
 
+    Args:
+        lengths: (segments,) integers, none negative.
+
+    Returns:
+        (rows,) int64, as many as the lengths add up to.
+
     Raises:
         ShapeError: not one dimension, or a negative length. DTypeError: not integers.
 
@@ -61,6 +67,12 @@ def lengths_to_segment_ids(lengths: Any) -> Any:
 def lengths_to_offsets(lengths: Any) -> Any:
     """Where each segment starts, and last where they end, (segments + 1,).
 
+    Args:
+        lengths: (segments,) integers, none negative.
+
+    Returns:
+        (segments + 1,) int64.
+
     Raises:
         ShapeError: not one dimension, or a negative length. DTypeError: not integers.
 
@@ -72,6 +84,12 @@ def lengths_to_offsets(lengths: Any) -> Any:
 
 def offsets_to_lengths(offsets: Any) -> Any:
     """How many rows each segment has, from the (segments + 1,) offsets.
+
+    Args:
+        offsets: (segments + 1,) integers that start with 0 and do not fall.
+
+    Returns:
+        (segments,) int64.
 
     Raises:
         BadIdError: offsets that do not start with 0 or that fall.
@@ -85,6 +103,12 @@ def offsets_to_lengths(offsets: Any) -> Any:
 def offsets_to_segment_ids(offsets: Any) -> Any:
     """The segment of each row, from the (segments + 1,) offsets.
 
+    Args:
+        offsets: (segments + 1,) integers that start with 0 and do not fall.
+
+    Returns:
+        (rows,) int64.
+
     >>> offsets_to_segment_ids([0, 1, 4, 4, 6])
     array([0, 1, 1, 1, 3, 3])
     """
@@ -93,6 +117,13 @@ def offsets_to_segment_ids(offsets: Any) -> Any:
 
 def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) -> Any:
     """How many rows each segment has, whatever their order; without `num_segments`, up to the greatest id.
+
+    Args:
+        segment_ids: (rows,) integers, the segment of each row, in any order.
+        num_segments: how many segments there are; by default up to the greatest id.
+
+    Returns:
+        (segments,) int64.
 
     Raises:
         BadIdError: an id that is negative or not below `num_segments`.
@@ -111,6 +142,13 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
 def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> Any:
     """Where each segment starts, and last where they end, for ids that are sorted.
 
+    Args:
+        segment_ids: (rows,) integers, the segment of each row, which do not fall.
+        num_segments: how many segments there are; by default up to the greatest id.
+
+    Returns:
+        (segments + 1,) int64.
+
     Raises:
         BadIdError: ids that fall (`sort_segments` sorts values and ids), that are negative or not below `num_segments`.
 
@@ -125,6 +163,16 @@ def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) ->
 
 def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray]:
     """Values and their segment ids, sorted by segment; the order within a segment is kept.
+
+    Args:
+        values: (rows, ...).
+        segment_ids: (rows,) integers, the segment of each row, in any order.
+
+    Returns:
+        (values, segment_ids), both in the order of the segments.
+
+    Raises:
+        BadIdError: a negative id. ShapeError: not one id for each row. DTypeError: ids that are no integers.
 
     >>> sort_segments([4, 1, 3, 6], [1, 0, 2, 1])
     (array([1, 4, 6, 3]), array([0, 1, 1, 2]))
@@ -141,6 +189,14 @@ def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray
 
 def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
     """(segments, longest, ...): the values of each segment in a row, `filler` after them.
+
+    Args:
+        values: (rows, ...), one segment's after the other.
+        lengths: (segments,) integers, none negative.
+        filler: a number of the values' dtype.
+
+    Returns:
+        An array of the values' dtype.
 
     Raises:
         ShapeError: lengths that do not add up to the number of values. DTypeError: a filler that is no such value.
@@ -164,6 +220,9 @@ def padded_to_lengths(padded: Any, filler: Any) -> tuple[np.ndarray, np.ndarray]
 
     Args:
         padded: (segments, longest, ...); a position is padding where all of it is `filler` (NaN is NaN).
+
+    Returns:
+        (values, lengths): (rows, ...) of the same dtype, and (segments,) int64.
 
     Raises:
         ShapeError: fewer than two dimensions, or a filler before a value.
@@ -209,6 +268,12 @@ def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Args:
         matrix: a SciPy sparse matrix, its (data, indices, indptr), or a dense matrix, of which the entries that are not
             zero count.
+
+    Returns:
+        (values, lengths, scores): (entries,) int64 columns, (rows,) int64, and (entries,) of the matrix's dtype.
+
+    Raises:
+        ShapeError, DTypeError, BadIdError: no matrix, or parts that do not describe one.
 
     >>> sparse_to_lengths([[0, 1, 1, 0, 0], [0, 0, 0, 0, 1]])
     (array([1, 2, 4]), array([2, 1]), array([1, 1, 1]))

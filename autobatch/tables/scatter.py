@@ -88,6 +88,9 @@ def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: An
         rows_and_weights: rows₁, w₁, rows₂, w₂ …: (k, ...) rows and a number each.
         out: an array for the result; `out=data` works in place.
 
+    Returns:
+        An array of the data's shape and dtype: `out`, where it is given.
+
     Raises:
         BadIdError, ShapeError, DTypeError: as `scatter_assign`; rows without a weight.
 

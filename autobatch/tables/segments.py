@@ -470,6 +470,11 @@ def segment_topk(
 ) -> Any:
     """The k greatest of each column of a segment, descending, and their positions among the n rows.
 
+    Arguments, shapes and errors as for `segment_sum`.
+
+    Args:
+        k: how many, at least 0.
+
     Returns:
         (values, positions), both (segments, k, ...). NaN is the greatest; of equal rows the first comes first. Where a
         segment has fewer rows than k the values are 0 (or `empty`) and the positions -1.

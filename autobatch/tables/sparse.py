@@ -194,6 +194,9 @@ class SparseRows(SparseCotangent):
 
         Args:
             indexer: memory to work in, which may be kept from step to step.
+
+        Returns:
+            `SparseRows` of distinct ids and the sums of their rows, for a table of the same size.
         """
         index = (indexer or Indexer(len(self.ids)))(self.ids)
         if len(index.unique) == len(self.ids):
@@ -212,7 +215,11 @@ class SparseRows(SparseCotangent):
             _add_rows(dense, self.ids, self.rows)
 
     def to_dense(self) -> Any:
-        """The whole table's gradient, (num_rows, *row_shape)."""
+        """The whole table's gradient, (num_rows, *row_shape).
+
+        Returns:
+            An array of the rows' dtype, 0 where no id names a row.
+        """
         if self.boxed:
             return Scatter(np.asarray(self.ids), self.rows, self.shape, self.dtype, unique=False).to_dense()
         return super().to_dense()

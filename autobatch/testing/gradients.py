@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.autodiff.grad import value_and_grad
 from autobatch.core.pytree import flatten, leaves, unflatten
-from autobatch.rewrite.taped_forms import alone
+from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.testing.ways import Packed, Way, is_float
 
 __all__ = ["Gradients", "check_grads", "cotangents", "fresh", "gradients", "shared_floats"]
@@ -124,7 +124,7 @@ def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: floa
         current = list(values)
         for i, x in zip(where, floats, strict=True):
             current[i] = x
-        result = alone(f)(*unflatten(structure, current))
+        result = per_example_form(f)(*unflatten(structure, current))
         pairs = zip(leaves(result), weights, strict=True)
         return sum(np.sum(leaf * ct) for leaf, ct in pairs if ct is not None)
 

@@ -34,9 +34,10 @@ from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.lanes import Example, current_example, current_region, example
 from autobatch.core.op import Op
 from autobatch.lazy.replay import Replay
-from autobatch.lockstep import blocks, branches, walks
+from autobatch.lockstep import blocks
 from autobatch.lockstep import scans as lockstep_scans
-from autobatch.lockstep.regions import Prefix, Subset
+from autobatch.lockstep.regions import branches, walks
+from autobatch.lockstep.regions.region import Prefix, Subset
 from autobatch.ops.nn import normalisation
 from autobatch.ops.numpy import contractions
 from autobatch.ops.numpy.contractions import matmul_p

@@ -20,7 +20,7 @@ from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.lanes import Example, example
 from autobatch.core.pytree import flatten, unflatten
-from autobatch.rewrite.taped_forms import alone
+from autobatch.rewrite.taped_forms import per_example_form
 
 __all__ = ["LockStep", "Loop", "OnTheFly", "Packed", "Unfit", "Way", "default_ways", "is_float"]
 
@@ -79,7 +79,7 @@ class Loop(Way):
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         out = []
-        f = alone(f)
+        f = per_example_form(f)
         self.random = False
         for place, values in enumerate(zip(*args, strict=True), self.place):
             running = Example(place)

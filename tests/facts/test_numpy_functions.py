@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from autobatch.facts import methods, numpy_functions, python_functions
-from autobatch.facts.calls import _METHODS, _OF_UFUNCS, _parse, effect_of, method_effect
+from autobatch.facts.calls import _ENTRY, _METHODS, _OF_UFUNCS, _effect, effect_of, method_effect
 from tests.facts.arguments import ARGUMENTS, RECEIVERS, SWITCHES, pools
 
 # NumPy's `dot` says to nobody that it could not copy a result back, where `out` has another layout.
@@ -34,8 +34,8 @@ def functions(module):
 
 def test_each_name_stands_once():
     for tables in (numpy_functions.TABLES, python_functions.TABLES, methods.TABLES):
-        for of, sections in tables.items():
-            names = [effect.name for text in sections.values() for effect in _parse(text, "", isinstance(of, type))]
+        for sections in tables.values():
+            names = [name for text in sections.values() for _, name, _ in _ENTRY.findall(text)]
             assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]
 
 
@@ -220,7 +220,7 @@ def check(effect, seen):
 
 def every_method():
     for kind in (np.ndarray,):
-        for effect in _METHODS[kind].values():
+        for effect in map(_effect, _METHODS[kind].values()):
             if effect.changes_nothing_outside:
                 yield pytest.param(effect, id=f"{kind.__name__}.{effect.name}")
 
@@ -249,7 +249,7 @@ def test_a_ufunc_writes_its_output_only(name):
     assert made or name in ("isnat", "frexp", "ldexp") or ufunc.nin > 1
 
 
-@pytest.mark.parametrize("effect", _OF_UFUNCS.values(), ids=lambda effect: effect.name)
+@pytest.mark.parametrize("effect", [_effect(entry) for entry in _OF_UFUNCS.values()], ids=lambda effect: effect.name)
 def test_a_method_of_ufuncs_writes_what_the_table_says(effect):
     ufunc = np.negative if effect.name == "at" else np.add
     if effect.name != "resolve_dtypes":
@@ -259,7 +259,7 @@ def test_a_method_of_ufuncs_writes_what_the_table_says(effect):
 @pytest.mark.parametrize("kind", [np.random.Generator, np.random.RandomState])
 def test_what_generators_write(kind):
     make = np.random.default_rng if kind is np.random.Generator else np.random.RandomState
-    for effect in _METHODS[kind].values():
+    for effect in map(_effect, _METHODS[kind].values()):
         for arguments in ((), (0.5,), (0.5, 0.5), (3, 0.5), (np.ones(3),)):
             for extra in ({}, {"out": np.full(3, 7.0)}):
                 seen = Seen()

@@ -75,6 +75,16 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
     untouched()
 
 
+def test_first_equal_takes_the_first_of_ties_and_nan():
+    x, of = np.array([[1.0, np.nan], [2.0, np.nan], [2.0, 1.0]]), np.zeros(4, np.int64)
+    values = np.array([[2.0, np.nan], [0.0, 0.0]])
+    for ids, expected in ((np.array([2, 0, 1, 1]), [[0, 1], [-1, -1]]), (None, [[1, 0], [-1, -1]])):
+        found, untouched = guarded((2, 2), np.int64, -1)
+        segments.first_equal(x, ids, of if ids is not None else of[:3], values, found)
+        assert found.tolist() == expected
+        untouched()
+
+
 @pytest.mark.parametrize("n", [0, 1, 6])
 @pytest.mark.parametrize("width", [0, 1, 5])
 @pytest.mark.parametrize("fused", [False, True])

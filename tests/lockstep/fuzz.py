@@ -4,9 +4,8 @@ A soak run compares as many as wanted with the plain interpreter, one example at
 lock-step, how many had lanes that part, and why the others fell back:
     python -m tests.lockstep.fuzz --seed 5000 --count 2000 [programs] [gradients]
 
-To see that the suite can fail, break one thing by hand at a time: let `Journal.undo` restore nothing, or keep the
-prints or the random calls; drop the `on_undo` in `Returns.give`; let `Cell._put` drop the lanes that do not set it; let
-`Sharing` leave what generators capture as it is, or `LaneGenerator` change things for lanes that have left it.
+To see that the suite can fail, break one thing by hand at a time: let `meet` forget the order of its pieces, or drop
+the last of them; let `Loop.narrow` keep nothing; let `LaneList.append` take the places of other lanes.
 """
 
 import collections
@@ -52,11 +51,20 @@ class Writer:
 
     def __init__(self, seed, *, writes=True):
         self.random = random.Random(seed)
-        self.simple = {**grammar.SIMPLE, **(grammar.WRITES if writes else {})}
+        self.together = bool(seed % 2)
+        self.simple = self.kept({**grammar.SIMPLE, **(grammar.WRITES if writes else {})})
+        self.compound, self.parts = self.kept(grammar.COMPOUND), self.kept(grammar.PARTS)
         self.fresh = 0
 
+    def kept(self, kinds):
+        """The forms that a program of this seed may have."""
+        if not self.together:
+            return kinds
+        out = {kind: [form for form in forms if not grammar.APART.search(form)] for kind, forms in kinds.items()}
+        return {kind: forms for kind, forms in out.items() if forms}
+
     def write(self):
-        lines = grammar.BEGIN.strip("\n").split("\n")
+        lines = (grammar.BEGIN_TOGETHER if self.together else grammar.BEGIN).strip("\n").split("\n")
         body = [*self.expand(lines, ()), *self._indented(self.block((), False, _DEPTH)), grammar.END]
         return "\n".join(body) + "\n"
 
@@ -64,7 +72,7 @@ class Writer:
         """Some statements: the names of counters of loops around, whether a loop is around, how deep they may nest."""
         out = []
         for _ in range(self.random.randint(1, max(budget, 1)) + (3 if budget == _DEPTH else 0)):
-            kinds = self.simple if budget < 1 or self.random.random() < 0.55 else grammar.COMPOUND
+            kinds = self.simple if budget < 1 or self.random.random() < 0.55 else self.compound
             kind = self.random.choice(list(kinds))
             form = self.random.choice(kinds[kind])
             out += self.expand(form.split("\n"), counters, inside, budget - 1)
@@ -86,7 +94,7 @@ class Writer:
                 known = (*counters, *(chosen[name] for name in "it" if name in chosen)) if loop else counters
                 out += self._indented(self.block(known, inside or loop, budget), indent)
             else:
-                form = self.random.choice(self.jumps(inside) if whole[1] == "jump" else grammar.PARTS[whole[1]])
+                form = self.random.choice(self.jumps(inside) if whole[1] == "jump" else self.parts[whole[1]])
                 out += self._indented(self.expand(form.split("\n"), counters, inside, budget), indent) if form else []
         return out
 
@@ -99,13 +107,13 @@ class Writer:
         elif name in grammar.CHOICES:
             chosen.setdefault(name, self.random.choice(grammar.CHOICES[name]))
         else:
-            options = counters or ("n",) if name == "counter" else grammar.PARTS[name]
+            options = counters or ("n",) if name == "counter" else self.parts[name]
             form = self.random.choice(options)
             return _NAME.sub(lambda found: self.part(found[1], chosen, counters, inside), form)
         return chosen[name]
 
     def jumps(self, inside):
-        return grammar.PARTS["jump" if inside else "leave"]
+        return self.parts["jump" if inside else "leave"]
 
     def _indented(self, lines, indent="    "):
         return [indent + line for line in lines]

@@ -6,6 +6,8 @@ A form is text with <names> of other things to write there. `<s>`, `<v>`, ... of
 `<counter>` is a counter of a loop around, or `n`; `<jump>` leaves the loop around, or the function.
 """
 
+import re
+
 BEGIN = """
 def f(xs, ys, n):
     a = 0.5; b = np.float64(1.0); c = n; d = None
@@ -21,6 +23,17 @@ def f(xs, ys, n):
     def walk(k, base=1):
         return base if k < 1 else walk(k - 1, base + 1) + k
 """
+BEGIN_TOGETHER = BEGIN.replace(
+    "        nonlocal total\n        <tick>\n        return total\n", "        return total + k\n"
+)
+
+# What goes to the next way: programs of odd seeds have none of it, so that lanes run them together.
+APART = re.compile(
+    r"try:|nonlocal|match |with |<source>|counting|endless|key=|map\(|reduce|next\(|sorted|lambda|table|names|seen"
+    r"|stack|word|\bo\b|Point|pop|insert|del |kept\[|:=|raise|dict|set\(|\{|<tick>|d = d|kept \+=|for \w+ in grid"
+    r"|grid\[n|extend"
+)
+
 END = (
     "    return (a, b, c, d, u, v, kept, table, buf, len(kept), total, q, grid, pad, o, stack.items, stack.lost, word,"
     " seen, names)"

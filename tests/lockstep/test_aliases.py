@@ -10,7 +10,8 @@ import pytest
 import autobatch as ab
 from autobatch import MaskedBatch, batch
 from autobatch.errors import FallbackWarning
-from tests.law import equals_loop, ragged
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import ragged
 
 XS = ragged(3, 2, 5, 1, 3)
 ROWS = ragged(3, 1, 4, 2, width=2)

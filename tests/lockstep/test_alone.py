@@ -47,25 +47,12 @@ def helper_alone(x):
     return a + b
 
 
-def eval_alone(x, w):
-    a = np.tanh(x * w)
-    b = eval("a.sum() + w")
-    return a * b
-
-
-def text_per_lane(n):
-    k = n + 1  # noqa: F841
-    return eval("k * 2" if n > 1 else "k - n")
-
-
 def c_extension(x):
     return statistics.fmean(x) if len(x) else 0.0
 
 
 ALONE = [
     (helper_alone, (XS,), {}),
-    (eval_alone, (XS,), {"w": 0.5}),
-    (text_per_lane, ([3, 0, 2, 1],), {}),
     (c_extension, (XS,), {}),
 ]
 
@@ -111,9 +98,13 @@ def test_gradients_pass_through_a_call_that_runs_alone():
         every_way_equals_loop(f, XS, w=0.7)
 
 
+def looks_around_and_divides(n):
+    return len(locals()) * 6 // n
+
+
 def test_an_error_inside_is_the_first_examples():
     def f(n):
-        return eval("6 // n")
+        return looks_around_and_divides(n) + 1
 
     with pytest.raises(ZeroDivisionError, match="by zero") as caught, contextlib.suppress(FallbackWarning):
         batch(f)(batch_of([2, 0, 0]))

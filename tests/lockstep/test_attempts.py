@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch import batch, examples
-from autobatch.core.lanes import region, set_region
+from autobatch.api.batch import batch
+from autobatch.batches.examples import examples
 from autobatch.errors import FallbackWarning
-from autobatch.lockstep.attempts import Aside, Attempts
-from autobatch.lockstep.branches import RaisedError
-from autobatch.lockstep.regions import Root
 from autobatch.lockstep.run import call_on_each
-from autobatch.testing.inspect import Subset, current_region, forget_warnings
 from tests.law import assert_same, batch_of, equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
@@ -131,7 +127,8 @@ def test_what_no_handler_takes_is_raised_for_the_first_example():
         except KeyError:
             return 0
 
-    with pytest.raises(ZeroDivisionError, match="by zero") as caught:
+    said = pytest.warns(FallbackWarning, match="an exception that is handled")
+    with pytest.raises(ZeroDivisionError, match="by zero") as caught, said:
         batch(f)(batch_of(NUMBERS))
     assert caught.value.__notes__ == ["raised for example 3"]
 
@@ -193,7 +190,8 @@ def test_what_a_failed_attempt_changed_is_taken_back(f, chosen):
     numbers = NUMBERS[chosen]
     if f is draws_and_counts:
         want = examples(call_on_each(f, (batch_of(numbers),), {}, len(numbers)))
-        got = examples(batch(f, strict=True)(batch_of(numbers)))
+        with ab.options(warn=False):
+            got = examples(batch(f)(batch_of(numbers)))
         return assert_same(got, want)
     equals_loop(f, numbers)
 
@@ -210,7 +208,8 @@ def test_prints_of_a_failed_attempt_are_not_shown(capsys):
     for n in NUMBERS:
         f(n)
     want = capsys.readouterr().out
-    batch(f, strict=True)(batch_of(NUMBERS))
+    with ab.options(warn=False):
+        batch(f)(batch_of(NUMBERS))
     assert capsys.readouterr().out == want
 
 
@@ -261,7 +260,7 @@ def test_exceptions_that_handlers_read(f, chosen):
     equals_loop(f, NUMBERS[chosen])
 
 
-def test_only_lanes_that_raise_run_alone():
+def test_an_exception_of_some_examples():
     def tried(n):
         try:
             n = n + 1
@@ -272,26 +271,6 @@ def test_only_lanes_that_raise_run_alone():
         return n
 
     equals_loop(tried, list(range(8)))
-    root = Root(8, None, None, None)
-    with region(root):
-        attempts = Attempts(())
-        sizes = []
-        for _ in attempts:
-            sizes.append(current_region().count)
-            raising = np.isin(current_region().lanes(), [6, 7])
-            try:
-                try:
-                    if raising.any():
-                        set_region(Subset(current_region(), current_region().lanes()[raising]))
-                        raise ValueError if raising.sum() == 1 == sizes[-1] else RaisedError
-                    attempts.ran()
-                except Exception:
-                    attempts.caught()
-            except Aside:
-                continue
-            attempts.end(())
-        attempts.join()
-    assert sizes == [8, 6, 1, 1]
 
 
 def test_a_change_that_cannot_be_taken_back():
@@ -304,9 +283,6 @@ def test_a_change_that_cannot_be_taken_back():
             return next(left), 0
 
     equals_loop(f, NUMBERS, falls_back=True)
-    forget_warnings()
-    with pytest.warns(FallbackWarning, match="after the body of the try changed something"):
-        batch(f)(batch_of(NUMBERS))
 
 
 def test_an_exception_that_may_be_of_ours_is_the_loops():

@@ -5,7 +5,8 @@ import contextlib
 import numpy as np
 import pytest
 
-from tests.law import equals_loop, every_way_equals_loop, ragged
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import every_way_equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 CHOSEN = [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.law import equals_loop, every_way_equals_loop, ragged
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import every_way_equals_loop, ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 

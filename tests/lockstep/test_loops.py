@@ -5,6 +5,7 @@
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch import MaskedBatch, batch
 from tests.law import batch_of, equals_loop, ragged
 
@@ -355,12 +356,13 @@ def test_a_comprehension_over_its_own_name_reads_it():
             i = [v, v]
         return [2 * i for i in i]
 
-    equals_loop(f, ragged(3, 1, 2))
+    equals_loop(f, ragged(3, 1, 2), falls_back=True)
     equals_loop(f, ragged(2, 2))
 
 
 def test_results_that_are_one_object_say_how_many_there_are():
-    out = batch(lambda x: {len(x)})(MaskedBatch(np.zeros((2, 3)), lengths=[2, 2]))
+    with ab.options(warn=False):
+        out = batch(lambda x: {len(x)})(MaskedBatch(np.zeros((2, 3)), lengths=[2, 2]))
     assert out.examples() == [{2}, {2}]
 
 

@@ -1,4 +1,4 @@
-"""Changes of what is outside a call that an example reads, which run as the loop; and global names."""
+"""Changes of what is outside a call that an example reads, which do not run in lock-step."""
 
 import numpy as np
 import pytest
@@ -129,34 +129,3 @@ def test_no_examples_change_nothing():
     for f in READING:
         assert examples(batch(f)(ab.MaskedBatch(np.zeros((0, 3, 2)), lengths=np.zeros(0, int)), model)) == []
     assert_same(state(model), state(Model()))
-
-
-TOTAL = 0
-LAST: list[int] = []
-
-
-def counts_globally(x, model):
-    global TOTAL, LAST
-    TOTAL += len(x)
-    LAST = [len(x)]
-    return x
-
-
-def total():
-    return TOTAL
-
-
-def counts_and_reads(x, model):
-    global TOTAL
-    TOTAL += 1
-    return total()
-
-
-def test_global_names_are_assigned_in_order():
-    global TOTAL
-    TOTAL = 0
-    assert_same(examples(batch(counts_globally, strict=True)(batch_of(XS), None)), XS)
-    assert (TOTAL, LAST) == (8, [4])
-    with pytest.warns(FallbackWarning, match="the global name TOTAL from outside the call is changed"):
-        got = examples(batch(counts_and_reads)(batch_of(XS), None))
-    assert got == [9, 10, 11, 12]

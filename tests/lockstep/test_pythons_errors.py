@@ -5,7 +5,8 @@ import types
 import numpy as np
 import pytest
 
-from tests.law import equals_loop, ragged
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import ragged
 
 XS = ragged(3, 1, 0, 4)
 SETTINGS = types.SimpleNamespace(scale=2.0)

@@ -191,10 +191,9 @@ def test_choices():
 
     assert body_of(f) == written(
         """
-        _ab_cell_d = _ab_cell()
         return (_ab_choose(b, lambda: a, lambda: c), _ab_or(_ab_and(a, lambda: b), lambda: c), _ab_not(a),
                 _ab_chain(a, ('<', '<='), lambda: b, lambda: c),
-                _ab_and(a, lambda: _ab_cell_d.set(b)), _ab_cell_d.get())
+                (a and (d := b)), d)
         """
     )
 
@@ -212,7 +211,7 @@ def test_stores_reads_and_displays():
         """
         out = _ab_made([_ab_getitem(x, i), _ab_getitem(x, (_ab_slice(1, None, None), _ab_slice(None, None, 2)))])
         _ab_setitem(_ab_made({'a': x}), out, 0)
-        _ab_base_1 = _ab_element(out, 0)
+        _ab_base_1 = _ab_getitem(out, 0)
         _ab_key_1 = 'b'
         _ab_setitem(_ab_update('+', _ab_old_item(_ab_base_1, _ab_key_1), 1), _ab_base_1, _ab_key_1)
         (_ab_value_2, _ab_value_3) = (1, 2)
@@ -252,26 +251,15 @@ def f(x, *rest, k=[1, 2], **named):
         else:
             continue
         assert total, f"{total!r:>{i}}"
-    try:
-        with open(x) as f, g(x)[0]:
-            del x[0], total
-            return 1
-    except (ValueError, KeyError) as error:
-        raise TypeError from error
-    finally:
-        x = None
-    match x:
-        case [a, {"k": b, **c}, int() | None as d] if (e := a) or b:
-            rest = (v for v in c if v)
-        case _:
-            pass
-    while (n := next(rest)) and not n:
+    with open(x) as f, g(x)[0]:
+        del x[0], total
+        return 1
+    a, b = (v for v in c if v)
+    while (n := step(rest)) and not n:
         return (lambda z=x[1]: [z[j] % 2 for j in k])() if x else -1
     def inner(y=x[0]):
-        nonlocal i
         for i in y:
-            yield i
-        r = yield from y
+            print(i)
         return r, "%s" % i
     return inner, {k: v for k, v in named.items()}, {1, 2}, [*rest], x[..., None]
 """

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from autobatch import batch
-from tests.law import batch_of, equals_loop, every_way_equals_loop, ragged
+from tests.law import batch_of, every_way_equals_loop, ragged
+from tests.law import equals_loop_either_way as equals_loop
 
 NUMBERS = [3, -1, 2, 0, -4]
 CHOSEN = [slice(None), slice(None, None, -1), slice(1, 2), slice(3, 4), slice(0, 3, 2)]

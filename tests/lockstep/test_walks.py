@@ -5,7 +5,8 @@ import pytest
 
 import autobatch as ab
 from autobatch import MaskedBatch, batch, examples
-from tests.law import equals_loop, ragged
+from tests.law import equals_loop_either_way as equals_loop
+from tests.law import ragged
 
 NUMBERS = [3, 7, 0, 5, 1, 4]
 XS = ragged(3, 1, 0, 4, 2, 6)

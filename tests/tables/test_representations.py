@@ -170,5 +170,5 @@ def test_bad_input(call, error, match):
 def test_column_0_is_a_column():
     same(ab.lengths_to_sparse([0, 3, 0], [1, 2]), np.ones(3), [0, 3, 0], [0, 1, 3])
     same(ab.lengths_to_sparse([0], [1], num_columns=1), np.ones(1), [0], [0, 1])
-    with pytest.raises(BadIdError, match="value 0 at position 0"):
+    with pytest.raises(BadIdError, match="id 0 at position 0"):
         ab.lengths_to_sparse([0], [1], num_columns=0)

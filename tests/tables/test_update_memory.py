@@ -81,7 +81,7 @@ def test_s0_25_s0_26_tables_grouped_with_splits_and_scratch(opt):
     spaces = opt.scratch([ab.EmbeddingTable(x) for x in starts], threads=2)
     assert [space.shape for space in spaces] == [(24,)] * 2
     spaces[0][:] = np.nan
-    with inspect.watched(steps_module, "in_turn", before=len) as used:
+    with inspect.watched(steps_module, "run_together", before=len) as used:
         for splits in (1, 4, 1000):
             assert run(threads=2, num_splits=splits, indexers=indexers, scratch=spaces) == expected
     assert used == [2, 2, 2]

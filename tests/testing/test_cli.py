@@ -7,13 +7,13 @@ import sys
 import pytest
 
 import autobatch as ab
-from autobatch import cli
+from autobatch.cli import main
 from autobatch.core.config import Config
 from examples import tree
 
 
 def test_every_option_is_shown_with_its_meaning(capsys):
-    assert cli([]) == 0
+    assert main([]) == 0
     out = capsys.readouterr().out
     for field in dataclasses.fields(Config):
         assert f"{field.name} = {field.default!r}\n      " in out
@@ -23,9 +23,9 @@ def test_every_option_is_shown_with_its_meaning(capsys):
 
 def test_version_and_wrong_arguments(capsys):
     with pytest.raises(SystemExit, match="0"):
-        cli(["--version"])
+        main(["--version"])
     with pytest.raises(SystemExit, match="2"):
-        cli(["--nonsense"])
+        main(["--nonsense"])
     assert "--nonsense" in capsys.readouterr().err
 
 
@@ -37,7 +37,7 @@ def test_it_runs_as_a_module():
 
 @pytest.mark.parametrize("blocks", [False, True])
 def test_the_source_of_a_function_is_printed(capsys, blocks):
-    assert cli(["source", "examples.tree:logits", *["--blocks"][:blocks]]) == 0
+    assert main(["source", "examples.tree:logits", *["--blocks"][:blocks]]) == 0
     assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, blocks=blocks)
 
 
@@ -52,7 +52,7 @@ def test_the_source_of_a_function_is_printed(capsys, blocks):
 )
 def test_a_function_without_a_source_is_an_error_of_one_line(capsys, name, message):
     before = list(sys.path)
-    assert cli(["source", name]) == 1
+    assert main(["source", name]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("error: ")
     assert shown.count("\n") == 1

@@ -8,7 +8,7 @@ the example's key and of an element's C-order index within it, a counter run thr
 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,28 +85,28 @@ def _tail(y: np.ndarray) -> np.ndarray:
     return _scaled(y) * np.where(y <= 4, middle, far)
 
 
+def _by_size(x: Any, near: Callable[[Any], Any], far: Callable[[Any, Any], Any]) -> np.ndarray:
+    """`near(erf(x))` where |x| <= 0.46875, else `far(x, erfc(|x|))`."""
+    x = np.asarray(x, np.float64)
+    y = np.abs(x)
+    with np.errstate(under="ignore"):
+        large = far(x, _tail(np.where(y > 0.46875, y, 1.0)))
+        small = near(_small(np.where(y > 0.46875, 0.0, x)))
+    return np.where(np.isnan(x), x, np.where(y > 0.46875, large, small))
+
+
 def erf(x: Any) -> np.ndarray:
     """The error function, in float64.
 
     >>> erf(np.array([0.0, 1.0, -5.0])).round(6).tolist()
     [0.0, 0.842701, -1.0]
     """
-    x = np.asarray(x, np.float64)
-    y = np.abs(x)
-    with np.errstate(under="ignore"):
-        large = 1 - _tail(np.where(y > 0.46875, y, 1.0))
-        near = _small(np.where(y > 0.46875, 0.0, x))
-    return np.where(np.isnan(x), x, np.where(y > 0.46875, np.copysign(large, x), near))
+    return _by_size(x, lambda small: small, lambda x, tail: np.copysign(1 - tail, x))
 
 
 def erfc(x: Any) -> np.ndarray:
     """1 - erf(x), in float64, accurate where that is tiny."""
-    x = np.asarray(x, np.float64)
-    y = np.abs(x)
-    with np.errstate(under="ignore"):
-        tail = _tail(np.where(y > 0.46875, y, 1.0))
-        near = 1 - _small(np.where(y > 0.46875, 0.0, x))
-    return np.where(np.isnan(x), x, np.where(y > 0.46875, np.where(x > 0, tail, 2 - tail), near))
+    return _by_size(x, lambda small: 1 - small, lambda x, tail: np.where(x > 0, tail, 2 - tail))
 
 
 def normal_cdf(x: Any) -> np.ndarray:
@@ -194,6 +194,12 @@ gelu_p       = elementwise(_gelu, lambda ct, out, x: ct * (normal_cdf_p(x) + x *
 def sigmoid(x: ArrayLike) -> NDArray[Any]:
     """1 / (1 + exp(-x)), elementwise.
 
+    Args:
+        x: an array of any shape; integers become float64.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
+
     >>> sigmoid(np.array([0.0, -1000.0])).tolist()
     [0.5, 0.0]
     """
@@ -203,6 +209,12 @@ def sigmoid(x: ArrayLike) -> NDArray[Any]:
 def relu(x: ArrayLike) -> NDArray[Any]:
     """max(x, 0), elementwise; the derivative at 0 is 0.
 
+    Args:
+        x: an array of any shape; integers become float64.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
+
     >>> relu(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
     """
@@ -211,6 +223,12 @@ def relu(x: ArrayLike) -> NDArray[Any]:
 
 def gelu(x: ArrayLike) -> NDArray[Any]:
     """x Φ(x), with Φ the normal distribution function (exact; Hendrycks and Gimpel 2016), elementwise.
+
+    Args:
+        x: an array of any shape; integers become float64.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
 
     >>> gelu(np.array([0.0, 1.0])).round(6).tolist()
     [0.0, 0.841345]
@@ -224,6 +242,15 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
     Which elements is a function of the seed (default `config.seed`), the example, the number of random calls that it
     made before and the element's place in the example: a batch drops what the loop over its examples drops. Another
     training step is another seed: with `seed=step`, or `with ab.options(seed=step)` around the step, it drops others.
+
+    Args:
+        x: an array of any shape; integers become float64.
+        rate: the share that is dropped, at least 0 and below 1.
+        seed: of the draw; None: `config.seed`.
+        training: False: nothing is dropped.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
 
     Raises:
         ValueError: the rate is not in 0 <= rate < 1.

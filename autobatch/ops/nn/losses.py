@@ -15,7 +15,7 @@ from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.padding import unbroadcast
-from autobatch.ops.rules.sizes import has_lengths, size_per_lane
+from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, size_per_lane
 
 __all__ = ["causal_mask", "causal_mask_p", "cross_entropy", "cross_entropy_p", "one_hot", "one_hot_p"]
 
@@ -86,8 +86,8 @@ def _cross_entropy_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], pa
 
 
 def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    batch_size = next(x.batch_size for x in operands if isinstance(x, Batched))
-    logits, labels = (_everywhere(x, batch_size) for x in operands)
+    lanes = lanes_of(operands)
+    logits, labels = (as_batched(x, lanes) for x in operands)
     if labels.rank != logits.rank - 1:
         raise ValueError(f"cross_entropy: labels of rank {labels.rank} for logits of rank {logits.rank}")
     for a, b in zip(logits.sizes, labels.sizes, strict=False):
@@ -103,10 +103,6 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
     if not rows.rank:
         return rows
     return mean_p.rule(mean_p, [rows], {"axis": tuple(range(rows.rank))})  # type: ignore[misc]
-
-
-def _everywhere(x: Any, batch_size: int) -> Batched:
-    return x if isinstance(x, Batched) else Batched(np.broadcast_to(x, (batch_size, *shape_of(x))), shape_of(x))
 
 
 # cross_entropy_p(logits, labels): the mean over rows; labels are class ids of shape logits.shape[:-1].
@@ -150,6 +146,14 @@ causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_v
 def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """1 at each id, 0 elsewhere: shape ids.shape + (num_classes,).
 
+    Args:
+        ids: integers of any shape.
+        num_classes: one more than the largest id that is possible.
+        dtype: of the result.
+
+    Returns:
+        An array of shape ids.shape + (num_classes,), of `dtype`.
+
     Raises:
         DTypeError: the ids are not integers.
         BadIdError: an id outside 0 .. num_classes - 1.
@@ -169,6 +173,9 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
     Args:
         logits: (..., C), of any real dtype.
         label: class ids of shape (...), or probabilities of the shape of the logits.
+
+    Returns:
+        A number, of the logits' floating dtype.
 
     Raises:
         BadIdError: a class id outside 0 .. C - 1.
@@ -193,6 +200,13 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
 
 def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
     """Scores (..., query, key) with `fill` where the key comes after the query.
+
+    Args:
+        scores: (..., query, key), any real dtype.
+        fill: what stands where a key comes after its query.
+
+    Returns:
+        An array of the scores' shape and dtype.
 
     Raises:
         ValueError: the scores have fewer than two dimensions.

@@ -23,7 +23,7 @@ from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
-from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
 __all__ = [
     "as_floating",
@@ -44,8 +44,27 @@ __all__ = [
 ]
 
 _LEAST_ELEMENTS = 1 << 14
-_SOFTMAX_COST = 8  # bytes that a thread reads from its cache in the time of one element
+_SOFTMAX_COST, _NORM_COST = 8, 4  # bytes that a thread reads from its cache in the time of one element
 VECTOR = Lanes("f4", 16)
+
+
+def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | None:
+    """What `work(*arrays, out, part)` writes into `out`, all as matrices, `part` by part; None where NumPy is to do it.
+
+    Args:
+        cost: bytes that a thread reads from its cache in the time of one element.
+        work: returns False where the kernel leaves it to NumPy.
+    """
+    x = arrays[0]
+    if not is_worthwhile(x):
+        return None
+    if any(type(each) is not np.ndarray or each.dtype != x.dtype or each.shape != x.shape for each in arrays):
+        return None
+    rows = [as_rows(each) for each in arrays]
+    out = np.empty_like(rows[0])
+    parts = split_work(len(out), x.size * cost)
+    done = run_together([functools.partial(work, *rows, out, part) for part in parts])
+    return None if False in done else out.reshape(x.shape)
 
 
 def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
@@ -56,30 +75,24 @@ def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
     """
     if not is_worthwhile(x) or not underflow_is_ignored():
         return None
-    rows, counts = as_rows(x), _counts(x, counts)
-    out = np.empty_like(rows)
+    counts = _counts(x, counts)
 
-    def work(part: tuple[int, int]) -> bool:
-        scratch = np.arange(32, dtype=np.float32)
-        return bool(softmax_rows(rows, counts, out, part, scratch, VECTOR))
+    def work(rows: np.ndarray, out: np.ndarray, part: tuple[int, int]) -> bool:
+        return bool(softmax_rows(rows, counts, out, part, np.arange(32, dtype=np.float32), VECTOR))
 
-    done = run_together([functools.partial(work, part) for part in split_work(len(rows), x.size * _SOFTMAX_COST)])
-    return out.reshape(x.shape) if all(done) else None
+    return _by_rows(_SOFTMAX_COST, work, x)
 
 
 def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
     """The cotangent of the operand, from the result and its cotangent; None where NumPy is to compute it."""
-    if not is_worthwhile(y) or type(ct) is not np.ndarray or ct.dtype != y.dtype:
+    if not is_worthwhile(y):
         return None
-    rows, counts = as_rows(y), _counts(y, counts)
-    above = as_rows(ct)
-    out = np.empty_like(rows)
-    work = [
-        functools.partial(softmax_gradient, rows, above, counts, out, part)
-        for part in split_work(len(rows), y.size * _SOFTMAX_COST)
-    ]
-    run_together(work)
-    return out.reshape(y.shape)
+    counts = _counts(y, counts)
+
+    def work(rows: np.ndarray, above: np.ndarray, out: np.ndarray, part: tuple[int, int]) -> None:
+        softmax_gradient(rows, above, counts, out, part)
+
+    return _by_rows(_SOFTMAX_COST, work, y, ct)
 
 
 def is_worthwhile(x: Any) -> bool:
@@ -216,30 +229,21 @@ def _logsumexp_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params
 logsumexp_p = Op("logsumexp", _logsumexp, rule=_logsumexp_rule, vjp=_logsumexp_vjp, kind="reduction")
 
 
-_NORM_COST = 4  # bytes that a thread reads from its cache in the time of one element
-
-
 def layer_norm_of_rows(x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
     """x less its mean along the last axis, over its deviation; None where NumPy is to do it."""
-    return _by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
+    return _normalised_by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
 
 
 def layer_norm_gradient_of_rows(ct: Any, x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
     """The cotangent of x, from that of the result; None where NumPy is to compute it."""
-    return _by(layer_norm_gradient, axis, eps, x, ct)
+    return _normalised_by(layer_norm_gradient, axis, eps, x, ct)
 
 
-def _by(kernel: Callable[..., bool], axis: tuple[int, ...], eps: float, *arrays: Any) -> np.ndarray | None:
+def _normalised_by(kernel: Any, axis: tuple[int, ...], eps: float, *arrays: Any) -> np.ndarray | None:
     x = arrays[0]
     if not is_worthwhile(x) or axis != (x.ndim - 1,) or x.shape[-1] % VECTOR.n:
         return None
-    if any(type(each) is not np.ndarray or each.dtype != x.dtype or each.shape != x.shape for each in arrays):
-        return None
-    rows = [as_rows(each) for each in arrays]
-    out = np.empty_like(rows[0])
-    parts = split_work(len(out), x.size * _NORM_COST)
-    done = run_together([functools.partial(kernel, *rows, out, part, np.float32(eps), VECTOR) for part in parts])
-    return out.reshape(x.shape) if all(done) else None
+    return _by_rows(_NORM_COST, lambda *operands: bool(kernel(*operands, np.float32(eps), VECTOR)), *arrays)
 
 
 def _wide(x: Any) -> Any:
@@ -285,8 +289,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
 def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, *affine = operands
     if not isinstance(x, Batched):
-        batch_size = next(a.batch_size for a in affine if isinstance(a, Batched))
-        x = Batched(np.broadcast_to(x, (batch_size, *shape_of(x))), shape_of(x))
+        x = as_batched(x, lanes_of(affine))
     down = {**params, "axis": shifted(params["axis"])}
     shared = not any(isinstance(a, Batched) or ndim_of(a) > x.rank for a in affine)
     if shared and not has_lengths(x.sizes):
@@ -322,6 +325,13 @@ layer_norm_p = Op("layer_norm", _layer_norm, rule=_rule, vjp=_vjp, kind="normali
 def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """exp(x) / sum(exp(x)) along an axis, computed from x less its maximum.
 
+    Args:
+        x: an array of at least one dimension; integers become float64.
+        axis: the dimension along which the result adds up to 1.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
+
     Raises:
         AxisError: x has no such axis.
 
@@ -335,6 +345,13 @@ def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """log(softmax(x)) along an axis, without leaving the logarithm.
 
+    Args:
+        x: an array of at least one dimension; integers become float64.
+        axis: the dimension along which the probabilities add up to 1.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
+
     Raises:
         AxisError: x has no such axis.
 
@@ -347,6 +364,14 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 
 def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:
     """log(sum(exp(x))) over axes; -inf where there is nothing to sum, as `torch.logsumexp`.
+
+    Args:
+        x: an array of any shape; integers become float64.
+        axis: one dimension, several, or None for all.
+        keepdims: whether these dimensions stay, with size 1.
+
+    Returns:
+        An array without these dimensions, of x's floating dtype.
 
     Raises:
         AxisError: x has no such axis.
@@ -366,6 +391,15 @@ def layer_norm(
     eps: float = 1e-5,
 ) -> NDArray[Any]:
     """(x - mean) / sqrt(var + eps) over an axis or several, times `weight` plus `bias` (which broadcast against x).
+
+    Args:
+        x: an array of any shape; integers become float64.
+        weight, bias: arrays that broadcast against x; None: 1 and 0.
+        axis: one dimension or several.
+        eps: added to the variance.
+
+    Returns:
+        An array of x's shape, of its floating dtype.
 
     Raises:
         AxisError: x has no such axis.

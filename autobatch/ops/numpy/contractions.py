@@ -28,7 +28,7 @@ from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
-from autobatch.ops.rules.sizes import axes_of, broadcast_size, has_lengths, size_per_lane
+from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
 
 __all__ = [
     "blocked_matmul_p",
@@ -74,8 +74,8 @@ def _product_plan(spec: str) -> tuple[Any, ...] | None:
     batch = [letter for letter in out if letter in shared]
     rows = [letter for letter in out if letter in left and letter not in right]
     columns = [letter for letter in out if letter in right and letter not in left]
-    alone = any(letter not in out and letter not in shared for letter in left + right)
-    if alone or not contracted or not (rows or columns):
+    summed_alone = any(letter not in out and letter not in shared for letter in left + right)
+    if summed_alone or not contracted or not (rows or columns):
         return None
     result = [*batch, *rows, *columns]
     return (
@@ -197,7 +197,7 @@ def _lane_by_lane(
     if contracted not in inputs[1] or result[1] not in inputs[1 - left]:
         return None
     lanes = operands[0].batch_size
-    m, k, n = (_per_lane(sizes[letter], lanes) for letter in (result[0], contracted, result[1]))
+    m, k, n = (lane_lengths(sizes[letter], lanes) for letter in (result[0], contracted, result[1]))
     rows, depth, columns = (extents[letter] for letter in (result[0], contracted, result[1]))
     saved = lanes * rows * depth * columns - int((m * k * n).sum())
     if isinstance(sizes[contracted], Lengths):
@@ -214,9 +214,9 @@ def _lane_by_lane(
     return out
 
 
-def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, turned: bool) -> list[np.ndarray] | None:
-    """The matrix (rows, columns) of each lane, if its data is plain; `turned`: it lies transposed."""
-    first, second = (columns.tolist(), rows.tolist()) if turned else (rows.tolist(), columns.tolist())
+def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, is_transposed: bool) -> list[np.ndarray] | None:
+    """The matrix (rows, columns) of each lane; None where the data is not plain. `is_transposed`: as it is stored."""
+    first, second = (columns.tolist(), rows.tolist()) if is_transposed else (rows.tolist(), columns.tolist())
     data = x.data
     if getattr(data, "_ab_unpadded", False):  # all positions, one lane after the other
         if type(data.values) is not np.ndarray:
@@ -227,17 +227,13 @@ def _lanes(x: Batched, rows: np.ndarray, columns: np.ndarray, turned: bool) -> l
         found = [lane[:n, :m] for lane, n, m in zip(data, first, second, strict=True)]
     else:
         return None
-    return [lane.T for lane in found] if turned else found
-
-
-def _per_lane(size: Size, lanes: int) -> np.ndarray:
-    return size.values if isinstance(size, Lengths) else np.full(lanes, size)
+    return [lane.T for lane in found] if is_transposed else found
 
 
 def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, Size]:
     sizes: dict[str, Size] = {}
     for letters, x in zip(inputs, operands, strict=True):
-        for letter, size in zip(letters, x.sizes if isinstance(x, Batched) else shape_of(x), strict=True):
+        for letter, size in zip(letters, sizes_of(x), strict=True):
             sizes[letter] = broadcast_size(sizes[letter], size) if letter in sizes else size
     return sizes
 
@@ -387,7 +383,7 @@ def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
             return Batched(op(x.data, y.data, **params), (*x.sizes[:-1], y.sizes[-1]))
     if params:
         raise Declined("np.matmul with dtype= on a batch of these shapes")
-    own = [x.sizes if isinstance(x, Batched) else shape_of(x) for x in operands]
+    own = [sizes_of(x) for x in operands]
     check_matmul(own[0], own[1])
     dtype = np.result_type(*(dtype_of(x.data if isinstance(x, Batched) else x) for x in operands))
     operands = [_as(x, dtype) for x in operands]
@@ -428,9 +424,8 @@ def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul")
 def check_same(a: Size, b: Size, name: str) -> None:
     if same_size(a, b):
         return
-    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
-    lane = int(np.argmax(left != right))
-    raise ShapeError(f"{name}: the contracted dimensions are {left[lane]} and {right[lane]} in example {lane}")
+    left, right, lane = first_difference(a, b)
+    raise ShapeError(f"{name}: the contracted dimensions are {left} and {right} in example {lane}")
 
 
 def matmul_spec(x_rank: int, y_rank: int) -> str:
@@ -462,15 +457,10 @@ def _common(*arrays: Any) -> list[Any]:
     return [x if dtype_of(x) == dtype else x.astype(dtype) for x in arrays_]
 
 
-def _example_sizes(x: Any) -> Any:
-    """What the dimensions of an operand are called in a check: its shape (per-lane sizes stay opaque)."""
-    return x.sizes if isinstance(x, Batched) else shape_of(x)
-
-
 def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, int]]) -> Any:
     """An einsum whose contracted dimensions must be equal: NumPy broadcasts them in einsum only."""
     a, b = _common(a, b)
-    left, right = _example_sizes(a), _example_sizes(b)
+    left, right = sizes_of(a), sizes_of(b)
     for i, j in pairs:
         if isinstance(left[i], int | Lengths) and isinstance(right[j], int | Lengths):
             check_same(left[i], right[j], name)

@@ -135,17 +135,9 @@ def _scalar(bound: Any) -> Any:
 def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes = lanes_of(operands)
     values = [np.asarray(x.data if isinstance(x, Batched) else x) for x in operands]
-    kinds = [
-        x.scalar(0) if isinstance(x, Batched) and x.scalar else v[:0] if v.ndim else _weak(v, x)
-        for x, v in zip(operands, values, strict=True)
-    ]
     dtype = params["dtype"]
     if dtype is None:
-        dtype = np.result_type(np.int64 if all(type(k) is int for k in kinds) else np.arange(0).dtype, *kinds)
-        if any(isinstance(k, np.ndarray | np.generic) for k in kinds):
-            dtype = (
-                np.result_type(*kinds) if not any(type(k) is int for k in kinds) else np.result_type(np.int64, *kinds)
-            )
+        dtype = np.arange(*(_one_like(x, v.dtype) for x, v in zip(operands, values, strict=True))).dtype
     start: Any = np.zeros(1, np.int64)
     step: Any = np.ones(1, np.int64)
     if len(values) == 1:
@@ -163,8 +155,10 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     )
 
 
-def _weak(value: np.ndarray, given: Any) -> Any:
-    return given if type(given) in (int, float) else value.dtype.type(0)
+def _one_like(bound: Any, dtype: np.dtype) -> Any:
+    """The number 1 of the type that a bound has for one example."""
+    kind = bound.scalar if isinstance(bound, Batched) else type(bound)
+    return kind(1) if kind in (int, float) else dtype.type(1)
 
 
 arange_p = Op("arange", _arange, rule=_arange_rule, data_dependent=True, kind="creation")

@@ -44,7 +44,7 @@ def _not_minus_inf(out: Any) -> Any:
 
 
 def _phase(size: Any, x: Any) -> Any:
-    """What the size of a number grows by as the number does: its sign; if it is complex, that of its conjugate."""
+    """The derivative of the absolute value: the sign of x; of a complex x, that of its conjugate."""
     if dtype_of(x).kind != "c":
         return np.sign(x)
     return np.conjugate(x) / np.where(size == 0, np.ones((), dtype_of(size)), size)
@@ -76,7 +76,6 @@ recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pa
 sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: 0.5 * ct / _safe(out, ct), pad=1.0)
 cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: ct / (3 * _safe(out * out, ct)), pad=1.0)
 conj_p    = elementwise(np.conjugate,     lambda ct, out, x: np.conjugate(ct))
-sign_p    = elementwise(np.sign)
 
 exp_p     = elementwise(np.exp,           lambda ct, out, x: ct * out, pad=0.0)
 exp2_p    = elementwise(np.exp2,          lambda ct, out, x: ct * out * _LN2, pad=0.0)
@@ -126,89 +125,36 @@ clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
 copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None)
 heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: kept(x == 0, ct))
 ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
-
-floor_p   = elementwise(np.floor)
-ceil_p    = elementwise(np.ceil)
-rint_p    = elementwise(np.rint)
-trunc_p   = elementwise(np.trunc)
-spacing_p = elementwise(np.spacing)
-nextafter_p = elementwise(np.nextafter)
-gcd_p     = elementwise(np.gcd)
-lcm_p     = elementwise(np.lcm)
-
-equal_p         = elementwise(np.equal)
-not_equal_p     = elementwise(np.not_equal)
-less_p          = elementwise(np.less)
-less_equal_p    = elementwise(np.less_equal)
-greater_p       = elementwise(np.greater)
-greater_equal_p = elementwise(np.greater_equal)
-logical_and_p   = elementwise(np.logical_and)
-logical_or_p    = elementwise(np.logical_or)
-logical_xor_p   = elementwise(np.logical_xor)
-logical_not_p   = elementwise(np.logical_not)
-isfinite_p      = elementwise(np.isfinite)
-isinf_p         = elementwise(np.isinf)
-isnan_p         = elementwise(np.isnan)
-isnat_p         = elementwise(np.isnat)
-signbit_p       = elementwise(np.signbit)
-
-bitwise_and_p   = elementwise(np.bitwise_and)
-bitwise_or_p    = elementwise(np.bitwise_or)
-bitwise_xor_p   = elementwise(np.bitwise_xor)
-bitwise_count_p = elementwise(np.bitwise_count)
-invert_p        = elementwise(np.invert)
-left_shift_p    = elementwise(np.left_shift)
-right_shift_p   = elementwise(np.right_shift)
-
-isalpha_p       = elementwise(np.strings.isalpha)
-isalnum_p       = elementwise(np.strings.isalnum)
-isdecimal_p     = elementwise(np.strings.isdecimal)
-isdigit_p       = elementwise(np.strings.isdigit)
-islower_p       = elementwise(np.strings.islower)
-isnumeric_p     = elementwise(np.strings.isnumeric)
-isspace_p       = elementwise(np.strings.isspace)
-istitle_p       = elementwise(np.strings.istitle)
-isupper_p       = elementwise(np.strings.isupper)
-str_len_p       = elementwise(np.strings.str_len)
-ones_p          = elementwise(umath._ones_like)  # type: ignore[attr-defined]
 # fmt: on
 
+# Piecewise constant: no gradient.
+_CONSTANT = (
+    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.nextafter, np.gcd, np.lcm, np.equal, np.not_equal,
+    np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and, np.logical_or, np.logical_xor,
+    np.logical_not, np.isfinite, np.isinf, np.isnan, np.isnat, np.signbit, np.bitwise_and, np.bitwise_or,
+    np.bitwise_xor, np.bitwise_count, np.invert, np.left_shift, np.right_shift,
+)  # fmt: skip
+_OF_STRINGS = (
+    np.strings.isalpha, np.strings.isalnum, np.strings.isdecimal, np.strings.isdigit, np.strings.islower,
+    np.strings.isnumeric, np.strings.isspace, np.strings.istitle, np.strings.isupper, np.strings.str_len,
+)  # fmt: skip
+ufunc_table(*map(elementwise, (*_CONSTANT, *_OF_STRINGS, umath._ones_like)))  # type: ignore[attr-defined]
 ufunc_table(*(op for op in list(globals().values()) if isinstance(op, Op) and isinstance(op.impl, np.ufunc)))
 
 
-def _quotient(x: Any, y: Any, **kwargs: Any) -> Any:
-    return np.divmod(x, y, **kwargs)[0]
-
-
-def _remainder(x: Any, y: Any, **kwargs: Any) -> Any:
-    return np.divmod(x, y, **kwargs)[1]
-
-
-def _fraction(x: Any, **kwargs: Any) -> Any:
-    return np.modf(x, **kwargs)[0]
-
-
-def _whole(x: Any, **kwargs: Any) -> Any:
-    return np.modf(x, **kwargs)[1]
-
-
-def _mantissa(x: Any) -> Any:
-    return np.frexp(x)[0]
-
-
-def _exponent(x: Any) -> Any:
-    return np.frexp(x)[1]
+def _output(ufunc: Any, place: int) -> Callable[..., Any]:
+    return lambda *args, **kwargs: ufunc(*args, **kwargs)[place]
 
 
 # A ufunc with two outputs is two ops.
 # fmt: off
-quotient_p      = elementwise(_quotient, name="divmod[0]", pad=(None, 1))
-divmod_rest_p   = elementwise(_remainder, lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: -ct * np.floor(x / y), name="divmod[1]", pad=(None, 1))
-fraction_p      = elementwise(_fraction,  lambda ct, out, x: ct, name="modf[0]")
-whole_p         = elementwise(_whole, name="modf[1]")
-exponent_p      = elementwise(_exponent, name="frexp[1]")
-mantissa_p      = elementwise(_mantissa,  lambda ct, out, x: np.ldexp(ct, -exponent_p(x)), name="frexp[0]")
+quotient_p      = elementwise(_output(np.divmod, 0), name="divmod[0]", pad=(None, 1))
+divmod_rest_p   = elementwise(_output(np.divmod, 1), lambda ct, out, x, y: ct,
+                              lambda ct, out, x, y: -ct * np.floor(x / y), name="divmod[1]", pad=(None, 1))
+fraction_p      = elementwise(_output(np.modf, 0), lambda ct, out, x: ct, name="modf[0]")
+whole_p         = elementwise(_output(np.modf, 1), name="modf[1]")
+exponent_p      = elementwise(_output(np.frexp, 1), name="frexp[1]")
+mantissa_p      = elementwise(_output(np.frexp, 0), lambda ct, out, x: np.ldexp(ct, -exponent_p(x)), name="frexp[0]")
 # fmt: on
 
 

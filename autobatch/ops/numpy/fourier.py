@@ -14,7 +14,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.grouping import by_length
-from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast, without_padding
+from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast, without_padding
 from autobatch.ops.rules.sizes import normalise_axis
 
 __all__ = ["fft", "ifft", "irfft", "rfft"]
@@ -31,7 +31,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     data = without_padding(x)
     out = quietly(lambda: op(data, **params), lambda: op(fill(x, 0), **params))
     sizes = (*x.sizes[:at], shape_of(out)[at + 1], *x.sizes[at + 1 :])
-    return Batched(select(out, sizes) if is_boxed(out) else out, sizes)
+    return Batched(closed(out, sizes), sizes)
 
 
 def _transform(function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:

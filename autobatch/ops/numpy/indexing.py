@@ -31,9 +31,9 @@ from autobatch.ops.rules.indexing import (
     parse,
     scatter_rule,
 )
-from autobatch.ops.rules.padding import to_width, unbroadcast
+from autobatch.ops.rules.padding import to_width, to_widths, unbroadcast
 from autobatch.ops.rules.rows import RowScatter, last_writes, put_rows_p, rows_p, scatter_rows_p
-from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, lanes_of, size_per_lane
+from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, check_mask_sizes, lanes_of, size_per_lane
 
 __all__ = [
     "add_at",
@@ -141,8 +141,8 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
         return Batched(setitem_p(x.data, data, *index, spec=(FULL, *spec)), x.sizes)
     if len(spec) == 1 and spec[0][0] == "b" and spec[0][1] == len(x.sizes) and _rank(value) == 0:
         mask = index[0]
-        _check_mask(mask, x)
-        mask_data = _resized(mask.data, x.data) if isinstance(mask, Batched) else mask
+        check_mask_sizes(mask, x.sizes)
+        mask_data = to_widths(mask.data, shape_of(x.data)[1:]) if isinstance(mask, Batched) else mask
         one = value.data.reshape((-1,) + (1,) * len(x.sizes)) if isinstance(value, Batched) else value
         one = one if dtype_of(one) == dtype_of(x.data) else one.astype(dtype_of(x.data))
         if not is_boxed(one) or not x.is_ragged:
@@ -169,24 +169,6 @@ def _leaks(value: Any, sizes: Sequence[Size]) -> bool:
     if not isinstance(value, Batched):
         return is_boxed(value)
     return is_boxed(value.data) and not (len(value.sizes) == len(sizes) and all(map(same_size, value.sizes, sizes)))
-
-
-def _check_mask(mask: Any, x: Batched) -> None:
-    sizes = mask.sizes if isinstance(mask, Batched) else shape_of(mask)
-    for axis, (size, want) in enumerate(zip(sizes, x.sizes, strict=True)):
-        if not same_size(size, want):
-            have, wants = np.broadcast_arrays(size_per_lane(size), size_per_lane(want))
-            lane = int(np.argmax(have != wants))
-            raise IndexError(
-                f"boolean index did not match indexed array along axis {axis}; size of axis is {wants[lane]} but "
-                f"size of corresponding boolean axis is {have[lane]}"
-            )
-
-
-def _resized(data: Any, like: Any) -> Any:
-    for axis in range(1, ndim_of(data)):
-        data = to_width(data, axis, shape_of(like)[axis])
-    return data
 
 
 def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:
@@ -281,7 +263,7 @@ def getitem(x: Any, index: Any) -> Any:
 def _facts(spec: Spec) -> tuple[Op, bool, bool]:
     """The op of a read, whether it gives a view (an element is a copy), and whether that is one contiguous run."""
     element = bool(spec) and all(entry[0] == "i" for entry in spec)
-    return getitem_op(spec), is_basic(spec) and not element, _leads(spec)
+    return getitem_op(spec), is_basic(spec) and not element, _is_one_run(spec)
 
 
 def _derive(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
@@ -292,7 +274,7 @@ def _restore(base: Any, new: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:
     return setitem_p(base, new, *operands, spec=spec)
 
 
-def _leads(spec: Spec) -> bool:
+def _is_one_run(spec: Spec) -> bool:
     """Whether the view is one contiguous run: integers, then at most one slice of step 1, then whole axes."""
     rest = [entry for entry in spec if entry[0] != "n"]
     while rest and rest[0][0] == "i":

@@ -16,9 +16,18 @@ from autobatch.ops.numpy.shaping import _atleast
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.indexing import on_axis
-from autobatch.ops.rules.padding import to_width
+from autobatch.ops.rules.padding import to_width, unbroadcast
 from autobatch.ops.rules.rows import gather_axis
-from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis, size_per_lane, width_of
+from autobatch.ops.rules.sizes import (
+    array_and_axis,
+    as_batched,
+    axes_of,
+    first_difference,
+    lanes_of,
+    normalise_axis,
+    size_per_lane,
+    width_of,
+)
 
 __all__ = [
     "append",
@@ -106,16 +115,7 @@ def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], para
     axis = params["axis"]
     first = sum(shape_of(x)[axis] for x in args[:position])
     part = ct[(slice(None),) * axis + (slice(first, first + shape_of(args[position])[axis]),)]
-    return _like(part, args[position])
-
-
-def _like(ct: Any, arg: Any) -> Any:
-    have, want = dtype_of(ct), dtype_of(arg)
-    if have == want:
-        return ct
-    if have.kind == "c" and want.kind != "c":
-        ct = np.real(ct)
-    return ct.astype(want)
+    return unbroadcast(part, args[position])
 
 
 def _stack(*arrays: Any, axis: int) -> Any:
@@ -123,7 +123,7 @@ def _stack(*arrays: Any, axis: int) -> Any:
 
 
 def _stack_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return _like(ct[(slice(None),) * params["axis"] + (position,)], args[position])
+    return unbroadcast(ct[(slice(None),) * params["axis"] + (position,)], args[position])
 
 
 def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], list[Size]]:
@@ -138,9 +138,8 @@ def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], 
         size = next((size for size in every if isinstance(size, Lengths)), every[0])
         for other in every:
             if not same_size(size, other):
-                have, want = np.broadcast_arrays(size_per_lane(other), size_per_lane(size))
-                lane = int(np.argmax(have != want))
-                raise ShapeError(f"{what}: sizes {want[lane]} and {have[lane]} along axis {axis} in example {lane}")
+                want, have, lane = first_difference(size, other)
+                raise ShapeError(f"{what}: sizes {want} and {have} along axis {axis} in example {lane}")
         sizes.append(size)
         width = min(shape_of(x)[axis + 1] for x in data)
         if any(shape_of(x)[axis + 1] != width for x in data):
@@ -293,9 +292,7 @@ def _block(item: Any, level: int, depth: int, rank: int) -> Any:
 
 @implements(np.delete)
 def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
-    if axis is None:
-        arr, axis = np.reshape(arr, (-1,)), 0
-    axis = normalise_axis(axis, ndim_of(arr))
+    arr, axis = array_and_axis(arr, axis)
     n = shape_of(arr)[axis]
     if is_boxed(n) or is_boxed(obj):
         raise Declined("np.delete at places that differ between examples")
@@ -323,9 +320,7 @@ _repeat_places_p = lanewise("repeat_places", lambda n, repeats: np.repeat(np.ara
 @implements(np.repeat)
 def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     """np.repeat; the counts may differ between examples and between elements."""
-    if axis is None:
-        a, axis = np.reshape(a, (-1,)), 0
-    axis = normalise_axis(axis, ndim_of(a))
+    a, axis = array_and_axis(a, axis)
     n = shape_of(a)[axis]
     if not is_boxed(repeats):
         repeats = np.asarray(repeats)

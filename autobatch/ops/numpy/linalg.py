@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.batched import Batched, Lengths, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
@@ -15,10 +15,10 @@ from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.grouping import by_length
-from autobatch.ops.rules.padding import fill, select, to_width, unbroadcast
+from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
-__all__ = ["alone_rule", "det", "inv", "norm", "slogdet", "solve", "svdvals", "tri"]
+__all__ = ["det", "inv", "norm", "slogdet", "solve", "svdvals", "tri", "unpadded_rule"]
 
 # order along axes
 
@@ -133,14 +133,9 @@ def _matrix_rule(out_rank: int) -> Callable[..., Batched]:
         out = op(_with_identity(x))
         if out_rank == 0:
             return Batched(out, x.sizes[:-2])
-        return Batched(_closed(out, x.sizes), x.sizes)
+        return Batched(closed(out, x.sizes), x.sizes)
 
     return rule
-
-
-def _closed(data: Any, sizes: Sequence[Size]) -> Any:
-    """A result whose padding sends no cotangent back, since every element of a matrix has a part in every other."""
-    return select(data, sizes) if is_boxed(data) else data
 
 
 def _mt(x: Any) -> Any:
@@ -202,7 +197,7 @@ def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
     matrix = _with_identity(a)
     data = to_width(fill(b, 0) if b.is_ragged else b.data, 1, shape_of(matrix)[1])
     sizes = (a.sizes[0], b.sizes[1])
-    return Batched(_closed(op(matrix, data), sizes), sizes)
+    return Batched(closed(op(matrix, data), sizes), sizes)
 
 
 def _lifted(x: Batched, rank: int) -> Any:
@@ -348,8 +343,8 @@ def outer(x1: Any, x2: Any, /) -> Any:
     return np.outer(x1, x2)
 
 
-def alone_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The rule of an op on whole examples, of which none may be padded."""
+def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The batching rule of an op that mixes all elements: lanes of equal sizes run together, without padding."""
     (x,) = operands
     ragged = [axis for axis, size in enumerate(x.sizes) if isinstance(size, Lengths)]
     if ragged:
@@ -364,7 +359,7 @@ def _factor(name: str, function: Callable[..., Any], vjp: Callable[..., Any]) ->
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         return vjp(ct, out, args[0], **params)
 
-    return Op(name, function, rule=alone_rule, vjp=backward, kind="linalg")
+    return Op(name, function, rule=unpadded_rule, vjp=backward, kind="linalg")
 
 
 def _chain(*matrices: Any) -> Any:

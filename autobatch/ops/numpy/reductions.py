@@ -21,6 +21,7 @@ __all__ = [
     "check_not_empty",
     "counts",
     "expand",
+    "highest",
     "one_axis",
     "reduced_sizes",
     "reduction",
@@ -84,6 +85,9 @@ def reduction(
         identity: from the operand's dtype.
         vjp: `vjp(ct, out, x, axis)`, `ct` and `out` with the reduced axes kept as ones. None: piecewise constant.
 
+    Returns:
+        The op, a function of the operand and of these parameters.
+
     >>> union = reduction(np.bitwise_or, lambda dtype: 0, name="union")
     >>> union(np.array([[1, 2], [4, 8]]), axis=(1,))
     array([ 3, 12])
@@ -131,7 +135,8 @@ def _lowest(dtype: np.dtype) -> Any:
     return dtype.kind not in "b" and -np.inf
 
 
-def _highest(dtype: np.dtype) -> Any:
+def highest(dtype: np.dtype) -> Any:
+    """The value that no other of the dtype is above."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).max
     return True if dtype.kind == "b" else np.inf
@@ -187,7 +192,7 @@ def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 sum_p  = reduction(np.add,         lambda dtype: 0, _sum_vjp,   name="sum")
 prod_p = reduction(np.multiply,    lambda dtype: 1, _prod_vjp,  name="prod")
 amax_p = reduction(np.maximum,     _lowest,         _first_vjp, name="max")
-amin_p = reduction(np.minimum,     _highest,        _first_vjp, name="min")
+amin_p = reduction(np.minimum,     highest,        _first_vjp, name="min")
 any_p  = reduction(np.logical_or,  lambda dtype: False, name="any")
 all_p  = reduction(np.logical_and, lambda dtype: True,  name="all")
 # fmt: on
@@ -223,7 +228,7 @@ def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any
 
 
 argmax_p = _position(np.argmax, _lowest, "argmax")
-argmin_p = _position(np.argmin, _highest, "argmin")
+argmin_p = _position(np.argmin, highest, "argmin")
 
 
 def _register(op: Op, *functions: Callable[..., Any]) -> None:

@@ -8,21 +8,31 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.numpy.reductions import one_axis
+from autobatch.ops.numpy.reductions import highest, one_axis
 from autobatch.ops.numpy.statistics import without_nan
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.indexing import on_axis
-from autobatch.ops.rules.padding import fill, quietly, select, unbroadcast
+from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 
 __all__ = ["argsort_p", "cumprod_p", "cumsum_p", "diff", "ediff1d", "gradient", "sort_p", "trapezoid"]
 
 
-def _flat_rule(op: Op, x: Batched, params: dict[str, Any]) -> Batched | None:
-    """The batch with each example flattened, for axis=None, or the finished result where lanes must be grouped."""
-    if x.rank == 1:
-        return None
+def _along_one_axis(rule: Callable[[Op, Batched, int, dict[str, Any]], Batched]) -> Callable[..., Batched]:
+    """The rule of an op along one axis: `rule(op, x, axis, params for the batch's data)`, and of axis=None."""
+
+    def whole(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        x, axis = operands[0], params["axis"]
+        if axis is None and x.rank != 1:
+            return _flattened(op, x, params)
+        return rule(op, x, axis or 0, {**params, "axis": (axis or 0) + 1})
+
+    return whole
+
+
+def _flattened(op: Op, x: Batched, params: dict[str, Any]) -> Batched:
+    """What axis=None gives: the op on each example's elements in one row."""
     if any(isinstance(size, Lengths) for size in x.sizes):
         return by_length(op, x, params, range(x.rank))
     width = int(np.prod(x.data.shape[1:], dtype=np.int64))
@@ -36,20 +46,13 @@ def _scan(function: Callable[..., Any], name: str, identity: int, vjp: Callable[
     def impl(x: Any, *, axis: int | None, dtype: Any = None) -> Any:
         return function(x, axis=axis, dtype=dtype)
 
-    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-        x, axis = operands[0], params["axis"]
-        if axis is None:
-            done = _flat_rule(op, x, params)
-            if done is not None:
-                return done
-            axis = 0
-        down = {**params, "axis": axis + 1}
+    @_along_one_axis
+    def rule(op: Op, x: Batched, axis: int, down: dict[str, Any]) -> Batched:
         if not isinstance(x.sizes[axis], Lengths):
             return Batched(quietly(lambda: op(x.data, **down), lambda: op(fill(x, identity), **down)), x.sizes)
-        boxed = is_boxed(x.data)
-        data = fill(x, identity) if boxed else x.data
+        data = fill(x, identity) if is_boxed(x.data) else x.data
         out = quietly(lambda: op(data, **down), lambda: op(fill(x, identity), **down))
-        return Batched(select(out, x.sizes) if boxed else out, x.sizes)
+        return Batched(closed(out, x.sizes), x.sizes)
 
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         x, axis = args[0], params["axis"]
@@ -87,9 +90,7 @@ cumprod_p = _scan(np.cumprod, "cumprod", 1, _cumprod_vjp)
 
 def _last(dtype: np.dtype) -> Any:
     """The value that sorts after every other; among equals, padding comes after what was there before it."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).max
-    return True if dtype.kind == "b" else np.nan
+    return np.nan if dtype.kind == "f" else highest(dtype)
 
 
 def _sort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
@@ -100,22 +101,16 @@ def _argsort(x: Any, *, axis: int | None, kind: Any = None) -> Any:
     return np.argsort(x, axis=axis, kind=kind)
 
 
-def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    x, axis = operands[0], params["axis"]
-    if axis is None:
-        done = _flat_rule(op, x, params)
-        if done is not None:
-            return done
-        axis = 0
-    down = {**params, "axis": axis + 1}
+@_along_one_axis
+def _sort_rule(op: Op, x: Batched, axis: int, down: dict[str, Any]) -> Batched:
     if not isinstance(x.sizes[axis], Lengths):
         return Batched(op(x.data, **down), x.sizes)
     dtype = dtype_of(x.data)
-    stable = params.get("kind") in ("stable", "mergesort")
+    stable = down.get("kind") in ("stable", "mergesort")
     if dtype.kind not in "biuf" or (op is argsort_p and not stable):
-        return by_length(op, x, {**params, "axis": axis}, (axis,))  # the order of ties is each length's own
+        return by_length(op, x, {**down, "axis": axis}, (axis,))  # the order of ties is each length's own
     out = op(fill(x, _last(dtype), (axis,)), **down)
-    return Batched(select(out, x.sizes) if is_boxed(out) else out, x.sizes)
+    return Batched(closed(out, x.sizes), x.sizes)
 
 
 def _sort_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from autobatch.ops.rules.aliasing import into
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.indexing import nonzero_lanes, on_axis
 from autobatch.ops.rules.kinds import elementwise
-from autobatch.ops.rules.sizes import normalise_axis
+from autobatch.ops.rules.sizes import array_and_axis, normalise_axis
 
 __all__ = ["nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
 
@@ -65,9 +65,7 @@ def _operand(x: Any) -> Any:
 @implements(np.take, out=into)
 def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
     """np.take: positions along an axis, or in the flattened array."""
-    if axis is None:
-        a, axis = np.reshape(a, (-1,)), 0
-    axis = normalise_axis(axis, ndim_of(a))
+    a, axis = array_and_axis(a, axis)
     indices = indices if is_boxed(indices) else np.asarray(indices)
     if dtype_of(indices).kind == "b":
         indices = indices.astype(np.int64)
@@ -91,9 +89,7 @@ def _along(shape: Sequence[Any], indices: Any, axis: int) -> tuple[Any, ...]:
 
 @implements(np.take_along_axis)
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
-    if axis is None:
-        arr, axis = np.reshape(arr, (-1,)), 0
-    axis = normalise_axis(axis, ndim_of(arr))
+    arr, axis = array_and_axis(arr, axis)
     return getitem(arr, _along(shape_of(arr), indices, axis))
 
 

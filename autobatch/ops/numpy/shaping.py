@@ -1,7 +1,7 @@
 """Shapes: transposition, reshape, new axes, flips and broadcasting of each example; most results are views."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,6 @@ from autobatch.ops.rules.sizes import (
 )
 
 __all__ = [
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
     "broadcast_arrays",
     "broadcast_to",
     "broadcast_to_p",
@@ -552,23 +549,15 @@ def _atleast(x: Any, rank: int) -> Any:
     return x[(None,) * (rank - have)]
 
 
-def _each(function: Any, arrays: tuple[Any, ...]) -> Any:
-    return function(arrays[0]) if len(arrays) == 1 else tuple(function(x) for x in arrays)
+def _register_atleast(function: Callable[..., Any], rank: int) -> None:
+    @implements(function)
+    def atleast(*arys: Any) -> Any:
+        return _atleast(arys[0], rank) if len(arys) == 1 else tuple(_atleast(x, rank) for x in arys)
 
 
-@implements(np.atleast_1d)
-def atleast_1d(*arys: Any) -> Any:
-    return _each(lambda x: _atleast(x, 1), arys)
-
-
-@implements(np.atleast_2d)
-def atleast_2d(*arys: Any) -> Any:
-    return _each(lambda x: _atleast(x, 2), arys)
-
-
-@implements(np.atleast_3d)
-def atleast_3d(*arys: Any) -> Any:
-    return _each(lambda x: _atleast(x, 3), arys)
+_register_atleast(np.atleast_1d, 1)
+_register_atleast(np.atleast_2d, 2)
+_register_atleast(np.atleast_3d, 3)
 
 
 _first_p = elementwise(

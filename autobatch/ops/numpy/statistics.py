@@ -252,39 +252,43 @@ def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
     return a, normalise_axis(axis, ndim_of(a))
 
 
+def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]) -> Any:
+    """What follows from a few elements of each example in order; NaN where there is one.
+
+    Args:
+        pick: `pick(n, at)` from the length along the axis; `at(place)` are the elements at a place of the order.
+    """
+    a, axis = _one_axis(a, axis, keepdims)
+    n, dtype = shape_of(a)[axis], dtype_of(a)
+    if np.any(np.asarray(n.data if is_boxed(n) else n) == 0):
+        raise Declined("an order statistic of nothing")
+    ordered = np.sort(a, axis=axis)
+    out = pick(n, lambda place: getitem(ordered, on_axis(axis, place)))
+    if dtype.kind == "f":
+        last = getitem(ordered, on_axis(axis, n - 1))
+        out = np.where(np.isnan(last), last, out).astype(dtype)
+    if keepdims:
+        return np.expand_dims(out, axis)
+    return out if ndim_of(out) else out[()]  # the scalar that a reduction gives
+
+
+def _beside(n: Any, like: Any) -> Any:
+    """A number of each example, to be combined with its array."""
+    return np.reshape(n, (1,) * ndim_of(like)) if is_boxed(n) and ndim_of(like) else n
+
+
 @implements(np.median)
 def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """np.median; the gradient goes to the middle elements."""
     if dtype_of(a).kind not in "biuf":
         raise Declined("np.median of complex numbers")
-    a, axis = _one_axis(a, axis, keepdims)
-    n = shape_of(a)[axis]
-    if np.any(_plain(n) == 0):
-        raise Declined("np.median of nothing")
     wide = {2: np.float32}.get(dtype_of(a).itemsize, dtype_of(a)) if dtype_of(a).kind == "f" else np.float64
-    ordered = np.sort(a, axis=axis).astype(wide)  # as NumPy's mean of the two does: int8 or float16 would overflow
-    low, high, last = (_at(ordered, axis, place) for place in ((n - 1) // 2, n // 2, n - 1))
-    middle = np.where(_odd(n, low), low * 1.0, (low + high) / 2.0)
-    if dtype_of(a).kind == "f":
-        middle = np.where(np.isnan(last), last, middle).astype(dtype_of(a))
-    return np.expand_dims(middle, axis) if keepdims else _scalar(middle)
 
+    def middle(n: Any, at: Callable[[Any], Any]) -> Any:
+        low, high = at((n - 1) // 2).astype(wide), at(n // 2).astype(wide)  # in a, int8 or float16 would overflow
+        return np.where(_beside(n % 2 == 1, low), low * 1.0, (low + high) / 2.0)
 
-def _scalar(x: Any) -> Any:
-    """A 0-d array, which `np.where` gives, as the scalar that a reduction gives."""
-    return x[()] if ndim_of(x) == 0 else x
-
-
-def _plain(n: Any) -> Any:
-    return np.asarray(n.data if is_boxed(n) else n)
-
-
-def _odd(n: Any, like: Any) -> Any:
-    return np.reshape(n % 2 == 1, (1,) * ndim_of(like)) if is_boxed(n) else n % 2 == 1
-
-
-def _at(x: Any, axis: int, place: Any) -> Any:
-    return getitem(x, on_axis(axis, place))
+    return _order_statistic(a, axis, keepdims, middle)
 
 
 @implements(np.quantile)
@@ -300,20 +304,15 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
         raise ValueError("Quantiles must be in the range [0, 1]")
     if dtype_of(a).kind != "f":
         raise Declined("np.quantile of integers")
-    a, axis = _one_axis(a, axis, keepdims)
-    n = shape_of(a)[axis]
-    if np.any(_plain(n) == 0):
-        raise Declined("np.quantile of nothing")
-    ordered = np.sort(a, axis=axis)
-    place = (n - 1) * float(q)
-    below = np.floor(place).astype(np.int64)
-    part = place - below
-    low, high, last = (_at(ordered, axis, i) for i in (below, np.minimum(below + 1, n - 1), n - 1))
-    part = np.reshape(part, (1,) * ndim_of(low)) if is_boxed(part) and ndim_of(low) else part
-    gap = high - low
-    out = np.where(part >= 0.5, high - gap * (1 - part), low + gap * part)
-    out = np.where(np.isnan(last), last, out).astype(dtype_of(a))
-    return np.expand_dims(out, axis) if keepdims else _scalar(out)
+
+    def between(n: Any, at: Callable[[Any], Any]) -> Any:
+        place = (n - 1) * float(q)
+        below = np.floor(place).astype(np.int64)
+        low, high = at(below), at(np.minimum(below + 1, n - 1))
+        part, gap = _beside(place - below, low), high - low
+        return np.where(part >= 0.5, high - gap * (1 - part), low + gap * part)
+
+    return _order_statistic(a, axis, keepdims, between)
 
 
 @implements(np.percentile)

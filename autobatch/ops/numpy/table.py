@@ -1,6 +1,6 @@
 """The table that decides about every NumPy function: what NumPy's own code serves, and what runs as a loop.
 
-Functions that an op stands for are entered by the modules of this folder (`MODULES`). Here are the others, the twins
+Functions that an op stands for are entered by the other modules of this folder. Here are the others, the twins
 that NumPy keeps of functions with a `like=` argument, and whole modules of NumPy's where no function has an op, which
 are not imported for this.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop
-from autobatch.ops.numpy import (
+from autobatch.ops.numpy import (  # noqa: F401  (each enters its functions into FUNCTIONS)
     contractions,
     creation,
     elementwise,
@@ -33,7 +33,7 @@ from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box
 
-__all__ = ["MODULES", "UNSUPPORTED_REASONS", "reason", "twin"]
+__all__ = ["UNSUPPORTED_REASONS", "reason", "twin"]
 
 
 def _typed(x: Any) -> Any:
@@ -62,7 +62,7 @@ def common_type(*arrays: Any) -> Any:
 
 @implements(np.may_share_memory, np.shares_memory)
 def shares_memory(a: Any, b: Any, /) -> bool:
-    """Of arrays made apart: no. Of views of one array the examples' own arrays decide."""
+    """False where no view connects the two; where one may, the loop over the examples asks their own arrays."""
     if rank_of(top_box((a, b))) < BATCH_RANK and not may_overlap(a, b):
         return False
     raise NeedsLoop("whether views share memory")
@@ -85,87 +85,40 @@ NUMPY_OWN.update(
 
 _TEXT = "text has a dtype that depends on its length"
 _RECORDS = "structured arrays are records, not arrays of numbers"
-_FILES = "it reads or writes a file or a buffer"
-_FACTOR = "a factorisation whose rank or order depends on the values"
 _DTYPE = "the dtype of its result depends on the values"
-_DATES = "dates have no batched form"
-_SHOW = "it makes text of one array"
-_CALLS = "it calls a Python function for each slice"
-_ORDER = "order statistics of this kind are computed one example at a time"
 _POLY = "polynomials whose degree depends on the values"
-_PACK = "it packs bits of one array"
-_BINS = "bins follow from the values"
 
-UNSUPPORTED_REASONS: dict[str, str] = {
-    "apply_along_axis": _CALLS,
-    "argpartition": _ORDER,
-    "array2string": _SHOW,
-    "array_equiv": "it compares shapes that broadcast against each other",
-    "array_repr": _SHOW,
-    "array_str": _SHOW,
-    "asfortranarray": "arrays of ours have no memory order",
-    "busday_count": _DATES,
-    "busday_offset": _DATES,
-    "datetime_as_string": _DATES,
-    "diag_indices_from": "it needs the shape of one example",
-    "einsum_path": "it needs the shapes of one example",
-    "frombuffer": _FILES,
-    "fromfile": _FILES,
-    "fromfunction": _CALLS,
-    "fromiter": _FILES,
-    "fromstring": _FILES,
-    "genfromtxt": _FILES,
-    "geomspace": "its checks depend on the values",
-    "histogram2d": _BINS,
-    "histogram_bin_edges": _BINS,
-    "histogramdd": _BINS,
-    "i0": "the Bessel function has no op",
-    "is_busday": _DATES,
-    "linalg.eig": _FACTOR,
-    "linalg.eigvals": _FACTOR,
-    "linalg.lstsq": _FACTOR,
-    "linalg.matrix_rank": _FACTOR,
-    "linalg.tensorinv": _FACTOR,
-    "linalg.tensorsolve": _FACTOR,
-    "loadtxt": _FILES,
-    "logspace": "it is a power of np.linspace",
-    "min_scalar_type": _DTYPE,
-    "nanargmax": _ORDER,
-    "nanargmin": _ORDER,
-    "nanmedian": _ORDER,
-    "nanpercentile": _ORDER,
-    "nanquantile": _ORDER,
-    "packbits": _PACK,
-    "partition": _ORDER,
-    "place": "it cycles through values as often as the mask asks",
-    "poly": _POLY,
-    "polyadd": _POLY,
-    "polyder": _POLY,
-    "polydiv": _POLY,
-    "polyfit": _POLY,
-    "polyint": _POLY,
-    "polymul": _POLY,
-    "polysub": _POLY,
-    "ravel_multi_index": "its checks depend on the values",
-    "real_if_close": _DTYPE,
-    "require": "arrays of ours have no memory layout",
-    "roots": _POLY,
-    "save": _FILES,
-    "savetxt": _FILES,
-    "savez": _FILES,
-    "savez_compressed": _FILES,
-    "setxor1d": "sets of this kind are computed one example at a time",
-    "sort_complex": _DTYPE,
-    "tril_indices_from": "it needs the shape of one example",
-    "trim_zeros": "what is trimmed depends on the values",
-    "triu_indices_from": "it needs the shape of one example",
-    "unique_all": "sets of this kind are computed one example at a time",
-    "unique_counts": "sets of this kind are computed one example at a time",
-    "unique_inverse": "sets of this kind are computed one example at a time",
-    "unpackbits": _PACK,
-    "unravel_index": "its checks depend on the values",
-    "unwrap": "each correction depends on the ones before it",
+_NAMES_BY_REASON: dict[str, str] = {
+    "it calls a Python function for each slice": "apply_along_axis fromfunction",
+    "order statistics of this kind are computed one example at a time": (
+        "argpartition nanargmax nanargmin nanmedian nanpercentile nanquantile partition"
+    ),
+    "it makes text of one array": "array2string array_repr array_str",
+    "it compares shapes that broadcast against each other": "array_equiv",
+    "arrays of ours have no memory order": "asfortranarray",
+    "dates have no batched form": "busday_count busday_offset datetime_as_string is_busday",
+    "it needs the shape of one example": "diag_indices_from tril_indices_from triu_indices_from",
+    "it needs the shapes of one example": "einsum_path",
+    "it reads or writes a file or a buffer": (
+        "frombuffer fromfile fromiter fromstring genfromtxt loadtxt save savetxt savez savez_compressed"
+    ),
+    "its checks depend on the values": "geomspace ravel_multi_index unravel_index",
+    "bins follow from the values": "histogram2d histogram_bin_edges histogramdd",
+    "the Bessel function has no op": "i0",
+    "a factorisation whose rank or order depends on the values": (
+        "linalg.eig linalg.eigvals linalg.lstsq linalg.matrix_rank linalg.tensorinv linalg.tensorsolve"
+    ),
+    "it is a power of np.linspace": "logspace",
+    _DTYPE: "min_scalar_type real_if_close sort_complex",
+    "it packs bits of one array": "packbits unpackbits",
+    "it cycles through values as often as the mask asks": "place",
+    _POLY: "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
+    "arrays of ours have no memory layout": "require",
+    "sets of this kind are computed one example at a time": "setxor1d unique_all unique_counts unique_inverse",
+    "what is trimmed depends on the values": "trim_zeros",
+    "each correction depends on the ones before it": "unwrap",
 }
+UNSUPPORTED_REASONS = {name: why for why, names in _NAMES_BY_REASON.items() for name in names.split()}
 
 # Whole modules, where no function has an op.
 _MODULES = {
@@ -181,7 +134,7 @@ _TWINS = {function.__name__: ours for function, ours in CREATION.items()}
 
 
 def twin(function: Any) -> Callable[..., Any] | None:
-    """Ours for a function that makes arrays, of which NumPy keeps a twin for `like=`."""
+    """The implementation of the twin that NumPy keeps of an array-making function for `like=`; None for others."""
     if function in FUNCTIONS or function.__module__ != "numpy":
         return None
     return _TWINS.get(function.__name__)
@@ -201,21 +154,3 @@ def reason(function: Any) -> str | None:
 for _name, _why in UNSUPPORTED_REASONS.items():
     _function: Any = functools.reduce(getattr, _name.split("."), np)
     UNSUPPORTED[_function] = _why
-
-
-# Each module of this folder, which by its import enters its functions into `FUNCTIONS`.
-MODULES = (
-    contractions,
-    creation,
-    elementwise,
-    fourier,
-    indexing,
-    joining,
-    linalg,
-    reductions,
-    scans,
-    selecting,
-    sets,
-    shaping,
-    statistics,
-)

@@ -62,7 +62,7 @@ class _View:
 
 
 class _UnclearView(_View):
-    """Of an array that is no view itself, and may have no name but this one: then there is none to see a write."""
+    """A view, perhaps, of a base that it holds weakly: once the base is gone, nobody else can see a write."""
 
     __slots__ = ("weak",)
 
@@ -218,22 +218,10 @@ def write(box: Any, new: Any) -> None:
     Raises:
         NeedsLoop: `box` is a per-example view of an array that the examples share.
     """
-    record = record_of(box)
-    if record is not None:
-        base = record.base
-        if not hasattr(_root(box), "_ab_rebind"):
-            kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
-            raise refused(box, kind("a write into a view of a plain array that is shared; copy it first (.copy())"))
-        if record.restore is _unclear:
-            _unclear(box)
-        write_through = record.restore(base, new, *record.args)
-        box._ab_rebind(new)
-        _refresh(box, None)
-        _write_base(base, write_through, box)
-        return
-    box._ab_rebind(new)
-    if getattr(box, "_views", None):
-        _refresh(box, None)
+    if record_of(box) is not None and not hasattr(_root(box), "_ab_rebind"):
+        kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
+        raise refused(box, kind("a write into a view of a plain array that is shared; copy it first (.copy())"))
+    _write(box, new, None)
 
 
 def refused(box: Any, error: Exception) -> Exception:
@@ -245,7 +233,7 @@ def refused(box: Any, error: Exception) -> Exception:
 
 
 def _root(box: Any) -> Any:
-    """What a view of a view is a view of in the end.
+    """The array at the end of a chain of views.
 
     Raises:
         ValueError: one of them is read-only.
@@ -257,18 +245,19 @@ def _root(box: Any) -> Any:
     return box
 
 
-def _write_base(base: Any, new: Any, source: Any) -> None:
-    record = record_of(base)
+def _write(box: Any, new: Any, source: Any) -> None:
+    """Give `box` its new value, derive its views anew but for `source`, which has its own, and write into its base."""
+    record = record_of(box)
+    above = None
     if record is not None:
         if record.restore is _unclear:
-            _unclear(base)
+            _unclear(box)
         above = record.restore(record.base, new, *record.args)
-        base._ab_rebind(new)
-        _refresh(base, source)
-        _write_base(record.base, above, base)
-        return
-    base._ab_rebind(new)
-    _refresh(base, source)
+    box._ab_rebind(new)
+    if getattr(box, "_views", None):
+        _refresh(box, source)
+    if record is not None:
+        _write(record.base, above, box)
 
 
 def _refresh(base: Any, source: Any) -> None:

@@ -44,7 +44,7 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: set[Callable[..., Any]] = set()
 UNSUPPORTED: dict[Callable[..., Any], str] = {}
 CONSTANT: set[Callable[..., Any]] = {np.argpartition, np.nanargmax, np.nanargmin, np.linalg.matrix_rank, np.array_equiv}
-"""Of those without a batching rule the ones that are constant in pieces: no gradient is lost by them."""
+"""Unsupported functions that are piecewise constant: their gradient is zero, so running them as a loop loses none."""
 
 
 class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `implements` adds, never seen by a user)

@@ -8,7 +8,8 @@ import numpy as np
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
-from autobatch.ops.rules.sizes import lanes_of
+from autobatch.ops.rules.padding import to_widths
+from autobatch.ops.rules.sizes import lane_lengths, lanes_of
 
 __all__ = ["by_length", "join_groups", "lanewise", "values_of"]
 
@@ -46,7 +47,7 @@ def join_groups(outs: Sequence[Batched], lanes: Sequence[np.ndarray]) -> Batched
         return outs[0]
     rank = outs[0].rank
     extents = [max(out.data.shape[1 + axis] for out in outs) for axis in range(rank)]
-    padded = [_pad_to(out.data, extents) for out in outs]
+    padded = [to_widths(out.data, extents) for out in outs]
     order = np.argsort(np.concatenate(lanes), kind="stable")
     sizes: list[Size] = []
     for axis in range(rank):
@@ -54,21 +55,9 @@ def join_groups(outs: Sequence[Batched], lanes: Sequence[np.ndarray]) -> Batched
         if all(isinstance(size, int) and size == parts[0] for size in parts):
             sizes.append(parts[0])
             continue
-        flat = [
-            size.values if isinstance(size, Lengths) else np.full(len(members), size)
-            for size, members in zip(parts, lanes, strict=True)
-        ]
+        flat = [lane_lengths(size, len(members)) for size, members in zip(parts, lanes, strict=True)]
         sizes.append(Lengths(np.concatenate(flat)[order]))
     return Batched(np.concatenate(padded, axis=0)[order], sizes)
-
-
-def _pad_to(data: Any, extents: Sequence[int]) -> Any:
-    for axis, extent in enumerate(extents, 1):
-        shape = data.shape
-        if shape[axis] < extent:
-            zeros = np.zeros((*shape[:axis], extent - shape[axis], *shape[axis + 1 :]), data.dtype)
-            data = np.concatenate([data, zeros], axis=axis)
-    return data
 
 
 _detach_p = Op("values", lambda x: x)  # no vjp: what it gives carries no gradient
@@ -114,6 +103,6 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 def _examples(x: Batched) -> list[np.ndarray]:
     data = values_of(x.data)
-    corners = [size.values if isinstance(size, Lengths) else np.full(len(data), size) for size in x.sizes]
+    corners = [lane_lengths(size, len(data)) for size in x.sizes]
     places: list[Any] = [(lane, *(slice(int(corner[lane])) for corner in corners)) for lane in range(len(data))]
     return [data[place] for place in places]

@@ -27,9 +27,17 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_si
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.dispatch import Declined
-from autobatch.ops.rules.padding import select, to_width
+from autobatch.ops.rules.padding import select, to_width, to_widths
 from autobatch.ops.rules.rows import gather_axis, rows_p, scatter_rows_p
-from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, lanes_of, size_per_lane, slice_lengths, width_of
+from autobatch.ops.rules.sizes import (
+    as_batched,
+    broadcast_sizes,
+    check_mask_sizes,
+    lanes_of,
+    size_per_lane,
+    slice_lengths,
+    width_of,
+)
 
 __all__ = [
     "FULL",
@@ -340,16 +348,7 @@ class _Reader:
         return entries
 
     def _nonzero(self, mask: Any, axis: int) -> list[Any]:
-        have = mask.sizes if isinstance(mask, Batched) else shape_of(mask)
-        for offset, size in enumerate(have):
-            want = self.sizes[axis + offset]
-            if not same_size(want, size):
-                wants, sizes = np.broadcast_arrays(size_per_lane(want), size_per_lane(size))
-                lane = int(np.argmax(wants != sizes))
-                raise IndexError(
-                    f"boolean index did not match indexed array along axis {axis + offset}; size of axis is "
-                    f"{wants[lane]} but size of corresponding boolean axis is {sizes[lane]}"
-                )
+        check_mask_sizes(mask, self.sizes[axis:], axis)
         if not isinstance(mask, Batched):
             return list(np.asarray(mask).nonzero())
         return nonzero_lanes(mask)
@@ -528,9 +527,7 @@ def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     shape, lanes = params["shape"], lanes_of(operands)
     like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)
     src, _ = flat_positions(like, params["spec"], index)
-    data = as_batched(values, lanes).data
-    for axis in range(1, ndim_of(data)):
-        data = to_width(data, axis, src.shape[axis])
+    data = to_widths(as_batched(values, lanes).data, src.shape[1:])
     unique = all(entry[0] != "a" for entry in params["spec"])
     rows = lanes * int(np.prod(shape))
     return Batched(scatter_rows_p(data, src, rows=rows, unique=unique).reshape((lanes, *shape)), shape)

@@ -57,6 +57,9 @@ def elementwise(
             derivative are finite; it stands in for padding where arbitrary values could warn. None: 1 is such a value.
         name: what reports and errors call it; None: the implementation's name.
 
+    Returns:
+        The op, a function of its operands.
+
     >>> cube = elementwise(lambda x: x**3, lambda ct, out, x: 3 * ct * x**2, name="cube")
     >>> cube(np.array([1.0, 2.0]))
     array([1., 8.])

@@ -17,6 +17,7 @@ from autobatch.ops.rules.sizes import size_per_lane
 
 __all__ = [
     "align",
+    "closed",
     "fill",
     "fill_p",
     "kept",
@@ -26,6 +27,7 @@ __all__ = [
     "spread_p",
     "stretch_p",
     "to_width",
+    "to_widths",
     "unbroadcast",
     "without_padding",
 ]
@@ -33,6 +35,13 @@ __all__ = [
 
 def unbroadcast(ct: Any, like: Any) -> Any:
     """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.
+
+    Args:
+        ct: the cotangent of a result that the operand was broadcast to.
+        like: the operand, an array or anything with a shape and a dtype.
+
+    Returns:
+        A cotangent of the operand's shape and dtype.
 
     >>> unbroadcast(np.ones((3, 2)), like=np.zeros((1, 2), np.float32))
     array([[3., 3.]], dtype=float32)
@@ -91,6 +100,14 @@ fill_p = Op("fill", _fill, vjp=_fill_vjp, kind="padding")
 
 def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     """The data of `x` with `value` at the padding (along `axes` only, if given).
+
+    Args:
+        x: data of B examples and their sizes.
+        value: a number of the data's dtype.
+        axes: the dimensions of an example whose padding is meant; None: all.
+
+    Returns:
+        (B, ...) data, `x.data` itself where nothing is padding.
 
     >>> from autobatch.core.batched import Batched, Lengths
     >>> fill(Batched(np.ones((2, 3)), (Lengths([1, 3]),)), 0)
@@ -223,6 +240,18 @@ def to_width(data: Any, axis: int, width: int) -> Any:
         return data[(slice(None),) * axis + (slice(0, width),)]
     more = np.zeros((*shape[:axis], width - have, *shape[axis + 1 :]), dtype_of(data))
     return np.concatenate([data, more], axis=axis)
+
+
+def to_widths(data: Any, widths: Sequence[int]) -> Any:
+    """Crop or pad the axes behind the batch axis to these widths."""
+    for axis, width in enumerate(widths, 1):
+        data = to_width(data, axis, width)
+    return data
+
+
+def closed(data: Any, sizes: Sequence[Size]) -> Any:
+    """A result whose padding sends no cotangent back, where what its elements get goes to others, too."""
+    return select(data, sizes) if is_boxed(data) else data
 
 
 def without_padding(x: Batched) -> Any:

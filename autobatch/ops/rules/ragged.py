@@ -15,6 +15,7 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, OffsetsError, ShapeError, note_example
 from autobatch.kernels.rows import first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
+from autobatch.ops.rules.sizes import as_batched, lane_lengths
 
 __all__ = [
     "as_ids",
@@ -270,7 +271,9 @@ def filler_lengths(padded: np.ndarray, filler: Any) -> np.ndarray:
 
 def columns_of(ids: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
     """Ids that name columns of a sparse matrix, and how many there are: by default the greatest id plus one."""
-    found = as_ids(ids, "the values")
+    found = as_ids(ids, "values")
+    if found.ndim != 1:
+        raise ShapeError(f"values of shape {found.shape}; expected one dimension, the columns' ids")
     bound = int(found.max(initial=-1)) + 1 if num_columns is None else num_columns
     wrong = (found < 0) | (found >= bound)
     if wrong.any():
@@ -341,9 +344,8 @@ def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
         width = shape_of(x.values)[1]
         widths = np.full(shape_of(x.values)[0], width)
         return Packed(np.reshape(x.values, (len(widths) * width,)), x.offsets * width), Packed(widths, x.offsets)
-    if not isinstance(x, Batched):
-        x = Batched(np.broadcast_to(x, (lanes, *shape_of(x))), shape_of(x))
-    rows, widths = (size.values if isinstance(size, Lengths) else np.full(lanes, size, np.int64) for size in x.sizes)
+    x = as_batched(x, lanes)
+    rows, widths = (lane_lengths(size, lanes) for size in x.sizes)
     flat = np.reshape(x.data, (x.data.size,))
     mask = padding_mask(x.sizes, x.data.shape[1:])
     if mask is not None:

@@ -14,7 +14,8 @@ from autobatch.core.batched import Batched
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.rows import scatter_add
-from autobatch.ops.rules.padding import fill
+from autobatch.ops.rules.padding import fill, unbroadcast
+from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
 
 __all__ = [
     "RowScatter",
@@ -134,7 +135,7 @@ def _put_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params:
     x, values, src = args
     if position == 0:
         zeros = np.zeros(shape_of(values), dtype_of(ct))
-        return _like(put_rows_p(ct, zeros, src, unique=True), x)
+        return unbroadcast(put_rows_p(ct, zeros, src, unique=True), x)
     if position != 1:
         return None
     if not params.get("unique", False):
@@ -144,7 +145,7 @@ def _put_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params:
     if lost.any():
         lost = lost.reshape(lost.shape + (1,) * (ndim_of(read) - lost.ndim))
         read = np.where(lost, np.zeros((), dtype_of(read)), read)
-    return _like(read, values)
+    return unbroadcast(read, values)
 
 
 def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
@@ -156,47 +157,34 @@ def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
     return np.where(owner[flat] == places, flat, -1).reshape(src.shape)
 
 
-def _like(ct: Any, arg: Any) -> Any:
-    dtype = dtype_of(arg)
-    return ct if dtype_of(ct) == dtype else ct.astype(dtype)
-
-
-def _lane_rows(x: Any, src: Any) -> tuple[Any, np.ndarray, int, int]:
-    """Rows of B stacked arrays as rows of one: (array or Batched data flattened, src, rows of one, B)."""
+def _lane_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
+    """Rows of B stacked arrays as rows of one: the array or the Batched data flattened, and the row numbers in it."""
     lanes = x.batch_size if isinstance(x, Batched) else src.batch_size
     ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.asarray(src)
     if not isinstance(x, Batched):
-        return x, ids, shape_of(x)[0], lanes
+        return x, ids
     shape = x.data.shape
     ids = np.broadcast_to(ids, (lanes, *ids.shape)) if not isinstance(src, Batched) else ids
     first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * shape[1]
     flat = x.data.reshape((lanes * shape[1], *shape[2:]))
-    return flat, np.where(ids < 0, -1, ids + first), shape[1], lanes
-
-
-def _src_sizes(src: Any) -> tuple[Any, ...]:
-    return src.sizes if isinstance(src, Batched) else tuple(shape_of(src))
+    return flat, np.where(ids < 0, -1, ids + first)
 
 
 def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, src = operands
-    flat, ids, _, _ = _lane_rows(x, src)
-    rest = x.sizes[1:] if isinstance(x, Batched) else tuple(shape_of(x)[1:])
+    flat, ids = _lane_rows(x, src)
+    rest = sizes_of(x)[1:]
     unique = params.get("unique", False) and isinstance(x, Batched)
-    return Batched(rows_p(flat, ids, unique=unique), _src_sizes(src) + rest)
-
-
-def _stacked(x: Any, lanes: int) -> Any:
-    return x.data if isinstance(x, Batched) else np.broadcast_to(x, (lanes, *shape_of(x)))
+    return Batched(rows_p(flat, ids, unique=unique), sizes_of(src) + rest)
 
 
 def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     values, src = operands
     rows, unique = params["rows"], params.get("unique", False)
-    lanes = next(x.batch_size for x in operands if isinstance(x, Batched))
+    lanes = lanes_of(operands)
     ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.broadcast_to(src, (lanes, *shape_of(src)))
     first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * rows
-    data = _stacked(values, lanes)
+    data = as_batched(values, lanes).data
     out = scatter_rows_p(data, np.where(ids < 0, -1, ids + first), rows=lanes * rows, unique=unique)
     rest = shape_of(out)[1:]
     sizes = values.sizes[ids.ndim - 1 :] if isinstance(values, Batched) else rest
@@ -205,10 +193,10 @@ def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
 
 def _put_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, values, src = operands
-    lanes = next(a.batch_size for a in operands if isinstance(a, Batched))
-    batched = x if isinstance(x, Batched) else Batched(_stacked(x, lanes), tuple(shape_of(x)))
-    flat, ids, _, _ = _lane_rows(batched, src)
-    out = put_rows_p(flat, _stacked(values, lanes), ids, **params)
+    lanes = lanes_of(operands)
+    batched = as_batched(x, lanes)
+    flat, ids = _lane_rows(batched, src)
+    out = put_rows_p(flat, as_batched(values, lanes).data, ids, **params)
     return Batched(out.reshape(batched.data.shape), batched.sizes)
 
 

@@ -13,12 +13,16 @@ from autobatch.errors import ShapeError
 
 __all__ = [
     "Template",
+    "array_and_axis",
     "as_batched",
     "axes_of",
     "broadcast_size",
     "broadcast_sizes",
+    "check_mask_sizes",
     "filled",
+    "first_difference",
     "has_lengths",
+    "lane_lengths",
     "lane_sizes",
     "lanes_of",
     "normal_axes",
@@ -27,6 +31,7 @@ __all__ = [
     "size_operands",
     "size_per_lane",
     "sizes_agree",
+    "sizes_of",
     "slice_lengths",
     "target_extents",
     "width_of",
@@ -140,6 +145,17 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     return tuple(normalise_axis(a, rank) for a in (axis if isinstance(axis, list | tuple) else (axis,)))
 
 
+def array_and_axis(x: Any, axis: Any) -> tuple[Any, int]:
+    """An array and a non-negative axis of it; None: its elements in one row.
+
+    Raises:
+        AxisError: out of bounds.
+    """
+    if axis is None:
+        x, axis = np.reshape(x, (-1,)), 0
+    return x, normalise_axis(axis, len(shape_of(x)))
+
+
 def normalise_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """One axis or several as non-negative ints; None: all.
 
@@ -171,6 +187,34 @@ def has_lengths(sizes: Sequence[Size]) -> bool:
 def size_per_lane(size: Size) -> np.ndarray:
     """The size in each lane: (B,) int64, or (1,) where it is static."""
     return size.values if isinstance(size, Lengths) else np.array([size], np.int64)
+
+
+def sizes_of(x: Any) -> tuple[Size, ...]:
+    """The sizes of an operand's examples, batched or shared."""
+    return x.sizes if isinstance(x, Batched) else tuple(shape_of(x))
+
+
+def lane_lengths(size: Size, lanes: int) -> np.ndarray:
+    """The size in each of so many lanes: (lanes,) int64."""
+    return size.values if isinstance(size, Lengths) else np.full(lanes, size, np.int64)
+
+
+def first_difference(a: Size, b: Size) -> tuple[int, int, int]:
+    """The values of two different sizes in the first example where they differ, and the number of that example."""
+    left, right = np.broadcast_arrays(size_per_lane(a), size_per_lane(b))
+    lane = int(np.argmax(left != right))
+    return int(left[lane]), int(right[lane]), lane
+
+
+def check_mask_sizes(mask: Any, sizes: Sequence[Size], axis: int = 0) -> None:
+    """Raise where a boolean index does not have these sizes, the first of which is of that axis."""
+    for offset, (have, want) in enumerate(zip(sizes_of(mask), sizes, strict=False)):
+        if not same_size(have, want):
+            wants, gives, _ = first_difference(want, have)
+            raise IndexError(
+                f"boolean index did not match indexed array along axis {axis + offset}; size of axis is {wants} but "
+                f"size of corresponding boolean axis is {gives}"
+            )
 
 
 def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:

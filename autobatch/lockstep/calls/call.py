@@ -1,0 +1,344 @@
+"""`call`: what a call in converted code does, by what is called.
+
+A user's own function is converted too; NumPy and this library take batches as they are; what else has no form for
+lanes runs once per lane; and what could change something outside the call, or draws random numbers, asks for the loop
+before it has done anything.
+"""
+
+import dataclasses
+import functools
+import inspect
+import operator
+import sys
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import stack_results
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.lanes import current_region, set_region
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import NeedsLoop
+from autobatch.facts.calls import CREATORS, SEQUENCE_FUNCTIONS, effect_of, method_effect, method_names, reads_only
+from autobatch.facts.source import is_library
+from autobatch.facts.types import GENERATORS, IMMUTABLE
+from autobatch.lockstep.calls.foreign import library, plain_arguments, run_per_lane
+from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
+from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.values.items import getitem, is_lanes, own, update
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.operators import convertible, getattribute
+from autobatch.lockstep.values.ownership import is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.sequences import LaneSequence
+from autobatch.ops.rules.aliasing import zero_d
+from autobatch.ops.rules.dispatch import UFUNCS, top_box
+
+__all__ = ["call", "create"]
+
+_DISPATCHER = type(np.sum)
+_FRESH = CREATORS | {np.array, np.copy}
+_FIXED = (*IMMUTABLE, tuple, ModuleType)
+_READS = method_names(list, dict, set, np.ndarray)
+_KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
+
+
+def call(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """`f(*args, **kwargs)`."""
+    kind = type(f)
+    if kind is np.ufunc:
+        args = _array_arguments(args)
+        if kwargs or len(args) > f.nin:
+            _check_written(f, args, kwargs)
+            return f(*args, **kwargs)
+        op = UFUNCS.get(f)
+        return f(*args) if op is None or len(args) != f.nin else op(*args)
+    if kind is MethodType:
+        return _method(f, args, kwargs)
+    if f is dataclasses.replace and current_region() is not None:
+        return _replaced(*args, **kwargs)
+    if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
+        handler = HANDLERS.get(f)
+        root = current_root()
+        if handler is not None or (kind is FunctionType and root is not None):
+            region = current_region()
+            try:
+                return handler(*args, **kwargs) if handler is not None else _own(f, args, kwargs)
+            except NeedsLoop as error:
+                if root is None:
+                    raise
+                set_region(region)
+                return run_per_lane(f, args, kwargs, error)
+        if root is None:
+            return f(*args, **kwargs)
+        if kind is _DISPATCHER:
+            return _numpy(f, args, kwargs)
+        if kind is BuiltinFunctionType:
+            return _builtin(f, args, kwargs)
+        return _instance(f, args, kwargs)
+    if current_region() is None:
+        return f(*args, **kwargs)
+    if isinstance(f, Batch):
+        return _of_text(f, args, kwargs)
+    return _object(f, args, kwargs)
+
+
+def create(f: Any, *args: Any, **kwargs: Any) -> Any:
+    """A call whose result the function is going to write into: a fresh array becomes one per lane."""
+    out = call(f, *args, **kwargs)
+    if isinstance(out, np.ndarray | PackedBatch) and (type(f) is np.ufunc or _is_fresh(f)):
+        known = (getattr(f, "__self__", None), *args)
+        return own(out) if all(out is not value for value in known) else out
+    return out
+
+
+def _is_fresh(f: Any) -> bool:
+    holder = getattr(f, "__self__", None)
+    if isinstance(holder, np.ndarray | PackedBatch):
+        return f.__name__ in ("copy", "astype")
+    return f.__hash__ is not None and f in _FRESH
+
+
+def _array_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of a ufunc: lists of per-example values as arrays."""
+    for arg in args:
+        kind = type(arg)
+        if kind is not MaskedBatch and kind is not np.ndarray and _is_list_of_lanes(arg):
+            args = tuple(HANDLERS[np.array](each) if _is_list_of_lanes(each) else each for each in args)
+            break
+    return plain_arguments(args)
+
+
+def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise NeedsLoop if what a function of NumPy's is going to write may not be written now."""
+    effect = effect_of(f)
+    for given in () if effect is None else effect.written(args, kwargs):
+        for target in given if isinstance(given, tuple) else (given,):
+            if isinstance(target, Batch):
+                require_whole(target)
+            elif isinstance(target, np.ndarray):
+                require_own(target, f"np.{f.__name__}" if effect.always_writes else "writing (out=)")  # type: ignore[union-attr]
+
+
+def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    holder = f.__self__
+    if type(holder) is LaneList:
+        return _list_method(holder, f.__name__, args, kwargs)
+    if (isinstance(holder, Batch) or is_boxed(holder)) and not convertible(f.__func__):
+        effect = method_effect(np.ndarray, f.__name__)
+        if effect is not None and (kwargs or len(args) >= effect.reads_only):
+            for target in effect.written((holder, *args), kwargs):
+                if isinstance(target, Batch):
+                    require_whole(target)
+        return f(*plain_arguments(args), **kwargs)
+    function = f.__func__
+    if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
+        out = f(*args, **kwargs)
+        return remember(out) if type(out) is dict else out
+    root = current_root()
+    if root is None:
+        return f(*args, **kwargs)
+    if isinstance(holder, GENERATORS):
+        raise NeedsLoop("a random generator is drawn from")
+    wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
+    ours = root.convert(wrapped if wrapped is not None else function)
+    return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
+
+
+def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _converted(current_root().convert(f), f, args, kwargs)  # type: ignore[union-attr]
+
+
+def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of the user's own function, in its lock-step form."""
+    if ours is None:
+        return library(f, args, kwargs)
+    return ours(*args, **kwargs)
+
+
+def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if name == "extend":
+        update("+", holder, args[0])
+        return None
+    return getattr(holder, name)(*args, **kwargs)
+
+
+def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs or len(args) > reads_only(f):
+        _check_written(f, args, kwargs)
+        kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
+    if f not in SEQUENCE_FUNCTIONS and any(map(_is_list_of_lanes, args)):
+        args = tuple(
+            HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
+            for place, arg in enumerate(args)
+        )
+    out = f(*plain_arguments(args), **kwargs)
+    return zero_d(out) if f is np.where or f is np.copy else out
+
+
+def _is_list_of_lanes(value: Any) -> bool:
+    """Whether an argument is a list or tuple that NumPy would make an array of, but for the arrays of ours in it."""
+    if not isinstance(value, LaneList | list | tuple):
+        return False
+    return is_batched_tree(value) or top_box(value.items if isinstance(value, LaneList) else value) is not None
+
+
+def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    holder = f.__self__
+    if holder is None or isinstance(holder, ModuleType):
+        module = f.__module__ or ""
+        if module == "numpy" or module.startswith("numpy._core"):
+            return _numpy(f, args, kwargs)
+        if module in ("math", "builtins", "_operator") and not is_batched_tree((args, kwargs)):
+            return f(*plain_arguments(args), **kwargs)
+        return library(f, args, kwargs)
+    if isinstance(holder, GENERATORS):
+        raise NeedsLoop("a random generator is drawn from")
+    if isinstance(holder, type) and f.__name__ == "fromkeys" and issubclass(holder, dict):
+        keys, *value = args
+        pairs = [(key, value[0] if value else None) for key in shared(keys)]
+        return remember(holder(pairs)) if current_region() is not None else holder(pairs)
+    if isinstance(holder, np.ufunc):
+        return _numpy(f, args, kwargs)
+    effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
+    writes = effect is not None and (kwargs or len(args) >= effect.reads_only)
+    for target in effect.written((holder, *args), kwargs) if writes else ():  # type: ignore[union-attr]
+        if isinstance(target, Batch):
+            require_whole(target)
+        else:
+            require_own(target, f".{f.__name__}()")
+    if effect is not None and "self" in effect.writes:
+        if isinstance(holder, np.ndarray | set) and is_batched_tree(args):
+            raise NeedsLoop(f".{f.__name__}() of a value per example")
+        if isinstance(holder, dict) and args and (is_lanes(args[0]) or type(args[0]) is LaneList):
+            raise NeedsLoop("a key that differs by example")
+        return f(*args, **kwargs)
+    if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
+        require_own(holder, f".{f.__name__}()")
+        return f(*args, **kwargs)
+    if not is_batched_tree((args, kwargs)):
+        return f(*plain_arguments(args), **kwargs)
+    if is_made(holder):
+        raise NeedsLoop(f".{f.__name__}() of a value per example")
+    if isinstance(holder, np.ndarray):
+        function = getattr(np, f.__name__, None)
+        if function is not None:
+            return call(function, holder, *args, **kwargs)
+    name = f.__name__
+    args = tuple(map(unwrapped, args))
+    return stack_results(per_lane(lambda x, rest, named: getattr(x, name)(*rest, **named), (holder, args, kwargs), {}))
+
+
+def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if issubclass(cls, BaseException):
+        args, named = tuple(map(unwrapped, args)), {key: unwrapped(value) for key, value in kwargs.items()}
+        return stack_results(per_lane(cls, args, named)) if is_batched_tree((args, named)) else cls(*args, **named)
+    if cls.__module__ == "builtins":
+        return library(cls, args, kwargs) if is_batched_tree((args, kwargs)) else cls(*map(unwrapped, args), **kwargs)
+    if issubclass(cls, np.generic):
+        if args and isinstance(args[0], Batch) and not args[0].ndim:  # type: ignore[attr-defined]
+            return _cast(args[0], cls)
+        return library(cls, args, kwargs)
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return cls(*args, **kwargs)
+    start = cls.__init__
+    generated = getattr(getattr(start, "__code__", None), "co_filename", "") == "<string>"
+    if dataclasses.is_dataclass(cls) and generated:
+        return _dataclass(cls, args, kwargs)
+    module = sys.modules.get(cls.__module__)
+    if is_library(getattr(module, "__file__", None) or "") or cls.__module__ == "collections":
+        if cls.__module__ == "collections" and not any(isinstance(a, Batch | LaneSequence) for a in args):
+            return remember(cls(*map(unwrapped, args), **kwargs))
+        return library(cls, args, kwargs)
+    if cls.__new__ is not object.__new__ or not isinstance(start, FunctionType | type(object.__init__)):
+        raise NeedsLoop(f"an object of {cls.__name__} is made, which has its own __new__")
+    out = remember(object.__new__(cls))
+    if isinstance(start, FunctionType):
+        call(start, out, *args, **kwargs)
+    return out
+
+
+def _dataclass(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An object of a dataclass: what its fields' factories and `__post_init__` do is converted."""
+    fields = dataclasses.fields(cls)
+    finish = getattr(cls, "__post_init__", None)
+    if finish is None and all(field.default_factory is dataclasses.MISSING for field in fields):
+        out = cls(*args, **kwargs)
+        return out if cls.__dataclass_params__.frozen else remember(out)
+    if len(cls.__dataclass_fields__) > len(fields) or "__setattr__" in vars(cls):
+        raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with InitVar, ClassVar or frozen")
+    given = inspect.signature(cls.__init__).bind(None, *args, **kwargs).arguments
+    out = remember(object.__new__(cls))
+    for field in fields:
+        if field.init and field.name in given:
+            setattr(out, field.name, given[field.name])
+        elif field.default is not dataclasses.MISSING:
+            setattr(out, field.name, field.default)
+        elif field.default_factory is not dataclasses.MISSING:
+            setattr(out, field.name, call(field.default_factory))
+    if finish is not None:
+        call(finish, out)
+    return out
+
+
+def _replaced(old: Any, /, **changes: Any) -> Any:
+    """`dataclasses.replace`."""
+    kind: Any = type(old)
+    if not dataclasses.is_dataclass(kind):
+        raise NeedsLoop("dataclasses.replace of objects that differ by example")
+    fields = dataclasses.fields(kind)
+    for field in fields:
+        if not field.init and field.name in changes:
+            raise ValueError(f"field {field.name} is declared with init=False, it cannot be specified with replace()")
+    kept = {field.name: getattribute(old, field.name) for field in fields if field.init and field.name not in changes}
+    return call(kind, **kept, **changes)
+
+
+def _cast(x: Any, cls: Any) -> Any:
+    if x.scalar is not None:
+        return stack_results(per_lane(cls, (x,), {}))
+    return x.astype(cls)
+
+
+def _of_text(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of a method of text, tuples and their like that differ by example."""
+    for each in getattr(narrowed(f), "values", ()):
+        holder = getattr(each, "__self__", None)
+        if not isinstance(each, BuiltinFunctionType) or (
+            each.__name__ not in _READS and not isinstance(holder, _FIXED)
+        ):
+            raise NeedsLoop("functions that differ by example")
+    return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
+
+
+def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    root = current_root()
+    assert root is not None
+    if hasattr(type(f), "_ab_batch"):
+        return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
+    if isinstance(f, functools.partial):
+        return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
+    if isinstance(f, type):
+        return _instance(f, args, kwargs)
+    if isinstance(f, MethodDescriptorType) and args:
+        return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
+    if isinstance(f, Op):
+        return f(*args, **kwargs)
+    if isinstance(f, operator.itemgetter):
+        keys = f.__reduce__()[1]
+        found = [getitem(args[0], key) for key in keys]
+        return found[0] if len(keys) == 1 else tuple(found)
+    if isinstance(f, operator.attrgetter):
+        found = [functools.reduce(getattribute, path.split("."), args[0]) for path in f.__reduce__()[1]]
+        return found[0] if len(found) == 1 else tuple(found)
+    function = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
+    if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
+        return call(MethodType(function, f), *args, **kwargs)
+    name = getattr(f, "__name__", "")
+    holder = getattr(f, "__self__", None)  # slot wrappers: x.__setitem__
+    effect = method_effect(type(holder), name)  # type: ignore[arg-type]
+    if effect is not None and "self" in effect.writes:
+        require_own(holder, f".{name}()")
+    return library(f, args, kwargs)

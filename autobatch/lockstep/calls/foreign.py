@@ -1,0 +1,193 @@
+"""Calls of code that is not converted: once for all lanes, or once for each.
+
+A call of the user's own code that lanes cannot make together is made by each on its own, too, where it reads nothing
+but its arguments and what all lanes share, and changes nothing: then its order among the other statements cannot be
+told. With any other such call the whole function goes to the next way.
+"""
+
+import operator
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.base import Batch, lane, name_lane, narrow_tree, per_lane
+from autobatch.batches.examples import stack_results
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.core.diagnostics import fell_back
+from autobatch.core.lanes import Example, current_region, example, set_region
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import is_node, leaves
+from autobatch.errors import NeedsLoop
+from autobatch.facts.types import IMMUTABLE
+from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.values.items import made
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.ownership import is_changeable, is_made, remember, require_own
+from autobatch.lockstep.values.sequences import LaneSequence
+
+__all__ = ["IMMUTABLE", "library", "plain_arguments", "run_per_lane"]
+
+_HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
+_DRAWING = ("random", "secrets", "uuid", "numpy.random")
+_OUTSIDE = (
+    "os",
+    "io",
+    "_io",
+    "posix",
+    "sys",
+    "logging",
+    "warnings",
+    "subprocess",
+    "threading",
+    "socket",
+    "shutil",
+    "tempfile",
+)
+
+
+def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments for NumPy and for code that is not converted: our containers as Python's."""
+    for arg in args:
+        kind = type(arg)
+        if kind is MaskedBatch or kind is np.ndarray:
+            continue
+        if kind is LaneList or kind is tuple or kind is list or isinstance(arg, LaneSequence):
+            return tuple(map(unwrapped, args))
+    return args
+
+
+def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call of code that is not converted."""
+    module = getattr(f, "__module__", None) or ""
+    name = getattr(f, "__qualname__", None) or type(f).__name__
+    if module.split(".")[0] == "autobatch" and not hasattr(f, "__wrapped__"):
+        return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
+    if module in _DRAWING or module.startswith("numpy.random"):
+        raise NeedsLoop(f"{module}.{name} draws random numbers")
+    if module.split(".")[0] in _OUTSIDE:
+        raise NeedsLoop(f"{module}.{name} acts outside the call")
+    given, args = args, tuple(map(unwrapped, args))
+    kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
+    batched = is_batched_tree((args, kwargs))
+    for leaf in leaves((args, kwargs)):
+        if isinstance(leaf, FunctionType | MethodType) and batched:
+            raise NeedsLoop(f"{name} calls a function on values that differ by example")
+        if is_changeable(leaf) and not hasattr(leaf, "__next__"):
+            raise NeedsLoop(f"{name}() of an object of the call")
+        if not (isinstance(leaf, _HARMLESS) or is_boxed(leaf) or callable(leaf)):
+            if not is_made(leaf):
+                raise NeedsLoop(f"{name}() of a {type(leaf).__name__} that the call did not make")
+            require_own(leaf, f"{name}()")
+    changeable = [arg for arg in (*args, *kwargs.values()) if is_node(arg) and not isinstance(arg, tuple)]
+    if changeable and _may_change(f):
+        raise NeedsLoop(f"{name}() changes its argument")
+    if not batched:
+        out = f(*map(converted, args), **{key: converted(value) for key, value in kwargs.items()})
+        for old, new in zip(given, args, strict=True):  # a list of ours went in as a copy
+            if type(old) is LaneList and (len(old) != len(new) or any(map(operator.is_not, old, new))):
+                raise NeedsLoop(f"{name}() changes its argument")
+        return remember(out) if hasattr(out, "__next__") else out
+    if captures_lanes(f):
+        raise NeedsLoop(f"{name} has captured values that differ by example")
+    fell_back(f"{name} has no form for values that differ by example")
+    results = per_lane(f, args, kwargs)
+    if changeable and all(result is None for result in results):
+        raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
+    out = stack_results(results)
+    if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
+        raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # and a write has to reach them
+    return out
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, Batch) and bool(getattr(leaf, "ndim", 0))
+
+
+def _may_change(f: Any) -> bool:
+    module = (getattr(f, "__module__", None) or "").split(".")[0]
+    return module in ("heapq", "_heapq", "bisect", "_bisect", "random", "operator", "_operator")
+
+
+_PLAIN_LEAVES = (
+    str, bytes, int, float, complex, type(None), np.generic, np.dtype, type, range, slice, frozenset, Batch, np.ndarray,
+    BuiltinFunctionType,
+)  # fmt: skip
+_PURE = frozenset({
+    tuple, set, dict, frozenset, list, sorted, min, max, sum, any, all, len, zip, enumerate, reversed,
+    np.stack, np.concatenate, np.array, np.asarray,
+})  # fmt: skip
+_LAZY = frozenset({zip, enumerate, reversed})
+
+
+def run_per_lane(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: NeedsLoop) -> Any:
+    """The call, lane by lane.
+
+    Args:
+        error: why it cannot be made for all lanes at once.
+
+    Raises:
+        NeedsLoop: it may change something, or read what differs by lane otherwise than by its arguments.
+    """
+    root, region = current_root(), current_region()
+    if root is None or region is None or root.outside is not None or not _may(f, root, error):
+        raise error
+    args, kwargs = _plain(args, error), {key: _plain(value, error) for key, value in kwargs.items()}
+    fell_back(str(error))
+    results = _each_lane(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)
+    return made_of(stack_results(results))
+
+
+def _listed(f: Any, out: Any) -> Any:
+    return list(out) if f in _LAZY else out
+
+
+def made_of(value: Any) -> Any:
+    """A result that the function may change, as if it had made it."""
+    return made(value) if type(value) in (list, dict, set) else value
+
+
+def _may(f: Any, root: Any, error: NeedsLoop) -> bool:
+    if isinstance(f, FunctionType):
+        return root.is_local(f) and not captures_lanes(f)
+    return isinstance(f, BuiltinFunctionType | type | type(np.sum)) and f in _PURE
+
+
+def _plain(value: Any, error: NeedsLoop) -> Any:
+    """Arguments whose lanes can be told apart, and that no plain call could change for others to see."""
+    if any(hasattr(leaf, "__next__") or _is_used_up(leaf) for leaf in leaves(value)):
+        raise error
+    value = unwrapped(value)
+    for leaf in leaves(value):
+        if isinstance(leaf, FunctionType):
+            if captures_lanes(leaf):
+                raise error
+        elif not (isinstance(leaf, _PLAIN_LEAVES) or is_boxed(leaf)):
+            raise error
+    return narrow_tree(value)
+
+
+def _is_used_up(value: Any) -> bool:
+    """Whether reading the items of a value leaves none for the next reader."""
+    return isinstance(value, LaneSequence) and value.once
+
+
+def _each_lane(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    region: Any = current_region()
+    lanes = region.lanes().tolist()
+    out: list[Any] = []
+    for place, index in enumerate(lanes):
+        values = tuple(lane(arg, place) for arg in args), {key: lane(arg, place) for key, arg in kwargs.items()}
+        set_region(None)
+        try:
+            with example(Example(index)):
+                out.append(function(*values[0], **values[1]))
+        except Exception as error:
+            set_region(region)
+            name_lane(error, place)
+            raise
+        finally:
+            set_region(region)
+    return out

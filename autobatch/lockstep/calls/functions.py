@@ -1,0 +1,387 @@
+"""What builtins, and NumPy functions that take lists, do in converted code: an argument may differ by lane."""
+
+import bisect
+import builtins
+import collections
+import copy
+import functools
+import heapq
+import itertools
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.examples import map_lanes, weak_lanes
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
+from autobatch.core.abstract_eval import type_of
+from autobatch.core.batched import Packed
+from autobatch.core.lanes import current_region
+from autobatch.core.pytree import leaves, map_tree
+from autobatch.errors import NeedsLoop
+from autobatch.facts import operators
+from autobatch.lockstep.regions.branches import truth_value
+from autobatch.lockstep.regions.loops import UniformLoop, loop, loop_over
+from autobatch.lockstep.regions.region import current_root, lanes_within
+from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
+from autobatch.lockstep.values.lists import LaneList, plain_lists
+from autobatch.lockstep.values.operators import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
+from autobatch.lockstep.values.ownership import is_changeable, remember
+from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
+from autobatch.lockstep.values.unwrapping import (
+    as_list,
+    captures_lanes,
+    is_batched_tree,
+    is_readable,
+    shared,
+    unwrapped,
+)
+from autobatch.ops.numpy.creation import CREATION
+from autobatch.ops.rules.dispatch import top_box
+
+__all__ = ["ARRAY_HANDLERS", "HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
+
+
+def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
+    if kwargs or not is_spread(arrays):
+        return np.stack(unwrapped(arrays), axis=axis, **kwargs)
+    if _some_empty(arrays):
+        raise ValueError("need at least one array to stack")
+    out = _strong(arrays.stacked())
+    return out if axis == 0 else np.moveaxis(out, 0, axis)
+
+
+def _some_empty(arrays: LaneList) -> bool:
+    """Whether the list is empty in some lane that is here; what it is elsewhere is of no matter."""
+    here = lanes_within(current_region(), arrays.region)
+    return bool((arrays.counts[... if here is None else here] == 0).any())
+
+
+def _strong(batch: Any) -> Any:
+    if not isinstance(batch, Batch):
+        raise NeedsLoop("an array of a list of structures")
+    return narrowed(batch)
+
+
+def _concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
+    if kwargs or axis != 0 or not is_spread(arrays):
+        return np.concatenate(unwrapped(arrays), axis=axis, **kwargs)
+    if _some_empty(arrays):
+        raise ValueError("need at least one array to concatenate")
+    return narrowed(arrays.joined())
+
+
+def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
+    if not is_spread(object):
+        return _create(np.array)(object, *args, **kwargs)
+    if _some_empty(object):
+        return map_lanes(np.array, plain_lists(object), *args, **kwargs)
+    out = _strong(object.stacked())
+    return _create(np.array)(out, *args, **kwargs) if args or kwargs else out
+
+
+def _asarray(object: Any, *args: Any, **kwargs: Any) -> Any:
+    return (_array if is_spread(object) else _create(np.asarray))(object, *args, **kwargs)
+
+
+def _create(function: Callable[..., Any]) -> Callable[..., Any]:
+    lanes = CREATION[function]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple(unwrapped(arg) for arg in args)
+        if any(map(is_batched_tree, (*args, *kwargs.values()))) or top_box((args, kwargs)) is not None:
+            return lanes(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def is_spread(value: Any) -> bool:
+    """Whether a value is a list that differs by example."""
+    return type(value) is LaneList and value.is_spread
+
+
+ARRAY_HANDLERS: dict[Any, Callable[..., Any]] = {
+    **{function: _create(function) for function in CREATION},
+    np.array: _array,
+    np.asarray: _asarray,
+    np.stack: _stack,
+    np.concatenate: _concatenate,
+}
+
+
+def _tuple(iterable: Any = ()) -> Any:
+    sequence = lane_sequence(iterable)
+    if sequence is None:
+        return tuple(iterable) if is_readable(iterable) else ()
+    running = loop_over(sequence)
+    if isinstance(running, UniformLoop):
+        return tuple(running)
+    raise NeedsLoop("a tuple whose length differs by example")
+
+
+def _len(x: Any) -> Any:
+    if isinstance(x, LaneList):
+        return x.count_here()
+    if isinstance(x, Packed) and isinstance(x.values, Packed):
+        return weak_lanes(narrowed(x).lengths, int)
+    refuse_hooks(x, "__len__")
+    if isinstance(x, Ranges):
+        lengths = x.here().lengths()
+        return lengths if isinstance(lengths, int) else weak_lanes(lengths, int)
+    return lane_len(x)
+
+
+def _sum(iterable: Any, start: Any = 0) -> Any:
+    if isinstance(iterable, Batch):
+        return lane_sum(iterable, start)
+    running = loop(iterable)
+    total = start
+    for item in running:
+        if running.fewer:
+            (total,) = running.narrow((total,), ())
+        total = BINARY["+"](total, item)
+    (total,) = running.merge((total,))
+    return total
+
+
+def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
+    """min, max, any, all, sorted: of several values, or of an iterable."""
+    lanes = LANE_FUNCTIONS.get(function) or functools.partial(map_lanes, function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("key") is not None and current_region() is not None:
+            raise NeedsLoop(f"{function.__name__}() by a key")
+        args = tuple(unwrapped(arg) for arg in args)
+        if current_region() is not None and any(map(is_changeable, leaves(args))):
+            raise NeedsLoop(f"{function.__name__}() of objects of the call")
+        out = lanes(*args, **kwargs) if is_batched_tree(args) else function(*args, **kwargs)
+        return LaneList(out) if type(out) is list and current_region() is not None else out
+
+    return call
+
+
+def converted(function: Any) -> Any:
+    root = current_root()
+    if root is None or not hasattr(function, "__code__"):
+        return function
+    return root.convert(function) or function
+
+
+def _lazily(make_lanes: Callable[..., Any], builtin: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(arg, Batch | LaneSequence) or (type(arg) is LaneList and arg.is_spread) for arg in args):
+            return make_lanes(*args, **kwargs)
+        if current_region() is None:
+            return builtin(*args, **kwargs)
+        for arg in args:
+            is_readable(arg)
+        args = tuple(arg.items if isinstance(arg, LaneList) else arg for arg in args)
+        return remember(builtin(*args, **kwargs))
+
+    return call
+
+
+def _range(*bounds: Any) -> Any:
+    return Ranges(*bounds) if any(isinstance(bound, Batch) for bound in bounds) else range(*bounds)
+
+
+def _isinstance(x: Any, classes: Any) -> Any:
+    if isinstance(x, LaneList):
+        return issubclass(list, classes)
+    if not isinstance(x, Batch) or isinstance(x, classes):
+        return isinstance(x, classes)
+    if isinstance(x, ObjectBatch):
+        return map_lanes(isinstance, x, classes)
+    return issubclass(_type(x), classes)
+
+
+def _type(x: Any, *rest: Any) -> Any:
+    if isinstance(x, LaneList) and not rest:
+        return list
+    if not isinstance(x, Batch) or rest:
+        return type_of(x, *rest)
+    if isinstance(x, ObjectBatch):
+        return map_lanes(type, x)
+    return class_of_lanes(x)
+
+
+def _print(*args: Any, **kwargs: Any) -> None:
+    root, region = current_root(), current_region()
+    if root is None:
+        print(*args, **kwargs)
+        return
+    if kwargs.get("file") is not None:
+        raise NeedsLoop("print to a file")
+    frozen = map_tree(lambda leaf: leaf.__copy__() if type(leaf) is MaskedBatch else leaf, unwrapped(list(args)))
+    root.prints.append((region, map_tree(narrowed, frozen), kwargs))
+
+
+_SPECIAL = {
+    int: "__int__", float: "__float__", complex: "__complex__", str: "__str__", repr: "__repr__", round: "__round__",
+    hash: "__hash__", format: "__format__", divmod: "__divmod__", math.floor: "__floor__", math.ceil: "__ceil__",
+    math.trunc: "__trunc__",
+}  # fmt: skip
+
+
+def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A builtin of one value: our containers as Python's, and of a user's object what its class says."""
+    lanes, special = LANE_FUNCTIONS[function], _SPECIAL.get(function)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for arg in args:
+            if not is_plain(arg) or isinstance(arg, LaneList | tuple | list | dict):
+                break
+        else:
+            return lanes(*args, **kwargs)
+        if special is not None:
+            refuse_hooks(args[0], special)
+        if current_region() is not None and is_changeable(args[0]):
+            raise NeedsLoop(f"{function.__name__}() of an object of the call")
+        return lanes(*map(unwrapped, args), **kwargs)
+
+    return call
+
+
+def _bool(x: Any = False) -> Any:
+    return truth_value(x) if current_region() is not None else bool(x)
+
+
+def _abs(x: Any) -> Any:
+    refuse_hooks(x, "__abs__")
+    return LANE_FUNCTIONS[abs](x)
+
+
+def _getattr(x: Any, name: Any, *default: Any) -> Any:
+    if is_batched_tree((x, name)) and (default or not isinstance(name, str)):
+        return map_lanes(getattr, unwrapped(x), name, *default)
+    try:
+        return getattribute(x, name)
+    except AttributeError:
+        if default:
+            return default[0]
+        raise
+
+
+def _hasattr(x: Any, name: Any) -> Any:
+    if isinstance(x, ObjectBatch) or isinstance(name, Batch):
+        return map_lanes(hasattr, x, name)
+    try:
+        value = getattribute(x, name)
+    except AttributeError:
+        return False
+    if isinstance(value, Batch):
+        narrowed(value)  # raises where only other lanes have it
+    return True
+
+
+def _setattr(x: Any, name: Any, value: Any) -> None:
+    setattribute(value, x, name)
+
+
+def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current_region() is not None:
+            raise NeedsLoop(f"a call of {function.__name__}")
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _copied(container: type) -> Callable[..., Any]:
+    """dict(), set(), deque() and the like: new containers, which may be changed."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if current_region() is None:
+            return container(*args, **kwargs)
+        given = [arg for arg in args if is_readable(arg)]
+        if not (container is dict and all(isinstance(arg, dict) for arg in given)) and any(map(is_batched_tree, given)):
+            raise NeedsLoop(f"a {container.__name__} of values that differ by example")
+        return remember(container(*(arg if isinstance(arg, dict) else unwrapped(arg) for arg in given), **kwargs))
+
+    return call
+
+
+def _copy_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """copy.copy() and copy.deepcopy(), of arrays and numbers."""
+
+    def call(x: Any, *args: Any) -> Any:
+        if current_region() is None:
+            return function(x, *args)
+        if not isinstance(x, MaskedBatch | np.ndarray | np.generic | int | float | complex | str):
+            raise NeedsLoop(f"{function.__module__}.{function.__name__}() of a {type(x).__name__}")
+        return x.copy() if isinstance(x, MaskedBatch) and x.sizes else function(x, *args)
+
+    return call
+
+
+_COPIED = (
+    dict,
+    set,
+    frozenset,
+    collections.deque,
+    collections.Counter,
+    collections.OrderedDict,
+    collections.defaultdict,
+)
+_REFUSED = (
+    functools.reduce, itertools.filterfalse, itertools.takewhile, itertools.dropwhile, itertools.starmap,
+    itertools.accumulate, itertools.chain, itertools.chain.from_iterable, itertools.islice, itertools.pairwise,
+    itertools.count, itertools.cycle, itertools.repeat, itertools.groupby, itertools.product, itertools.zip_longest,
+    itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.compress,
+    heapq.heappush, heapq.heappop, heapq.heapify, heapq.heappushpop, heapq.heapreplace, heapq.nlargest, heapq.nsmallest,
+    bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right,
+)  # fmt: skip
+
+
+def _update(name: str) -> Callable[..., Any]:
+    symbol = {"iadd": "+", "isub": "-", "imul": "*", "itruediv": "/"}[name]
+    return lambda x, y: update(symbol, x, y)
+
+
+_OPERATORS = {each.function.__name__: each.symbol for each in operators.BINARY}
+HANDLERS: dict[Any, Callable[..., Any]] = {
+    **{function: _of_value(function) for function in LANE_FUNCTIONS},
+    **ARRAY_HANDLERS,
+    len: _len,
+    bool: _bool,
+    sum: _sum,
+    min: _of_items(min),
+    max: _of_items(max),
+    sorted: _of_items(sorted),
+    **{function: _refused(function) for function in _REFUSED},
+    **{function: _copy_of(function) for function in (copy.copy, copy.deepcopy)},
+    any: _of_items(any),
+    all: _of_items(all),
+    list: as_list,
+    tuple: _tuple,
+    **{container: _copied(container) for container in _COPIED},
+    range: _range,
+    zip: _lazily(Zipped, zip),
+    enumerate: _lazily(Enumerated, enumerate),
+    reversed: _lazily(in_reverse, reversed),
+    isinstance: _isinstance,
+    type: _type,
+    print: _print,
+    setattr: _setattr,
+    getattr: _getattr,
+    hasattr: _hasattr,
+    abs: _abs,
+    **{getattr(operator, name): _update(name) for name in ("iadd", "isub", "imul", "itruediv")},
+    **{
+        getattr(builtins, name): _refused(getattr(builtins, name))
+        for name in ("open", "input", "exec", "eval", "delattr", "id", "map", "filter", "iter", "next")
+    },
+    **{getattr(operator, name): BINARY[symbol] for name, symbol in _OPERATORS.items()},
+    operator.neg: UNARY["-"],
+    operator.pos: UNARY["+"],
+    operator.invert: UNARY["~"],
+    operator.getitem: getitem,
+    operator.setitem: lambda x, index, value: setitem(value, x, index),
+    operator.delitem: delitem,
+}

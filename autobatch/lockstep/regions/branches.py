@@ -1,0 +1,266 @@
+"""Control flow that lanes take different ways through: what rewritten `if`, `while`, `return`, `and` … call.
+
+Lanes that part are run as regions of just those lanes, one way after the other, and meet again where their ways do: at
+the end of an `if`, at a loop's head, behind a loop, at the end of the function. Each such place collects pieces, a
+region and the values of the names that are read later; a way that nobody takes is not entered. Where all lanes agree
+nothing is copied and the region stays.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import weak_lanes
+from autobatch.batches.masked import MaskedBatch
+from autobatch.core.lanes import current_region, set_region
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values
+from autobatch.lockstep.regions.region import Subset, part_of
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.operators import BINARY, refuse_hooks
+from autobatch.lockstep.values.sequences import LaneSequence
+
+__all__ = [
+    "Branches",
+    "RaisedError",
+    "Returns",
+    "both",
+    "branches",
+    "chain",
+    "check",
+    "choose",
+    "either",
+    "negation",
+    "parted",
+    "raised",
+    "truth",
+    "truth_value",
+]
+
+
+def truth(test: Any) -> Any:
+    """`bool(test)`: a bool where all lanes of the region agree, else a bool array, one per lane."""
+    if isinstance(test, bool):
+        return test
+    if isinstance(test, LaneList):
+        test = test.count_here()
+    if isinstance(test, LaneSequence):
+        raise NeedsLoop("the truth of items per example")
+    region: Any = current_region()
+    refuse_hooks(test, "__bool__", "__len__")
+    if not isinstance(test, Batch) or region is None:
+        if region is not None and region.root.outside is not None:
+            region.root.outside.read(test)
+        return bool(test)
+    batch = narrowed(test)
+    data: Any = batch.data if type(batch) is MaskedBatch else None
+    while hasattr(data, "value"):
+        data = data.value
+    if type(batch) is MaskedBatch and not batch.sizes and type(data) is np.ndarray:
+        values = data if data.dtype == np.bool_ else data != 0
+    else:
+        values = np.array(per_lane(bool, (batch,), {}), np.bool_)
+    if not len(values):
+        raise NeedsLoop("a decision of no example")
+    if values.all():
+        return True
+    return values if values.any() else False
+
+
+def truth_value(value: Any) -> Any:
+    """`bool(value)`, as a bool or one per lane."""
+    decided = truth(value)
+    return decided if isinstance(decided, bool) else weak_lanes(decided, bool)
+
+
+def parted(values: np.ndarray) -> tuple[Subset, Subset]:
+    """The lanes of the current region where a condition is true, and the others."""
+    region = current_region()
+    return part_of(region, values, region), part_of(region, ~values, region)
+
+
+class _Together:
+    """A branch that all lanes take, and that none of them leaves early."""
+
+    __slots__ = ("arms",)
+    changed = split = False
+
+    def __init__(self, arm: bool) -> None:
+        self.arms = (arm,)
+
+    def __iter__(self) -> Iterator[bool]:
+        return iter(self.arms)
+
+    def end(self, values: tuple[Any, ...]) -> None:
+        pass
+
+
+_TOGETHER = (_Together(False), _Together(True))
+
+
+class Branches:
+    """The arms of an `if`, each in a region of its lanes.
+
+    Attributes:
+        changed: the values of the names are not those of the arm that ran before: read `values`.
+        split: lanes took both ways, or some left; the values after it are those of `join`.
+        nobody: no lane came to its end.
+    """
+
+    __slots__ = ("base", "changed", "has_else", "own", "pieces", "split", "truth", "values")
+
+    def __init__(self, values_of: Any, values: tuple[Any, ...], has_else: bool, own: tuple[int, ...]) -> None:
+        self.base = current_region()
+        self.truth = values_of
+        self.values = values
+        self.has_else = has_else
+        self.own = own
+        self.changed = self.split = False
+        self.pieces: list[Piece] = []
+
+    def __iter__(self) -> Iterator[bool]:
+        if isinstance(self.truth, bool):
+            yield self.truth
+            return
+        self.split = True
+        before = self.values
+        yes, no = parted(self.truth)
+        if self.own:
+            self.changed, self.values = True, self._at_start(before, yes)
+        set_region(yes)
+        yield True
+        if not self.has_else:
+            self.pieces.append((no, before))
+            return
+        self.changed, self.values = True, self._at_start(before, no)
+        set_region(no)
+        yield False
+
+    def _at_start(self, values: tuple[Any, ...], region: Any) -> tuple[Any, ...]:
+        if not self.own:
+            return values
+        mine = narrowed_values(tuple(values[place] for place in self.own), region, range(len(self.own)))
+        named = dict(zip(self.own, mine, strict=True))
+        return tuple(named.get(place, value) for place, value in enumerate(values))
+
+    def end(self, values: tuple[Any, ...]) -> None:
+        """An arm came to its end with these values."""
+        self.pieces.append((current_region(), values))
+
+    @property
+    def nobody(self) -> bool:
+        return not self.pieces
+
+    def join(self) -> tuple[Any, ...]:
+        """The values after the branch, for the lanes that came to its end: those are the region now."""
+        if not self.pieces:
+            set_region(self.base)
+            return self.values
+        return meet(self.pieces, self.base, self.own)[1]
+
+
+def branches(test: Any, values: tuple[Any, ...], has_else: bool, leaves: bool, own: tuple[int, ...] = ()) -> Any:
+    """What an `if` runs over. `leaves`: an arm may be left by return, break or continue."""
+    decided = truth(test)
+    if isinstance(decided, bool) and not leaves:
+        return _TOGETHER[decided]
+    return Branches(decided, values, has_else, own)
+
+
+class Returns:
+    """The values that the lanes of a call return, at different places."""
+
+    __slots__ = ("base", "pieces")
+
+    def __init__(self) -> None:
+        self.base: Any = current_region()
+        self.pieces: list[Piece] = []
+
+    def give(self, value: Any) -> None:
+        """The lanes of the current region return."""
+        self.pieces.append((current_region(), (value,)))
+
+    def result(self) -> Any:
+        """All lanes have returned."""
+        if self.base is None:
+            return self.pieces[0][1][0]
+        (value,) = meet(self.pieces, self.base)[1]
+        set_region(self.base)
+        return value
+
+
+def _each_way(values: np.ndarray, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    base = current_region()
+    pieces = []
+    for region, way in zip(parted(values), (yes, no), strict=True):
+        set_region(region)
+        pieces.append((region, (way(),)))
+    (out,) = meet(pieces, base)[1]
+    return out
+
+
+def choose(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """`yes if test else no`."""
+    decided = truth(test)
+    if isinstance(decided, bool):
+        return yes() if decided else no()
+    return _each_way(decided, yes, no)
+
+
+def both(value: Any, *rest: Callable[[], Any]) -> Any:
+    """`value and ...`: of each lane its first false operand, or its last."""
+    for place, operand in enumerate(rest, 1):
+        decided = truth(value)
+        if not isinstance(decided, bool):
+            seen = value
+            return _each_way(decided, lambda: both(operand(), *rest[place:]), lambda: seen)  # noqa: B023
+        if not decided:
+            return value
+        value = operand()
+    return value
+
+
+def either(value: Any, *rest: Callable[[], Any]) -> Any:
+    """`value or ...`: of each lane its first true operand, or its last."""
+    for place, operand in enumerate(rest, 1):
+        decided = truth(value)
+        if not isinstance(decided, bool):
+            seen = value
+            return _each_way(decided, lambda: seen, lambda: either(operand(), *rest[place:]))  # noqa: B023
+        if decided:
+            return value
+        value = operand()
+    return value
+
+
+def negation(value: Any) -> Any:
+    """`not value`."""
+    decided = truth(value)
+    return not decided if isinstance(decided, bool) else weak_lanes(~decided, bool)
+
+
+def chain(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
+    """`left < b < c`: each operand is evaluated once, by the lanes for which all before it was true."""
+    right = rest[0]()
+    region: Any = current_region()
+    if region is not None and region.root.outside is not None:
+        region.root.outside.read((left, right))
+    value = BINARY[symbols[0]](left, right)
+    return value if len(rest) == 1 else both(value, lambda: chain(right, symbols[1:], *rest[1:]))
+
+
+class RaisedError(Exception):
+    """An example raises: the next way says which, and what."""
+
+
+def raised(error: Callable[[], Any]) -> Any:
+    """What a `raise` raises: of lanes it is enough to know that each of them raises."""
+    return error() if current_region() is None else RaisedError("an exception is raised")
+
+
+def check(test: Any) -> bool:
+    """The condition of an `assert`: whether it holds for every lane."""
+    decided = truth(test)
+    return decided if isinstance(decided, bool) else False

@@ -1,0 +1,299 @@
+"""Reads and writes of items and attributes, and updates in place, for values that may be per lane."""
+
+import operator
+from types import MemberDescriptorType, MethodType
+from typing import Any
+
+import numpy as np
+
+from autobatch.autodiff.tape import TapeArray
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import broadcast, stack_results
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.batched import Batched
+from autobatch.core.lanes import current_region, set_region
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves
+from autobatch.errors import NeedsLoop
+from autobatch.facts.operators import ARITHMETIC
+from autobatch.facts.types import VALUES
+from autobatch.lockstep.ahead import looked_up
+from autobatch.lockstep.regions.joins import meet
+from autobatch.lockstep.regions.loops import each
+from autobatch.lockstep.regions.region import Subset, current_root, lanes_within
+from autobatch.lockstep.values.lists import LaneList, differs
+from autobatch.lockstep.values.look_ups import is_table, rows_later
+from autobatch.lockstep.values.merging import UNBOUND
+from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
+from autobatch.lockstep.values.ownership import freeze, home_of, is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.sequences import LaneSequence, nested_item
+from autobatch.ops.numpy import indexing
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
+from autobatch.tables.table import EmbeddingTable
+
+__all__ = [
+    "delitem",
+    "dict_of",
+    "getitem",
+    "list_of",
+    "made",
+    "own",
+    "setattribute",
+    "setitem",
+    "setitem_in",
+    "update",
+]
+
+_UPDATES = {each.symbol: each.inplace for each in ARITHMETIC}
+_PLAIN = {each.symbol: each.function for each in ARITHMETIC}
+_NAMES = {each.symbol: each.name for each in ARITHMETIC}
+
+
+def is_lanes(index: Any) -> bool:
+    """Whether an index holds a per-lane value, at any depth of tuples and slices."""
+    if isinstance(index, tuple):
+        return any(map(is_lanes, index))
+    if isinstance(index, slice):
+        return is_lanes(index.start) or is_lanes(index.stop) or is_lanes(index.step)
+    return isinstance(index, Batch) or (isinstance(index, LaneList) and differs(index))
+
+
+def _as_index(index: Any) -> Any:
+    if isinstance(index, LaneList):
+        return list(index)
+    if isinstance(index, tuple):
+        return tuple(map(_as_index, index))
+    return index
+
+
+def getitem(x: Any, index: Any) -> Any:
+    """`x[index]`."""
+    kind = type(x)
+    if kind is dict or kind is tuple:
+        if type(index) is str or type(index) is int:
+            return x[index]
+    elif kind is MaskedBatch:
+        if type(index) is LaneList or type(index) is tuple:
+            index = _as_index(index)
+        region = current_region()
+        if x.scalar is not None and region is not None:
+            raise TypeError(f"{x.scalar.__name__!r} object is not subscriptable")
+        if region is not None and x.region is not region:
+            out = region.narrow(x)[index]
+            if isinstance(out, Batch) and not is_scalar(out):  # of a copy, which no write reaches
+                freeze(x, out)
+                freeze(out)
+            return out
+        return x[index]
+    elif kind is np.ndarray:
+        if type(index) is LaneList or type(index) is tuple:
+            index = _as_index(index)
+        if type(index) is MaskedBatch:
+            known = looked_up(x, index)
+            if known is not None:
+                return known
+        if is_table(x, index):
+            return rows_later(x, index)
+        return indexing.getitem(x, index) if is_lanes(index) else x[index]
+    elif kind is LaneList:
+        return x.part(index) if isinstance(index, slice) else x.item(index)
+    elif kind is PackedBatch and isinstance(x.values, PackedBatch):
+        return _nested(narrowed(x), index)
+    elif isinstance(x, LaneSequence):
+        raise NeedsLoop("an item of a sequence whose length differs by example")
+    index = _as_index(index)
+    refuse_hooks(x, "__getitem__", "__missing__")
+    if isinstance(x, dict) and is_lanes(index) and is_made(x) and current_root() is not None:
+        raise NeedsLoop("a key that differs by example, of a dict of the call")
+    if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
+        known = looked_up(x, index)
+        if known is not None:
+            return known
+    if type(index) in (MaskedBatch, PackedBatch) and is_table(x.value if kind is TapeArray else x, index):
+        return rows_later(x, index)
+    if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
+        return x[index]
+    return stack_results(per_lane(operator.getitem, (x, index), {}))
+
+
+def _nested(x: Any, index: Any) -> Any:
+    """`x[index]` of lists of arrays of different lengths."""
+    place = getattr(narrowed(index), "data", index)
+    if not isinstance(place, int) and getattr(index, "scalar", None) is not int:
+        raise NeedsLoop("a part of a list of arrays of different lengths")
+    place = np.where(np.less(place, 0), place + x.lengths, place)
+    if ((place < 0) | (place >= x.lengths)).any():
+        raise IndexError("list index out of range")
+    return nested_item(x, np.arange(x.batch_size), place)
+
+
+def setitem(value: Any, x: Any, index: Any) -> None:
+    """`x[index] = value`."""
+    if isinstance(x, MaskedBatch):
+        index = _as_index(index)
+        if type(value) is MaskedBatch and value.sizes and value.region is not x.region:
+            # what is written was read before: if nobody else has it, it is no other name for a part of x any more
+            value = MaskedBatch.in_region(Batched(value.data, value.sizes, value.scalar), value.region)
+        require_whole(x)
+        if is_scalar(x):
+            raise NeedsLoop("a write into a scalar")
+        if isinstance(value, LaneList):
+            value = list(value)
+        x[index] = value
+    elif isinstance(x, LaneList):
+        if x.owners is None and isinstance(index, int) and not x.is_whole:
+            value = _with_others(value, x.items[index], current_region(), x.region)
+            x.version += 1
+            x.items[index] = value
+        else:
+            x.set(index, value)
+    elif isinstance(x, ObjectBatch):
+        raise NeedsLoop("a write into objects that differ by example")
+    elif current_region() is None:
+        x[index] = value
+    else:
+        refuse_hooks(x, "__setitem__")
+        if is_lanes(index):
+            raise NeedsLoop("a write at a key that differs by example")
+        if type(x) is dict:
+            home = home_of(x, "a write into an item")
+            if home is not current_region():
+                if index not in x:
+                    raise NeedsLoop("a new key of a dict by some of its examples")
+                value = _with_others(value, x[index], current_region(), home)
+        else:
+            require_own(x, "a write into an item")
+        x[index] = value
+
+
+def setitem_in(x: Any, index: Any, value: Any) -> None:
+    """A dict comprehension's store."""
+    setitem(value, x, index)
+
+
+def delitem(x: Any, index: Any) -> None:
+    """`del x[index]`."""
+    if isinstance(x, LaneList):
+        x.delete(index)
+    elif isinstance(x, Batch) or is_lanes(index):
+        raise NeedsLoop("del of an item that differs by example")
+    else:
+        refuse_hooks(x, "__delitem__")
+        require_own(x, "del of an item")
+        del x[index]
+
+
+def setattribute(value: Any, x: Any, name: str) -> None:
+    """`x.name = value`."""
+    if isinstance(x, Batch):
+        raise NeedsLoop("an attribute of objects that differ by example is set")
+    region: Any = current_region()
+    if region is None:
+        setattr(x, name, value)
+        return
+    refuse_hooks(x, "__setattr__")
+    attribute = found(type(x), name)
+    if type(attribute) is property and attribute.fset is not None:
+        current_root().call(MethodType(attribute.fset, x), value)  # type: ignore[union-attr]
+        return
+    if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
+        raise NeedsLoop("an attribute is set through a descriptor")
+    home = home_of(x, "setting an attribute")
+    if home is not region:
+        if not hasattr(x, name):
+            raise NeedsLoop("a new attribute of an object by some of its examples")
+        value = _with_others(value, getattr(x, name), region, home)
+    setattr(x, name, value)
+
+
+def _with_others(value: Any, old: Any, region: Any, home: Any) -> Any:
+    """The value of a field or an item for all lanes of an object, where those of a region in it have set theirs."""
+    lanes = lanes_within(region, home)
+    if lanes is None:
+        raise NeedsLoop("an object of other examples is changed")
+    others = Subset(home, np.delete(home.lanes(), lanes))
+    pieces = [(region, (value,)), (others, (old if others.count else value,))]
+    try:
+        return meet(pieces, home)[1][0]
+    finally:
+        set_region(region)
+
+
+def update(symbol: str, x: Any, value: Any) -> Any:
+    """`x += value` and its like: the new value of the name."""
+    if isinstance(x, MaskedBatch):
+        if is_scalar(x):  # which is never written in place
+            return _PLAIN[symbol](x, value)
+        require_whole(x)
+        return _UPDATES[symbol](x, value)
+    if isinstance(x, VALUES):
+        return BINARY[symbol](x, value)
+    if isinstance(x, LaneList):
+        if symbol != "+":
+            return x.repeat(value) if symbol == "*" else _PLAIN[symbol](x, value)
+        if isinstance(value, LaneList):
+            x.extend(value)
+        else:
+            each(value, x.append)
+        return x
+    if isinstance(x, ObjectBatch):
+        if any(not isinstance(each_value, VALUES) for each_value in x.values):
+            raise NeedsLoop("an update in place of objects that differ by example")
+        return _PLAIN[symbol](x, value)
+    if is_boxed(x) or current_region() is None:
+        return _UPDATES[symbol](x, value)
+    name = _NAMES[symbol]
+    refuse_hooks(x, f"__i{name}__", f"__{name}__")
+    refuse_hooks(value, f"__r{name}__")
+    require_own(x, "an update in place")
+    if any(isinstance(leaf, Batch) for leaf in leaves(value)):
+        raise NeedsLoop("an update in place of a shared object by a value per example")
+    return _UPDATES[symbol](x, value)
+
+
+def own(value: Any) -> Any:
+    """An array that the function made, and will write into: one for each lane, padded."""
+    region = current_region()
+    if isinstance(value, PackedBatch) and not isinstance(value.values, PackedBatch):
+        return value.to_masked()
+    if type(value) is np.ndarray and region is not None:
+        return zero_d(broadcast(value, region.count))  # type: ignore[attr-defined]
+    return value
+
+
+def dict_of(*pairs: tuple[Any, Any]) -> Any:
+    """A dict display; a pair of UNBOUND and a mapping stands for `**mapping`."""
+    out: dict[Any, Any] = {}
+    for key, value in pairs:
+        if is_lanes(key):
+            raise NeedsLoop("a key that differs by example")
+        out.update(value if key is UNBOUND else {key: value})
+    return out if current_region() is None else remember(out)
+
+
+def list_of(*parts: tuple[Any, ...]) -> Any:
+    """A list display; a pair of UNBOUND and an iterable stands for `*iterable`."""
+    if current_region() is None:
+        return [item for part in parts for item in (part[1] if part[0] is UNBOUND and len(part) > 1 else part)]
+    out = LaneList()
+    for part in parts:
+        if len(part) == 1:
+            out.append(part[0])
+        elif isinstance(part[1], LaneList):
+            out.extend(part[1])
+        else:
+            each(part[1], out.append)
+    return out
+
+
+def made(display: Any) -> Any:
+    """A display of converted code: a list that lanes can append to, or a container that this call may change."""
+    if current_region() is None:
+        return display
+    if type(display) is list:
+        return LaneList(display)
+    if type(display) is set and any(map(differs, display)):
+        raise NeedsLoop("a set of values that differ by example")
+    return remember(display) if not is_made(display) else display

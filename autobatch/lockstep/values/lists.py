@@ -1,0 +1,498 @@
+"""`LaneList`: a list made in converted code. Lanes that append more often than others have longer lists.
+
+What lanes do to their lists apart from each other beside appending (`pop`, `insert`, a write at a place of its own) is
+not done in lock-step.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.base import Batch, narrow_tree, narrowed
+from autobatch.batches.examples import broadcast, lanes_of, weak_lanes
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.unpadded import stacked_rows
+from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.lanes import current_region, set_region
+from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.values.merging import concatenated, stackable
+from autobatch.lockstep.values.ownership import freeze, is_changeable, let_go
+
+__all__ = ["LaneList", "differs", "plain", "plain_lists"]
+
+
+class LaneList:
+    """A list that every lane of its region has, in one of two forms.
+
+    Whole: one list of values of all lanes. Spread: some lanes have appended what others have not; each item is of some
+    lanes.
+
+    Attributes:
+        region: where it was made.
+        items: the values, in the order of appending.
+        owners: spread, for each item: the lanes of `region` that have it, in the order of the item's own lanes, its
+            place in each of their lists, and the region whose lanes the item's are.
+        version: counts its changes.
+    """
+
+    __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "owners", "region", "version")
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        self.items = list(items)
+        self.region: Any = current_region()
+        self.owners: list[tuple[np.ndarray, np.ndarray, Any]] | None = None
+        self._counts: Any = None
+        self._stacked: Any = None
+        self._packs: dict[int, tuple[Any, int]] = {}
+        self.version = 0
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether its lanes may have lists of different lengths."""
+        return self.owners is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one Python list stands for all lanes, and those are the lanes that are here."""
+        return self.owners is None and current_region() is self.region
+
+    @property
+    def counts(self) -> Any:
+        """The length of each lane's list."""
+        return self._counts if self.owners is not None else np.full(self.region.count, len(self.items))
+
+    def count_here(self) -> Any:
+        """`len(list)`: an int, or one per lane of the current region."""
+        if not self.is_spread:
+            return len(self.items)
+        out = weak_lanes(self.counts.copy(), int)
+        out.region = self.region
+        return narrowed(out)
+
+    def append(self, value: Any) -> None:
+        region = current_region()
+        self.version += 1
+        if region is self.region and self.owners is None:
+            self.items.append(value)
+            return
+        lanes = lanes_within(region, self.region) if region is not None and self.region is not None else None
+        if lanes is None:
+            raise NeedsLoop("a list is appended to by examples that it does not belong to")
+        if self.owners is None:
+            self._spread()
+        assert self.owners is not None
+        places = self._counts[lanes]
+        self.owners.append((lanes, places, region))
+        let_go(value)
+        self.items.append(map_tree(_narrowed_copy, value))
+        self._counts[lanes] = places + 1
+        self._stacked = None
+
+    def append_steps(self, rows: Any, items: Sequence[Any], regions: Sequence[Any]) -> None:
+        """Append what each step of a loop made, as `append` in each of its steps does.
+
+        Args:
+            rows: a batch of all steps' rows, one step after the other.
+            items: those of each step.
+            regions: the region of each step: the current one, or a prefix of the one of the step before.
+        """
+        self.version += 1
+        if self.owners is None and regions[-1] is self.region:
+            self.items += items
+            return
+        lanes = None if self.region is None else lanes_within(regions[0], self.region)
+        if lanes is None:
+            raise NeedsLoop("a list is appended to by examples that it does not belong to")
+        if self.owners is None:
+            self._spread()
+        assert self.owners is not None
+        self._packs[len(self.items)] = rows, len(items)
+        counts = self._counts[lanes]
+        for region in regions:
+            places = counts[: region.count]
+            self.owners.append((lanes[: region.count], places.copy(), region))
+            places += 1
+        self.items += items
+        self._counts[lanes] = counts
+        self._stacked = None
+
+    def _spread(self) -> None:
+        everyone = np.arange(self.region.count)
+        self.owners = [(everyone, np.full(len(everyone), place), self.region) for place in range(len(self.items))]
+        let_go(self.items)
+        self.items = [_within(self.region, item) for item in self.items]
+        self._counts = np.full(len(everyone), len(self.items))
+
+    def item(self, place: Any) -> Any:
+        """`list[place]`; `place` is one int or one per lane of the current region."""
+        if not self.is_spread and not isinstance(place, Batch):
+            return self.items[place]
+        source = self
+        if self.owners is None:
+            source = LaneList(self.items)
+            source.region = self.region
+            source._spread()
+        return map_tree(freeze, source._item_of_rows(place))
+
+    def part(self, index: slice) -> "LaneList":
+        """`list[start:stop:step]`, a new list."""
+        if not self.is_spread and not differs(index):
+            return LaneList(self.items[index])
+        if index == slice(None, None, -1) and self.owners is not None and self.region is current_region():
+            return self.backwards()
+        raise NeedsLoop("a part of a list that differs by example")
+
+    def backwards(self) -> "LaneList":
+        """A new list with each lane's items in reverse."""
+        out = LaneList(self.items if self.owners is not None else self.items[::-1])
+        out.region = self.region
+        if self.owners is not None:
+            out._counts = self._counts.copy()
+            out._packs = self._packs.copy()
+            out.owners = [(lanes, self._counts[lanes] - 1 - places, at) for lanes, places, at in self.owners]
+        return out
+
+    def _change(self, name: str, *args: Any) -> Any:
+        """A method of the list that changes it, once for all lanes."""
+        if not self.is_whole or any(map(differs, args[:1])):
+            raise NeedsLoop(f".{name}() of a list by some of its examples")
+        self.version += 1
+        return getattr(self.items, name)(*args)
+
+    def _compare(self, name: str, *args: Any) -> Any:
+        """A method that compares items, which are the same for all lanes."""
+        self._require_same(*args)
+        return getattr(self.items, name)(*args)
+
+    def _require_same(self, *others: Any) -> None:
+        if self.is_spread or any(map(differs, (*self.items, *others))):
+            raise NeedsLoop("a list of values that differ by example is compared or searched")
+
+    def extend(self, values: "LaneList") -> None:
+        """Append the items of another list, or of this one."""
+        if values.is_spread:
+            raise NeedsLoop("a list is extended by one that differs by example")
+        for value in list(values.items):
+            self.append(value)
+
+    def pop(self, *place: Any) -> Any:
+        return self._change("pop", *place)
+
+    def clear(self) -> None:
+        self._change("clear")
+
+    def reverse(self) -> None:
+        self._change("reverse")
+
+    def insert(self, place: Any, value: Any) -> None:
+        self._change("insert", place, value)
+
+    def set(self, index: Any, value: Any) -> None:
+        """`list[index] = value`."""
+        self._change("__setitem__", index, value)
+
+    def delete(self, index: Any) -> None:
+        """`del list[index]`."""
+        self._change("__delitem__", index)
+
+    def remove(self, value: Any) -> None:
+        self._require_same(value)
+        self._change("remove", value)
+
+    def sort(self, *, key: Any = None, reverse: Any = False) -> None:
+        self._require_same(reverse)
+        if key is not None or not self.is_whole:
+            raise NeedsLoop("a list is sorted by some of its examples, or by a key")
+        self.version += 1
+        self.items.sort(reverse=reverse)
+
+    def copy(self) -> "LaneList":
+        return self.part(slice(None))
+
+    def index(self, *args: Any) -> Any:
+        return self._compare("index", *args)
+
+    def count(self, value: Any) -> Any:
+        return self._compare("count", value)
+
+    def times(self, count: Any) -> "LaneList":
+        """`list * count`."""
+        if self.is_spread or differs(count):
+            raise NeedsLoop("a list is repeated as often as differs by example")
+        return LaneList(self.items * count)
+
+    def repeat(self, count: Any) -> "LaneList":
+        """`list *= count`, in place."""
+        self._change("__imul__", count)
+        return self
+
+    def plus(self, other: Any) -> "LaneList":
+        """`list + other`, a new list."""
+        if self.is_spread or other.is_spread:
+            raise NeedsLoop("lists that differ by example are put together")
+        return LaneList(self.items + other.items)
+
+    def _rows(self) -> tuple[list[Any], Any, np.ndarray]:
+        """Leaves with one row for each item of each lane, their structure, and the row number of (lane, place)."""
+        assert self.owners is not None
+        if not self.items:
+            raise NeedsLoop("an empty list of each example")
+        sizes = [len(lanes) for lanes, _, _ in self.owners]
+        items, heights = self._packed(sizes) if self._packs else (self.items, sizes)
+        columns, structure = _columns(items)
+        leaves = []
+        for column in columns:
+            batches = [_as_batch(value, size) for value, size in zip(column, heights, strict=True)]
+            if not stackable(batches):
+                raise NeedsLoop("a list of different ranks or dtypes")
+            leaves.append(concatenated(batches))
+        total = sum(sizes)
+        table = np.full((len(self._counts), int(self._counts.max(initial=0))), total)
+        lanes, places = (np.concatenate([owner[which] for owner in self.owners]) for which in (0, 1))
+        table[lanes, places] = np.arange(total)
+        return leaves, structure, table
+
+    def _packed(self, sizes: Sequence[int]) -> tuple[list[Any], list[int]]:
+        """The items, those that lie one after the other as one; and how many rows each has."""
+        items: list[Any] = []
+        heights: list[int] = []
+        place = 0
+        while place < len(self.items):
+            rows, count = self._packs.get(place, (self.items[place], 1))
+            items.append(rows)
+            heights.append(sum(sizes[place : place + count]))
+            place += count
+        return items, heights
+
+    def stacked(self) -> Any:
+        """The items of each lane along a new first dimension: a batch, or a tree of them. One join and one gather.
+
+        Raises:
+            NeedsLoop: items of different structure, rank or dtype, or of different shapes in one lane.
+        """
+        if self._stacked is not None:
+            return self._stacked
+        leaves, structure, table = self._rows()
+        counts = self.counts
+        first = int(counts[0]) if len(counts) else 0
+        length: Any = first if (counts == first).all() else Lengths(counts)
+        out = []
+        for leaf in leaves:
+            data = stacked_rows(leaf.data, table, length) if isinstance(length, Lengths) else leaf.data[table]
+            inner = []
+            for size in leaf.sizes:
+                if isinstance(size, Lengths):
+                    raise NeedsLoop("a list of ragged items")
+                inner.append(size)
+            out.append(MaskedBatch.in_region(Batched(data, (length, *inner), None), self.region))
+        self._stacked = unflatten(structure, out)
+        return self._stacked
+
+    def has_python_scalars(self) -> bool:
+        """Whether an item is a Python number in some lane, which a row of an array would not be."""
+        found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
+        return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
+
+    def joined(self) -> MaskedBatch:
+        """The items of each lane end to end along their first dimension.
+
+        Raises:
+            NeedsLoop: items of other than one array with static other dimensions.
+        """
+        leaves, structure, table = self._rows()
+        (leaf,) = leaves if structure.kind is None else (None,)
+        if leaf is None or not leaf.sizes or any(isinstance(size, Lengths) for size in leaf.sizes[1:]):
+            raise NeedsLoop("a concatenation along a list of structured or ragged items")
+        data, size = leaf.data, leaf.sizes[0]
+        total, width = data.shape[:2]
+        lengths = size.values if isinstance(size, Lengths) else np.full(total, size)
+        flat = data.reshape(total * width, *data.shape[2:])
+        flat = np.concatenate([flat, np.zeros((1, *data.shape[2:]), data.dtype)])
+        rows: list[np.ndarray] = []
+        for lane_rows, count in zip(table, self.counts, strict=True):
+            parts = [np.arange(row * width, row * width + lengths[row]) for row in lane_rows[:count]]
+            rows.append(np.concatenate(parts) if parts else np.zeros(0, np.int64))
+        out = Lengths([len(part) for part in rows])
+        index = np.full((len(rows), out.max()), total * width)
+        for i, part in enumerate(rows):
+            index[i, : len(part)] = part
+        return MaskedBatch.in_region(Batched(flat[index], (out, *leaf.sizes[1:])), self.region)
+
+    def _item_of_rows(self, place: Any) -> Any:
+        """Copies of the items at a place, for the lanes that are here: neither these nor the items may change."""
+        region: Any = current_region()
+        here = lanes_within(region, self.region)
+        if here is None:
+            raise NeedsLoop("a list of other examples is read")
+        leaves, structure, table = self._rows()
+        counts = self._counts[here]
+        places = np.broadcast_to(np.asarray(getattr(narrowed(place), "data", place)), counts.shape)
+        places = np.where(places < 0, places + counts, places)
+        if ((places < 0) | (places >= counts)).any():
+            raise IndexError("list index out of range")
+        for item in self.items:
+            map_tree(freeze, item)
+        rows = table[here, places]
+        out = []
+        for leaf in leaves:
+            sizes = [Lengths(size.values[rows]) if isinstance(size, Lengths) else size for size in leaf.sizes]
+            out.append(MaskedBatch.in_region(Batched(leaf.data[rows], sizes, leaf.scalar), region))
+        return unflatten(structure, out)
+
+    def _same_count(self) -> int:
+        counts = narrowed_counts(self)
+        if not len(counts) or (counts != counts[0]).any():
+            raise NeedsLoop("a list whose length differs by example is used as one list")
+        return int(counts[0])
+
+    def __len__(self) -> int:
+        return len(self.items) if not self.is_spread else self._same_count()
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.is_spread:
+            return self._live(self.items)
+        return iter([self.item(place) for place in range(self._same_count())])
+
+    def _live(self, items: list[Any]) -> Iterator[Any]:
+        """The items, those included that are appended meanwhile."""
+        for item in items:
+            yield item
+            if self.items is not items:
+                raise NeedsLoop("a list changes for some examples while a loop runs over it")
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self._compare("__contains__", value))
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.part(index) if isinstance(index, slice) else self.item(index)
+
+    def __add__(self, other: Any) -> Any:
+        return self.plus(_ours(other)) if isinstance(other, LaneList | list) else NotImplemented
+
+    def __radd__(self, other: Any) -> Any:
+        return _ours(other).plus(self) if type(other) is list else NotImplemented
+
+    def __mul__(self, count: Any) -> Any:
+        return self.times(count)
+
+    __rmul__ = __mul__
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        self._require_same(other)
+        return self.items == (other.items if isinstance(other, LaneList) else other)
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other
+
+    def __lt__(self, other: Any) -> Any:
+        raise NeedsLoop("lists are compared by their order")
+
+    __le__ = __gt__ = __ge__ = __lt__
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        if self.is_spread or any(differs(item) for item in self.items):
+            raise NeedsLoop("a list of per-example values is used as one array")
+        return np.asarray(self.items, dtype)
+
+    def __repr__(self) -> str:
+        return repr(self.items) if not self.is_spread else f"LaneList({self.items})"
+
+    def _ab_unite(self, pieces: Sequence[Any], regions: Sequence[Any]) -> Any:
+        """What lanes have that bring different lists, which are changed by each of their names."""
+        raise NeedsLoop("lists that differ by example")
+
+
+def plain_lists(held: LaneList) -> ObjectBatch:
+    """A plain list for each lane of the region of a list of ours: copies."""
+    here = current_region()
+    lists: list[list[Any]] = [[None] * count for count in held.counts.tolist()]
+    try:
+        for place, item in enumerate(held.items):
+            everyone = range(len(lists)), [place] * len(lists), held.region
+            lanes, places, at = everyone if held.owners is None else held.owners[place]
+            set_region(at)
+            for lane, own, value in zip(lanes, places, lanes_of(narrow_tree(plain(item)), at.count), strict=True):
+                lists[lane][own] = value.copy() if type(value) is np.ndarray else value
+        set_region(held.region)
+        return ObjectBatch(lists)
+    finally:
+        set_region(here)
+
+
+def plain(value: Any) -> Any:
+    """A value with plain lists, or one per lane, in the place of our lists."""
+    if type(value) is LaneList:
+        return plain_lists(value) if value.is_spread else [plain(item) for item in value.items]
+    if type(value) is tuple or type(value) is list:
+        return type(value)(plain(item) for item in value)
+    if type(value) is dict:
+        return {key: plain(item) for key, item in value.items()}
+    return value
+
+
+def narrowed_counts(held: LaneList) -> np.ndarray:
+    """The lengths of the lists of the lanes of the current region."""
+    counts = held.counts
+    lanes = lanes_within(current_region(), held.region) if held.region is not None else None
+    return counts if lanes is None else counts[lanes]
+
+
+def _ours(value: Any) -> LaneList:
+    return value if isinstance(value, LaneList) else LaneList(value)
+
+
+def differs(value: Any) -> bool:
+    """Whether a value, at any depth, is not one and the same for all lanes, or is an object of the call."""
+    if isinstance(value, Batch):
+        return True
+    if isinstance(value, LaneList):
+        return value.is_spread or any(map(differs, value.items))
+    if isinstance(value, slice):
+        return differs(value.start) or differs(value.stop) or differs(value.step)
+    if is_node(value):
+        return any(map(differs, leaves(value)))
+    return is_changeable(value)
+
+
+def _within(region: Any, value: Any) -> Any:
+    """A value with its batches restricted to the lanes of a region."""
+    return map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
+
+
+def _narrowed_copy(leaf: Any) -> Any:
+    """A leaf for a list of the current region; where that is a copy, neither may be written into."""
+    out = narrowed(leaf)
+    if out is not leaf:
+        freeze(leaf)
+        freeze(out)
+    return out
+
+
+def _columns(items: Sequence[Any]) -> tuple[Sequence[Sequence[Any]], Any]:
+    """The leaves of items of one structure, by their place in it, and the structure."""
+    if all(type(item) is MaskedBatch for item in items):
+        return [items], flatten(items[0])[1]
+    values, structures = zip(*map(flatten, items), strict=True)
+    if any(structure != structures[0] for structure in structures):
+        raise NeedsLoop("a list of different structures")
+    return list(zip(*values, strict=True)), structures[0]
+
+
+def _as_batch(value: Any, size: int) -> Any:
+    if type(value) is MaskedBatch and value.data.shape[0] == size:
+        return value
+    if isinstance(value, Packed) and isinstance(value, Batch):
+        value = value.to_masked()  # type: ignore[attr-defined]
+    if is_changeable(value) or isinstance(value, LaneList):
+        raise NeedsLoop("a list of objects")
+    out = value if isinstance(value, Batch) else broadcast(value, size)
+    if getattr(out, "batch_size", size) != size:
+        raise NeedsLoop("a list whose items belong to other examples")
+    return out

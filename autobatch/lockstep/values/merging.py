@@ -1,0 +1,148 @@
+"""Values of different groups of lanes, joined to one value for all of them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.examples import broadcast, lanes_of
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.abstract_eval import is_non_c_order
+from autobatch.core.batched import Batched, Lengths, Size
+from autobatch.core.lanes import let_go
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import flatten, is_node, leaves, unflatten
+from autobatch.errors import NeedsLoop
+from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
+
+__all__ = ["UNBOUND", "batch_of", "concatenated", "joined", "stackable"]
+
+
+class _Unbound:
+    """Stands for a name without a value."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<unbound>"
+
+
+UNBOUND = _Unbound()
+_PLAIN = (str, bytes, type(None), type, np.dtype, type(Ellipsis), slice, frozenset, range)
+
+
+def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any]) -> Any:
+    """One value for sum(counts) lanes from one per group; a group's value is batched, or shared by its lanes.
+
+    Args:
+        regions: the lanes of each group, all of them in the current region.
+
+    Raises:
+        UnboundLocalError: some groups have no value.
+        NeedsLoop: objects that cannot be told apart by lane.
+    """
+    first = pieces[0]
+    if not hasattr(first, "_ab_rank") and all(piece is first for piece in pieces):
+        return first
+    if any(piece is UNBOUND for piece in pieces):
+        raise UnboundLocalError("a local variable is not bound in some examples")
+    held = next((piece for piece in pieces if hasattr(piece, "_ab_unite")), None)
+    if held is not None:
+        return held._ab_unite(pieces, regions)
+    if any(is_node(piece) and not isinstance(piece, tuple) for piece in pieces) and len(set(map(type, pieces))) > 1:
+        raise NeedsLoop("containers of different types for different examples")
+    if is_node(first):
+        for piece in pieces:
+            let_go(piece)
+        values, structures = zip(*map(flatten, pieces), strict=True)
+        if all(structure == structures[0] for structure in structures):
+            return unflatten(structures[0], [joined(column, counts, regions) for column in zip(*values, strict=True)])
+        return _objects(pieces, counts)
+    if type(first) in (str, bytes) and all(type(piece) is type(first) and piece == first for piece in pieces):
+        return first
+    batches = [
+        batch_of(piece, count) if _is_array_like(piece) else None for piece, count in zip(pieces, counts, strict=True)
+    ]
+    if stackable(batches):
+        return concatenated(batches)  # type: ignore[arg-type]
+    if any(_is_object(piece) for piece in pieces):
+        raise NeedsLoop("objects that differ by example")
+    return _objects(pieces, counts)
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value has a name of its own, and no lanes."""
+    return not (_is_array_like(value) or isinstance(value, _PLAIN) or is_node(value) or hasattr(value, "_ab_rank"))
+
+
+def _is_array_like(value: Any) -> bool:
+    return isinstance(value, bool | int | float | complex | np.ndarray | np.generic) or is_boxed(value)
+
+
+def batch_of(value: Any, count: int) -> Any:
+    """A value of `count` lanes as a padded batch of them."""
+    if isinstance(value, PackedBatch):
+        return value.to_masked()
+    out = broadcast(value, count)
+    return zero_d(out) if type(value) is np.ndarray else out
+
+
+def stackable(batches: Sequence[Any]) -> bool:
+    """Whether all are padded batches of one rank, dtype and scalar type."""
+    first = batches[0]
+    if type(first) is not MaskedBatch:
+        return False
+    dtype, rank, scalar = first.data.dtype, len(first.sizes), first.scalar
+    return all(
+        type(batch) is MaskedBatch
+        and batch.data.dtype == dtype
+        and len(batch.sizes) == rank
+        and batch.scalar is scalar
+        and (rank > 0 or is_scalar(batch) == is_scalar(first))
+        for batch in batches
+    )
+
+
+def _objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
+    values: list[Any] = []
+    for piece, count in zip(pieces, counts, strict=True):
+        for leaf in leaves(piece):
+            if not (_is_array_like(leaf) or isinstance(leaf, _PLAIN)):
+                raise NeedsLoop("objects that differ by example")
+        values += lanes_of(piece, count)
+    return ObjectBatch(values)
+
+
+def concatenated(batches: Sequence[MaskedBatch]) -> MaskedBatch:
+    """The lanes of `stackable` batches one after the other."""
+    first = batches[0]
+    sizes: list[Size] = []
+    widths: list[int] = []
+    for axis in range(len(first.sizes)):
+        column = [batch.sizes[axis] for batch in batches]
+        size = column[0]
+        if not isinstance(size, int) or any(other is not size and other != size for other in column):
+            lengths = [
+                part.values if isinstance(part, Lengths) else np.full(batch.data.shape[0], part)
+                for part, batch in zip(column, batches, strict=True)
+            ]
+            size = Lengths(np.concatenate(lengths))
+        sizes.append(size)
+        widths.append(max(batch.data.shape[axis + 1] for batch in batches))
+    parts = [_padded(batch.data, widths) for batch in batches if batch.data.shape[0]]
+    data = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else first.data
+    out = set_order(MaskedBatch.of(Batched(data, sizes, first.scalar)), any(map(is_non_c_order, batches)))
+    return out if is_scalar(first) else zero_d(out)
+
+
+def _padded(data: Any, widths: Sequence[int]) -> Any:
+    if data.shape[1:] == tuple(widths):
+        return data
+    for axis, width in enumerate(widths, 1):
+        missing = width - data.shape[axis]
+        if missing:
+            shape = (*data.shape[:axis], missing, *data.shape[axis + 1 :])
+            data = np.concatenate([data, np.zeros(shape, data.dtype)], axis=axis)
+    return data

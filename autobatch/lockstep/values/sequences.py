@@ -1,0 +1,471 @@
+"""What a loop runs over where lanes have items of their own: rows, ranges, lists; zip, enumerate, reversed of them."""
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.examples import map_tree, stack_results, weak_lanes
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.unpadded import padded
+from autobatch.core.batched import Lengths, Packed
+from autobatch.core.lanes import current_region
+from autobatch.core.op import is_boxed
+from autobatch.errors import NeedsLoop
+from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.values.lists import LaneList
+from autobatch.lockstep.values.ownership import freeze
+from autobatch.ops.rules.rows import rows_between, rows_p
+
+__all__ = [
+    "Enumerated",
+    "Items",
+    "LaneSequence",
+    "Nested",
+    "Ranges",
+    "Rows",
+    "Shared",
+    "Trees",
+    "Watched",
+    "Zipped",
+    "in_reverse",
+    "lane_sequence",
+    "nested_item",
+]
+
+
+class LaneSequence:
+    """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.
+
+    `once`: it is an iterator in Python, which a second loop would find used up.
+    """
+
+    __slots__ = ("home", "used")
+    once = False
+
+    def __init__(self) -> None:
+        self.used = False
+        self.home = current_region()
+
+    def require_here(self) -> None:
+        """Raise NeedsLoop unless its lanes are those of the current region."""
+        if self.home is not current_region():
+            raise NeedsLoop("items of other examples are used")
+
+    def here(self) -> "LaneSequence":
+        """The items of the lanes of the current region."""
+        self.require_here()
+        return self
+
+    def lengths(self) -> Any:
+        """The number of items: an int, or one int64 per lane of the current region."""
+        raise TypeError(f"{type(self).__name__} does not say its lengths")
+
+    def shortest(self) -> int:
+        lengths = self.lengths()
+        if isinstance(lengths, int):
+            return lengths
+        return int(lengths.min()) if len(lengths) else 0
+
+    def open(self, order: Any) -> None:
+        """Arrange the lanes in a loop's order (None: as they are)."""
+        if self.once and self.used:
+            raise NeedsLoop("an iterator of items per example is read twice")
+        self.used = True
+
+    def at(self, step: int, region: Any) -> Any:
+        """The items of a step, for the lanes of a region."""
+        raise TypeError(f"{type(self).__name__} does not say its items")
+
+    def advance(self, region: Any) -> None:
+        """The lanes of a region have taken the item of a step."""
+
+    def done(self, region: Any) -> None:
+        """The lanes of a region have come to the end of the items."""
+
+    def __iter__(self) -> Any:
+        raise NeedsLoop("items per example are iterated outside converted code")
+
+
+class Rows(LaneSequence):
+    """The rows of a padded batch along the example's first dimension.
+
+    Attributes:
+        data: with an order the rows of all steps one after the other, each step's in the loop's order of lanes, from
+            `offsets[step]` on; else (lanes, steps, *item).
+        order: the loop's `Order`; None where the lanes stay as they are.
+        last: the items of the current step, whose number is `step`.
+        looked: {id of a table: its rows that were looked up by these items}.
+    """
+
+    __slots__ = (
+        "__weakref__", "_self", "backwards", "data", "last", "looked", "offsets", "order", "region", "rest", "sizes",
+        "source", "step",
+    )  # fmt: skip
+
+    def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
+        super().__init__()
+        if not source.sizes:
+            kind = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
+            raise TypeError(f"iteration over a {kind}")
+        self.source = source
+        self.backwards = backwards
+
+    @property
+    def once(self) -> bool:  # type: ignore[override]
+        return self.backwards
+
+    def lengths(self) -> Any:
+        size = self.source.sizes[0]
+        return size.values if isinstance(size, Lengths) else size
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        source, lengths = self.source, self.lengths()
+        source.data = padded(source.data)
+        self.order = order
+        self.last: Any = None
+        self.looked: dict[int, Any] = {}
+        self._self = weakref.ref(self)
+        self.rest: tuple[Any, ...] = source.sizes[1:]
+        self.region: Any = None
+        self.sizes: tuple[Any, ...] = ()
+        self.offsets: list[int] = []
+        if order is not None:
+            self._pack(order, lengths)
+        elif not self.backwards:
+            self.data = source.data
+        elif isinstance(lengths, int):
+            self.data = source.data[:, :lengths][:, ::-1]
+        else:
+            places = np.maximum(lengths[:, None] - 1 - np.arange(source.data.shape[1]), 0)
+            self.data = source.data[np.arange(len(lengths))[:, None], places]
+
+    def _pack(self, order: Any, lengths: Any) -> None:
+        """Take the rows that the loop is going to read, in the order in which it does, without padding."""
+        source = self.source if self.source.region is order.parent else order.parent.narrow(self.source)
+        counts = np.array(order.counts, np.int64)
+        self.offsets = [0, *np.cumsum(counts).tolist()]
+        places = np.repeat(np.arange(len(counts)), counts)
+        lanes = np.arange(self.offsets[-1]) - np.repeat(np.array(self.offsets[:-1], np.int64), counts)
+        if order.index is not None:
+            lanes = order.index[lanes]
+        if self.backwards:
+            places = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])[lanes] - places
+        data = padded(source.data)
+        flat = np.reshape(data, (-1, *data.shape[2:]))
+        rows = lanes * data.shape[1] + places
+        self.data = rows_p(flat, rows, unique=True) if is_boxed(flat) else flat.take(rows, axis=0)
+
+    def at(self, step: int, region: Any) -> Any:
+        if region is not self.region:
+            self.region = region
+            self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
+        rows = self.data[:, step] if self.order is None else self._between(step, step + 1)
+        out = MaskedBatch.of_data(rows, self.sizes, region)
+        items = region.root.items
+        items.pop(id(self.last), None)
+        self.last, self.step = out, step
+        items[id(out)] = self._self
+        return freeze(out) if self.sizes else out
+
+    def packed(self, chunk: Any) -> Any:
+        """The items of all steps of a chunk, one step after the other: (rows, *item)."""
+        if self.order is not None:
+            return self._between(chunk.first, chunk.last)
+        part = self.data[:, chunk.first : chunk.last]
+        return np.reshape(np.swapaxes(part, 0, 1), (chunk.offsets[-1], *part.shape[2:]))
+
+    def _between(self, first: int, last: int) -> Any:
+        return rows_between(self.data, self.offsets[first], self.offsets[last])
+
+    def _of_region(self, size: Any, count: int) -> Any:
+        if isinstance(size, int):
+            return size
+        values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
+        return Lengths(values[:count])
+
+
+class Trees(LaneSequence):
+    """Rows of several batches of the same lengths, in one structure."""
+
+    __slots__ = ("rows", "structure")
+
+    def __init__(self, tree: Any, backwards: bool = False) -> None:
+        super().__init__()
+        self.rows: list[Rows] = []
+        self.structure = map_tree(lambda leaf: self._add(leaf, backwards), tree)
+
+    def _add(self, leaf: Any, backwards: bool) -> int:
+        self.rows.append(Rows(narrowed(leaf), backwards))
+        return len(self.rows) - 1
+
+    def lengths(self) -> Any:
+        return self.rows[0].lengths()
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        for rows in self.rows:
+            rows.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return map_tree(lambda position: self.rows[position].at(step, region), self.structure)
+
+
+_ITERABLES: tuple[type, ...] = (
+    list, tuple, range, str, bytes, np.ndarray, dict, set, frozenset, type({}.keys()), type({}.values()),
+    type({}.items()),
+)  # fmt: skip
+
+
+class Items(LaneSequence):
+    """The items of one Python sequence per lane."""
+
+    __slots__ = ("backwards", "lanes", "values")
+
+    def __init__(self, source: ObjectBatch, backwards: bool = False) -> None:
+        super().__init__()
+        if not all(isinstance(value, _ITERABLES) for value in source.values):
+            raise NeedsLoop("a loop over objects that differ by example")
+        values = [
+            value if hasattr(value, "__getitem__") and not isinstance(value, dict) else list(value)
+            for value in source.values
+        ]
+        self.values = [value[::-1] for value in values] if backwards else values
+
+    def lengths(self) -> Any:
+        return np.array([len(value) for value in self.values], np.int64)
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        self.lanes = list(range(len(self.values))) if order is None or order.index is None else order.index.tolist()
+
+    def at(self, step: int, region: Any) -> Any:
+        return stack_results([self.values[lane][step] for lane in self.lanes[: region.count]])
+
+
+class Nested(LaneSequence):
+    """The items of examples that are lists of arrays of different lengths."""
+
+    __slots__ = ("lanes", "source")
+
+    def __init__(self, source: Any, backwards: bool = False) -> None:
+        super().__init__()
+        if backwards:
+            raise NeedsLoop("reversed() of a list of arrays of different lengths")
+        self.source = source
+
+    def lengths(self) -> Any:
+        return self.source.lengths
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        count = self.source.batch_size
+        self.lanes = np.arange(count) if order is None or order.index is None else order.index
+
+    def at(self, step: int, region: Any) -> Any:
+        return nested_item(self.source, self.lanes[: region.count], step)
+
+
+def nested_item(source: Any, lanes: Any, place: Any) -> Any:
+    """Of each of these lanes the array at a place of its list, for the lanes of the current region."""
+    out = source.values._take(source.offsets[lanes] + place, {})
+    out.region = current_region()
+    return freeze(out)
+
+
+class Watched(LaneSequence):
+    """The items of a list of ours, which must not change while a loop runs over it."""
+
+    __slots__ = ("inner", "source", "version")
+
+    def __init__(self, source: LaneList, inner: LaneSequence) -> None:
+        super().__init__()
+        self.source = source
+        self.inner = inner
+        self.version = source.version
+
+    @property
+    def once(self) -> bool:  # type: ignore[override]
+        return self.inner.once
+
+    def lengths(self) -> Any:
+        return self.inner.lengths()
+
+    def open(self, order: Any) -> None:
+        self.version = self.source.version
+        self.inner.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        self.done(region)
+        return self.inner.at(step, region)
+
+    def done(self, region: Any) -> None:
+        if self.source.version != self.version:
+            raise NeedsLoop("a list changes while a loop runs over it")
+
+
+class Shared(LaneSequence):
+    """One Python sequence beside others that are per lane."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Any) -> None:
+        super().__init__()
+        self.values = values
+
+    def lengths(self) -> Any:
+        return len(self.values)
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.values[step]
+
+
+class Ranges(LaneSequence):
+    """`range` of per-lane bounds."""
+
+    __slots__ = ("counts", "start", "step")
+
+    def __init__(self, *bounds: Any) -> None:
+        super().__init__()
+        ranges = per_lane(range, bounds, {})
+        self.counts = np.array([len(each) for each in ranges], np.int64)
+        self.start = _shared_or_lanes([each.start for each in ranges])
+        self.step = _shared_or_lanes([each.step for each in ranges])
+
+    def lengths(self) -> Any:
+        return self.counts
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.start + self.step * step
+
+    def backwards(self) -> "Ranges":
+        return self._with(self.start + self.step * (weak_lanes(self.counts, int) - 1), -self.step, self.counts)
+
+    def here(self) -> "Ranges":
+        region: Any = current_region()
+        if self.home is region:
+            return self
+        lanes = lanes_within(region, self.home)
+        if lanes is None:
+            raise NeedsLoop("a range of other examples is used")
+        return self._with(narrowed(self.start), narrowed(self.step), self.counts[lanes])
+
+    def _with(self, start: Any, step: Any, counts: np.ndarray) -> "Ranges":
+        out = object.__new__(Ranges)
+        LaneSequence.__init__(out)
+        out.start, out.step, out.counts = start, step, counts
+        return out
+
+
+def _shared_or_lanes(values: list[int]) -> Any:
+    return (
+        values[0]
+        if values and all(value == values[0] for value in values)
+        else weak_lanes(np.array(values, np.int64), int)
+    )
+
+
+class Zipped(LaneSequence):
+    """`zip`: as many items as the shortest of the lane has."""
+
+    __slots__ = ("parts", "strict")
+    once = True
+
+    def __init__(self, *iterables: Any, strict: bool = False) -> None:
+        super().__init__()
+        self.parts = [_sequence_or_shared(each) for each in iterables]
+        if strict:
+            lengths = [np.asarray(part.lengths()) for part in self.parts]
+            if any((length != lengths[0]).any() for length in lengths):
+                raise ValueError("zip() arguments differ in length")
+
+    def lengths(self) -> Any:
+        lengths = [part.lengths() for part in self.parts]
+        if all(isinstance(length, int) for length in lengths):
+            return min(lengths)
+        out = lengths[0]
+        for length in lengths[1:]:
+            out = np.minimum(out, length)
+        return out
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        for part in self.parts:
+            part.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return tuple([part.at(step, region) for part in self.parts])
+
+
+class Enumerated(LaneSequence):
+    """`enumerate`: the counter is one int, since all lanes that are there have come as far."""
+
+    __slots__ = ("inner", "start")
+    once = True
+
+    def __init__(self, iterable: Any, start: Any = 0) -> None:
+        super().__init__()
+        self.inner = _sequence_or_shared(iterable)
+        self.start = start
+
+    def lengths(self) -> Any:
+        return self.inner.lengths()
+
+    def open(self, order: Any) -> None:
+        super().open(order)
+        self.inner.open(order)
+
+    def at(self, step: int, region: Any) -> Any:
+        return self.start + step, self.inner.at(step, region)
+
+
+def _sequence_or_shared(iterable: Any) -> LaneSequence:
+    sequence = lane_sequence(iterable)
+    if sequence is not None:
+        return sequence
+    if isinstance(iterable, list | tuple | range | np.ndarray | str):
+        return Shared(iterable)
+    if isinstance(iterable, LaneList):
+        return Shared(iterable.items)
+    if hasattr(iterable, "__next__"):
+        raise NeedsLoop("an iterator beside data of different lengths")
+    return Shared(list(iterable))
+
+
+def lane_sequence(iterable: Any) -> LaneSequence | None:
+    """The per-lane items of an iterable; None if it is one iterable for all lanes."""
+    if isinstance(iterable, LaneSequence):
+        return iterable.here()
+    return _of(iterable, False)
+
+
+def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
+    if isinstance(iterable, Batch):
+        source = narrowed(iterable)
+        if isinstance(source, Packed) and isinstance(source.values, Packed):
+            return Nested(source, backwards)
+        if isinstance(source, Packed):
+            source = source.to_masked()  # type: ignore[attr-defined]
+        return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards)
+    if isinstance(iterable, LaneList) and iterable.is_spread:
+        return Watched(iterable, _of_list(iterable, backwards))
+    return None
+
+
+def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
+    if source.has_python_scalars():
+        raise NeedsLoop("a loop over a list of numbers that differs by example")
+    stacked = source.stacked()
+    return Rows(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
+
+
+def in_reverse(iterable: Any) -> Any:
+    """`reversed`."""
+    if isinstance(iterable, Ranges):
+        return iterable.here().backwards()
+    if isinstance(iterable, LaneSequence):
+        raise TypeError(f"{type(iterable).__name__!r} object is not reversible")
+    return _of(iterable, True)
