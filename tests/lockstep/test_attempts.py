@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
 from autobatch.lockstep.run import call_on_each
 from tests.law import assert_same, batch_of, equals_loop, ragged
