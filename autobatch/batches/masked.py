@@ -63,6 +63,7 @@ class MaskedBatch(Batched, ArrayBatch):
     [array([2, 3, 4]), array([5])]
     """
 
+    # No base can hold the slots that such classes share: bases with slots do not combine.
     __slots__ = ("__weakref__", "_frozen", "_view", "_views", "_zero_d", "region")
     _ab_rank = BATCH_RANK
     _frozen: Any

@@ -83,6 +83,7 @@ class PackedBatch(Packed, ArrayBatch):
     [array([10, 20, 30]), array([40])]
     """
 
+    # No base can hold the slots that such classes share: bases with slots do not combine.
     __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 

@@ -55,6 +55,7 @@ class Unpadded(ArrayFace):
         layout: where they belong.
     """
 
+    # No base can hold the slots that such classes share: bases with slots do not combine.
     __slots__ = ("__weakref__", "_padded", "_view", "_views", "_zero_d", "layout", "values")
     _ab_rank = BATCH_RANK - 1
     _ab_unpadded = True

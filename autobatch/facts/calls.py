@@ -271,7 +271,12 @@ SHAPED_METHODS = frozenset([name for name, entry in _METHODS[np.ndarray].items()
 """Methods of arrays that compute a result of which shape and dtype follow from those of what they are given."""
 ARRAY_SHARERS = frozenset([
     name
-    for function, (_, _, name, arguments, _) in _FUNCTIONS.items()
-    if (function.__module__ or "").partition(".")[0] == "numpy" and ("&" in arguments or "=" in arguments)
+    for sections in numpy_functions.TABLES.values()
+    for text in sections.values()
+    for _, name, arguments in _ENTRY.findall(text)
+    if re.search(r"(?:^|,)\*?&|copy=!x", arguments)
 ])  # fmt: skip
-"""Names of NumPy's functions whose result may share memory with an argument: asarray, reshape, nan_to_num."""
+"""Names of NumPy's functions whose result may share memory with an argument: asarray, reshape, nan_to_num.
+
+`copy` as an argument of others is for whoever asks to look at.
+"""

@@ -13,6 +13,7 @@ import numpy as np
 from autobatch.blocks.inputs import FAULTS, Key
 from autobatch.core.abstract_eval import WEAK, freeze
 from autobatch.core.diagnostics import handling
+from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.block_calls import flattened
 from autobatch.lazy.stored import stored_in
@@ -21,7 +22,7 @@ from autobatch.lazy.trace import Trace
 __all__ = ["recorder"]
 
 
-_IMMUTABLE = (int, float, bool, str, type(None), type(Ellipsis), type)
+_IMMUTABLE = (*SCALARS, type)
 
 
 class _NoTrace:

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.batch import batch
-from autobatch.batches.examples import examples
+from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
 from tests.law import assert_same, batch_of, ragged
 from tests.law import equals_loop_either_way as equals_loop
