@@ -58,15 +58,16 @@ LATE_IMPORTS = {
 
 # Sizes. The limits of the package as a whole only ever go down.
 MOST_LINES_A_FILE = 800
-MOST_FILES_A_FOLDER = 49
-MOST_FILES = 300
-MOST_LINES = 49_500
-MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 16
-MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 10
+MOST_FILES_A_FOLDER = 16
+MOST_FILES = 188
+MOST_LINES = 44_100
+MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
+MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 20
 TESTED_IN = {
+    "autodiff": "tables",
     "ops": "numpy_functions",
     "optim": "tables",
     "rewrite": "lockstep",

@@ -26,7 +26,6 @@ from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import convert
 from autobatch.rewrite.convert import source as lock_step_source
-from autobatch.rewrite.taped_forms import per_example_form
 
 __all__ = ["BatchFunction", "batch", "source"]
 
@@ -75,8 +74,8 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         if self.strict:
             with options(strict=True):
-                return run(function, args, kwargs, _convert, is_local, per_example_form, map_columns)
-        return run(function, args, kwargs, _convert, is_local, per_example_form, map_columns)
+                return run(function, args, kwargs, _convert, is_local, map_columns)
+        return run(function, args, kwargs, _convert, is_local, map_columns)
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> "BatchFunction[P, R_co]": ...

@@ -93,21 +93,21 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
 
 def map_columns(
     function: Callable[..., Any], columns: Sequence[list[Any]], shared: dict[str, Any], arguments_of: fibers.Arguments
-) -> tuple[list[Any] | None, bool]:
+) -> tuple[list[Any], bool]:
     """The results of the examples of a lock-step call, on the fly, and whether they really ran so.
+
+    What only the order of the examples tells runs as the loop over them.
 
     Args:
         function: the user's own function.
         columns: the values of the examples; shared: what is the same for all of them, by any name.
         arguments_of: from the values of an example and what is shared to the arguments of its call.
-
-    Returns:
-        None for the results where nothing ran, since the examples must run in their order.
     """
     kinds = {type(value) for column in columns for value in column}
     if shows_order([function, shared, *kinds]):
         _note_way("the loop over the examples", Stats())
-        return None, False
+        plain, count = per_example_form(function), len(columns[0])
+        return [fibers.run_plain(plain, columns, index, shared, arguments_of) for index in range(count)], False
     results, stats = _mapped(function, columns, shared, arguments_of)
     together = stats.looped is None
     _note_way("on the fly" if together else "the loop over the examples", stats)

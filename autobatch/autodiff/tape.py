@@ -184,8 +184,7 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
 class TapeArray(RecordedArray, ArrayFace):
     """An array on a tape. Behaves as the array it holds; every op on it is recorded."""
 
-    # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_ab_rank", "_view", "_views", "_zero_d", "index", "tape", "value")
+    __slots__ = ("_ab_rank", "index", "tape", "value")
 
     def __init__(self, tape: Tape, index: int, value: Any) -> None:
         self.tape = tape

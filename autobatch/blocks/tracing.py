@@ -150,8 +150,7 @@ class Tracer:
 class Traced(AbstractArray, ArrayFace):
     """An array of which only the shape and the dtype are known."""
 
-    # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_view", "_views", "_zero_d", "aval", "slot", "tracer")
+    __slots__ = ("slot", "tracer")
 
     def __init__(self, tracer: Tracer, slot: int, aval: Any) -> None:
         self.tracer = tracer

@@ -31,12 +31,16 @@ class RecordedArray:
     """An array that a recorder stands for: to be mixed in before `ops.face.ArrayFace`.
 
     A subclass has `shape`, `dtype`, `__copy__` and `_ab_read(name)`: the value, which the method of this name needs.
+    The slots are those that `ops.rules.aliasing` asks for.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__", "_view", "_views", "_zero_d")
 
     shape: Any
     dtype: Any
+    _view: Any
+    _views: Any
+    _zero_d: bool
 
     @property
     def ndim(self) -> int:
@@ -78,7 +82,7 @@ class RecordedArray:
 class AbstractArray(RecordedArray):
     """A recorded array that says what it is by its `aval`."""
 
-    __slots__ = ()
+    __slots__ = ("aval",)
 
     aval: Any  # its `Aval`
 

@@ -139,11 +139,7 @@ class LazyArray(AbstractArray, ArrayFace):
     was put off has neither, but `pending`.
     """
 
-    # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = (
-        "__weakref__", "_view", "_views", "_zero_d", "aval", "exposed", "pending", "ref", "row", "segment", "source",
-        "strided", "trace",
-    )  # fmt: skip
+    __slots__ = ("exposed", "pending", "ref", "row", "segment", "source", "strided", "trace")
 
     trace: Any
     segment: Any
@@ -151,8 +147,6 @@ class LazyArray(AbstractArray, ArrayFace):
     source: Any
     row: int
     pending: Any
-    _view: Any
-    _views: Any
 
     def __init__(self, trace: Any, aval: Aval, segment: Any, ref: int) -> None:
         self.trace = trace

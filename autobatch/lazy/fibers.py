@@ -22,7 +22,7 @@ from autobatch.lazy.launching import Stats
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 
-__all__ = ["Arguments", "active_trace", "examples_in", "map_with_stats"]
+__all__ = ["Arguments", "active_trace", "examples_in", "map_with_stats", "run_plain"]
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
@@ -188,7 +188,7 @@ def map_with_stats(
     count = _common_length(columns)
     outer = active_trace()
     if outer is not None and outer.park is not None:
-        return [_run_plain(form, columns, index, shared, arguments_of) for index in range(count)], outer.stats
+        return [run_plain(form, columns, index, shared, arguments_of) for index in range(count)], outer.stats
     if count == 0:
         return [], Stats()
     trace = Trace()
@@ -240,13 +240,13 @@ def map_with_stats(
             quiet = not (own.may_change or trace.inputs.written or trace.inputs.lent or changed)
             if trace.failed is None and quiet:
                 # raises, unless only the lazy run could not do it
-                _run_plain(function, columns, fibers.failed, shared, arguments_of)
+                run_plain(function, columns, fibers.failed, shared, arguments_of)
             cause = trace.failed or error
     finally:
         trace.inputs.clear()
     before.restore()
     own.restore()
-    results = [_run_plain(function, columns, index, shared, arguments_of) for index in range(count)]
+    results = [run_plain(function, columns, index, shared, arguments_of) for index in range(count)]
     reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
     trace.stats.fallbacks[reason] += 1
     trace.stats.looped = reason
@@ -255,12 +255,12 @@ def map_with_stats(
     return results, trace.stats
 
 
-def _run_plain(
+def run_plain(
     function: Callable[..., Any],
     columns: Sequence[list[Any]],
     index: int,
     shared: dict[str, Any],
-    arguments_of: Arguments | None,
+    arguments_of: Arguments | None = None,
 ) -> Any:
     """One example as the loop runs it; so does a map inside an example, whose lazy values go to the one trace.
 

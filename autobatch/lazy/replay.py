@@ -315,16 +315,16 @@ class Replay:
             for (index, recording, _), base in zip(found, nodes.tolist(), strict=True)
         }
 
-    def before(self, index: int) -> "_State | None":
+    def before(self, index: int) -> "_Progress | None":
         """Where the trace is as an example begins to run; None if what it records is not to be kept."""
         key, shelf = self._keys[index][0], self.shelf
         if key in shelf.found:
-            return _State(self.trace) if shelf.patience and shelf.found[key] is None else None
+            return _Progress(self.trace) if shelf.patience and shelf.found[key] is None else None
         if key and shelf.spend(len(key) + 128):
             shelf.found[key] = None  # most that comes once never comes again
         return None
 
-    def after(self, index: int, given: list[Any], result: Any, before: "_State") -> None:
+    def after(self, index: int, given: list[Any], result: Any, before: "_Progress") -> None:
         """Keep what an example has recorded, if it follows from the example alone."""
         key, inputs = self._keys[index]
         try:
@@ -332,7 +332,7 @@ class Replay:
         except Unsuited:
             self.shelf.patience -= not self.shelf.templates
 
-    def _kept(self, given: list[Any], inputs: Sequence[np.ndarray], result: Any, before: "_State") -> Recording:
+    def _kept(self, given: list[Any], inputs: Sequence[np.ndarray], result: Any, before: "_Progress") -> Recording:
         """What an example has just recorded.
 
         Raises:
@@ -442,7 +442,7 @@ class _Handles:
         return found
 
 
-class _State:
+class _Progress:
     """How far a trace was before an example."""
 
     __slots__ = ("_counts", "nodes", "refs", "segment")

@@ -1,4 +1,4 @@
-"""A lock-step call from its arguments to its result, and the loop over the examples where there is none."""
+"""A lock-step call from its arguments to its result, and the way to the next way where there is none."""
 
 import copy
 import dataclasses
@@ -19,10 +19,10 @@ from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.diagnostics import fell_back
-from autobatch.core.lanes import Example, example, region
+from autobatch.core.lanes import example, region
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
-from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.facts.source import is_library
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.outside import Outside
@@ -35,7 +35,7 @@ from autobatch.tables.lookup import PendingRows
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
 
-__all__ = ["call_on_each", "has_batch", "run"]
+__all__ = ["has_batch", "run"]
 
 _NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the examples"
 
@@ -54,8 +54,7 @@ def run(
     kwargs: dict[str, Any],
     convert: Any,
     is_local: Any,
-    per_example_form: Callable[[Any], Any],
-    map_columns: Callable[..., tuple[list[Any] | None, bool]],
+    map_columns: Callable[..., tuple[list[Any], bool]],
 ) -> Any:
     """Call a function of one example on batches, all lanes at once; where that is not possible, on the fly.
 
@@ -64,9 +63,7 @@ def run(
         convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
             where a function has no lock-step form.
         is_local: whether a function changes nothing but its own variables.
-        per_example_form: gives what is called for each example in a loop.
-        map_columns: gives the results of examples on the fly, given as columns (None where they must run in their
-            order), and whether they ran together.
+        map_columns: gives the results of examples on the fly, given as columns, and whether they ran together.
 
     Raises:
         ShapeError: arguments of different batch sizes.
@@ -116,8 +113,6 @@ def run(
         with region(None):
             out, together = _on_the_fly(function, args, kwargs, size, map_columns)
         way = _NEXT_WAY if together else _LAST_WAY
-        if out is None:
-            out = call_on_each(per_example_form(function), args, kwargs, size)
     except Exception:
         if not loop_first:
             fell_back(reason, where, way)
@@ -273,8 +268,6 @@ def _show(prints: list[Any], size: int) -> None:
 def _on_the_fly(function: Any, args: Any, kwargs: Any, size: int, map_columns: Any) -> tuple[Any, bool]:
     """The examples of a call through the map on the fly: their results stacked, and whether they ran together.
 
-    None for the results where they must run in order.
-
     An array of an example that is a corner of a padded one goes in without gaps, as it would alone; what is written
     into it goes back into the batch.
     """
@@ -318,7 +311,7 @@ def _on_the_fly(function: Any, args: Any, kwargs: Any, size: int, map_columns: A
         for part, whole in apart:
             if part.flags.writeable:
                 part[...] = whole
-    return None if results is None else _per_example(stack_results(results), size), together
+    return _per_example(stack_results(results), size), together
 
 
 class _Slot:
@@ -328,42 +321,6 @@ class _Slot:
 
     def __init__(self, column: int) -> None:
         self.column = column
-
-
-def call_on_each(function: Any, args: Any, kwargs: Any, size: int) -> Any:
-    """One call per example, in order, each as the example that it is; the results stacked.
-
-    Raises:
-        whatever the first failing example raises, with a note that names it.
-    """
-    split: dict[int, list[Any]] = {}
-    apart: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def example_of(batch: Any, i: int) -> Any:
-        if id(batch) not in split:
-            split[id(batch)] = batch.examples()
-        value = split[id(batch)][i]
-        if type(value) is not np.ndarray or value.flags.c_contiguous:
-            return value
-        split[id(batch)][i] = whole = np.ascontiguousarray(value)  # a corner of a padded array; alone it has no gaps
-        apart.append((value, whole))
-        return whole
-
-    results = []
-    for i in range(size):
-        values, named = _map_batches(functools.partial(example_of, i=i), (list(args), kwargs))
-        try:
-            with region(None), example(Example(i)):
-                results.append(function(*values, **named))
-        except Exception as error:
-            note_example(error, i)
-            raise
-        finally:
-            for part, whole in apart:
-                if part.flags.writeable:
-                    part[...] = whole
-            apart.clear()
-    return _per_example(stack_results(results), size)
 
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels import segments as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
+from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.ragged import as_ids, segments_in
 from autobatch.tables.access import gather
 
@@ -27,7 +28,6 @@ __all__ = [
     "Mode",
     "Norm",
     "Rows",
-    "cast",
     "compute_dtype",
     "declare",
     "in_place",
@@ -107,11 +107,6 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
     if dtype.kind == "f":
         return np.dtype(np.float32) if dtype == np.float16 else dtype
     return np.dtype(np.uint64) if dtype.kind == "u" else np.dtype(np.int64)
-
-
-def cast(x: Any, dtype: np.dtype) -> Any:
-    """As another dtype, of any interpreter, without a copy where it is of that dtype already."""
-    return x if dtype_of(x) == dtype else x.astype(dtype) if hasattr(x, "astype") else np.asarray(x, dtype)
 
 
 def quotient(values: Any, by: Any) -> Any:

@@ -17,6 +17,7 @@ from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
 from autobatch.kernels.bags import SUM
 from autobatch.kernels.segments import run_bounds, sum_runs
 from autobatch.kernels.vectors import computed_dtype
+from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.padding import select
 from autobatch.ops.rules.ragged import (
     as_ids,
@@ -32,7 +33,7 @@ from autobatch.ops.rules.ragged import (
     segments_in,
 )
 from autobatch.tables.access import gather, lanes_of_runs, locate, pool, poolable
-from autobatch.tables.modes import MODES, Call, Mode, Norm, Rows, cast, compute_dtype, in_place, quotient
+from autobatch.tables.modes import MODES, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
 from autobatch.tables.sparse import SparseRows
 
 __all__ = ["bags", "check_bag_table", "pooled", "segment_p", "segment_rows_p"]

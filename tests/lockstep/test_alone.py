@@ -60,7 +60,7 @@ ALONE = [
 @pytest.mark.parametrize(("f", "columns", "shared"), ALONE, ids=[f.__name__ for f, _, _ in ALONE])
 def test_only_the_call_runs_as_a_loop(f, columns, shared):
     want = [f(*row, **shared) for row in zip(*columns, strict=True)]
-    with noted_fallbacks() as found, inspect.watched(run, "call_on_each") as whole_calls:
+    with noted_fallbacks() as found, inspect.watched(run, "_on_the_fly") as whole_calls:
         got = examples(batch(f)(*map(batch_of, columns), **shared))
     assert not whole_calls
     assert len(found) == 1

@@ -4,7 +4,7 @@
 
 import pytest
 
-from tests.law import equals_loop
+from tests.law import equals_loop_either_way as equals_loop
 
 NUMBERS = [3, 1, 0, 4, 2]
 

@@ -8,7 +8,8 @@ from autobatch import batch, examples
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.testing.inspect import forget_warnings
 from tests.law import assert_same, batch_of, ragged
-from tests.lockstep.outside import Model, equals_loop, state
+from tests.lockstep.outside import Model, state
+from tests.lockstep.outside import equals_loop_either_way as equals_loop
 from tests.lockstep.test_outside import remembers
 
 XS = ragged(3, 1, 0, 4, width=2)

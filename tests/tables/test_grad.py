@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autobatch import EmbeddingTable, MaskedBatch, SparseRows, grad, value_and_grad
+from autobatch import EmbeddingTable, MaskedBatch, SparseRows
+from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.autodiff.tape import TapeArray
 from autobatch.errors import DTypeError, ForcedValueError, ShapeError, UnsupportedError
 from autobatch.tables.reduce import segment_p

@@ -5,6 +5,7 @@ but its arguments and what all lanes share, and changes nothing: then its order 
 told. With any other such call the whole function goes to the next way.
 """
 
+import functools
 import operator
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = ["IMMUTABLE", "library", "plain_arguments", "run_per_lane"]
 
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
+_OF_LISTS = ("itertools", "heapq", "bisect")  # what changes lists, or calls functions on items later on
 _OUTSIDE = (
     "os",
     "io",
@@ -67,6 +69,8 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return f(*plain_arguments(args), **{key: unwrapped(value) for key, value in kwargs.items()})
     if module in _DRAWING or module.startswith("numpy.random"):
         raise NeedsLoop(f"{module}.{name} draws random numbers")
+    if module.strip("_") in _OF_LISTS or f is functools.reduce:
+        raise NeedsLoop(f"a call of {name}")
     if module.split(".")[0] in _OUTSIDE:
         raise NeedsLoop(f"{module}.{name} acts outside the call")
     given, args = args, tuple(map(unwrapped, args))
@@ -108,7 +112,7 @@ def _is_array(leaf: Any) -> bool:
 
 def _may_change(f: Any) -> bool:
     module = (getattr(f, "__module__", None) or "").split(".")[0]
-    return module in ("heapq", "_heapq", "bisect", "_bisect", "random", "operator", "_operator")
+    return module in ("random", "operator", "_operator")
 
 
 _PLAIN_LEAVES = (

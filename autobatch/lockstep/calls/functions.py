@@ -1,12 +1,9 @@
 """What builtins, and NumPy functions that take lists, do in converted code: an argument may differ by lane."""
 
-import bisect
 import builtins
 import collections
 import copy
 import functools
-import heapq
-import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -329,14 +326,6 @@ _COPIED = (
     collections.OrderedDict,
     collections.defaultdict,
 )
-_REFUSED = (
-    functools.reduce, itertools.filterfalse, itertools.takewhile, itertools.dropwhile, itertools.starmap,
-    itertools.accumulate, itertools.chain, itertools.chain.from_iterable, itertools.islice, itertools.pairwise,
-    itertools.count, itertools.cycle, itertools.repeat, itertools.groupby, itertools.product, itertools.zip_longest,
-    itertools.combinations, itertools.permutations, itertools.combinations_with_replacement, itertools.compress,
-    heapq.heappush, heapq.heappop, heapq.heapify, heapq.heappushpop, heapq.heapreplace, heapq.nlargest, heapq.nsmallest,
-    bisect.bisect_left, bisect.bisect_right, bisect.insort_left, bisect.insort_right,
-)  # fmt: skip
 
 
 def _update(name: str) -> Callable[..., Any]:
@@ -354,7 +343,6 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     min: _of_items(min),
     max: _of_items(max),
     sorted: _of_items(sorted),
-    **{function: _refused(function) for function in _REFUSED},
     **{function: _copy_of(function) for function in (copy.copy, copy.deepcopy)},
     any: _of_items(any),
     all: _of_items(all),

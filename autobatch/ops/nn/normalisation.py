@@ -21,7 +21,7 @@ from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows, 
 from autobatch.kernels.vectors import Lanes
 from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
-from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.rules.dispatch import as_array, cast
 from autobatch.ops.rules.padding import fill, fill_p, kept, quietly, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, normal_axes, normalise_axis
 
@@ -315,7 +315,7 @@ def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any
     centered = fill_p(data - np.sum(data, axis=over, keepdims=True) / n, mask, value=0)
     inverse = 1 / np.sqrt(np.sum(centered * centered, axis=over, keepdims=True) / n + params["eps"])
     out = fill_p(centered * inverse, mask, value=0)
-    return Batched(out if dtype_of(out) == dtype else out.astype(dtype), x.sizes)
+    return Batched(cast(out, dtype), x.sizes)
 
 
 # Operands: x, then weight and bias if the params say that they are given. Params: axis, eps, weight, bias.

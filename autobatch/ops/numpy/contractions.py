@@ -26,7 +26,7 @@ from autobatch.errors import ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
 
@@ -407,7 +407,7 @@ def _as(x: Any, dtype: np.dtype) -> Any:
     if isinstance(x, Batched):
         return x if dtype_of(x.data) == dtype and x.scalar is None else Batched(x.data.astype(dtype), x.sizes)
     x = x if hasattr(x, "shape") else np.asarray(x)
-    return x if dtype_of(x) == dtype else x.astype(dtype)
+    return cast(x, dtype)
 
 
 def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...], name: str = "matmul") -> None:
@@ -454,7 +454,7 @@ UFUNCS[np.matmul] = matmul_p
 def _common(*arrays: Any) -> list[Any]:
     arrays_ = [x if hasattr(x, "shape") else np.asarray(x) for x in arrays]
     dtype = np.result_type(*(dtype_of(x) for x in arrays_))
-    return [x if dtype_of(x) == dtype else x.astype(dtype) for x in arrays_]
+    return [cast(x, dtype) for x in arrays_]
 
 
 def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, int]]) -> Any:

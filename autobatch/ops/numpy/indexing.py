@@ -18,7 +18,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import array
 from autobatch.ops.rules.aliasing import view, write
-from autobatch.ops.rules.dispatch import Declined, refuse, top_box
+from autobatch.ops.rules.dispatch import Declined, cast, refuse, top_box
 from autobatch.ops.rules.indexing import (
     FULL,
     Spec,
@@ -144,13 +144,12 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
         check_mask_sizes(mask, x.sizes)
         mask_data = to_widths(mask.data, shape_of(x.data)[1:]) if isinstance(mask, Batched) else mask
         one = value.data.reshape((-1,) + (1,) * len(x.sizes)) if isinstance(value, Batched) else value
-        one = one if dtype_of(one) == dtype_of(x.data) else one.astype(dtype_of(x.data))
+        one = cast(one, dtype_of(x.data))
         if not is_boxed(one) or not x.is_ragged:
             return Batched(np.where(mask_data, one, x.data), x.sizes)
     src, sizes = flat_positions(x, spec, index)
     data = _value_for(value, sizes, src.shape)
-    if dtype_of(data) != dtype_of(x.data):
-        data = data.astype(dtype_of(x.data))
+    data = cast(data, dtype_of(x.data))
     shape = tuple(shape_of(x.data))
     unique = all(entry[0] != "a" for entry in spec)
     flat = put_rows_p(x.data.reshape((int(np.prod(shape)),)), np.broadcast_to(data, src.shape), src, unique=unique)
@@ -226,8 +225,7 @@ def _add_at_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     x = as_batched(x, lanes_of(operands))
     src, sizes = flat_positions(x, params["spec"], index)
     data = _value_for(values, sizes, src.shape)
-    if dtype_of(data) != dtype_of(x.data):
-        data = data.astype(dtype_of(x.data))
+    data = cast(data, dtype_of(x.data))
     data = np.broadcast_to(data, src.shape)
     if is_boxed(data):  # what is at padding is not added, and gets no cotangent
         data = np.where(src >= 0, data, np.zeros((), dtype_of(data)))

@@ -13,7 +13,7 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import _atleast
-from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.dispatch import Declined, as_array, cast, implements
 from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import to_width, unbroadcast
@@ -71,7 +71,7 @@ def _cast(arrays: list[Any], dtype: Any, casting: str) -> list[Any]:
             raise TypeError(
                 f"Cannot cast array data from {dtype_of(x)!r} to {dtype!r} according to the rule '{casting}'"
             )
-    return [x if dtype_of(x) == dtype else x.astype(dtype) for x in arrays]
+    return [cast(x, dtype) for x in arrays]
 
 
 @implements(np.concatenate)

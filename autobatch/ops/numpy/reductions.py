@@ -12,7 +12,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
-from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.dispatch import Declined, cast, implements
 from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.padding import fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis
@@ -179,7 +179,7 @@ def _first_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 
 def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
     """The product of all the others, from the left times from the right: right where some are zero."""
-    flat = _to_last(x.astype(dtype_of(out)) if dtype_of(x) != dtype_of(out) else x, axes)
+    flat = _to_last(cast(x, dtype_of(out)), axes)
     if shape_of(flat)[-1] == 0:
         return np.zeros(shape_of(x), dtype_of(ct))
     one = np.ones((*shape_of(flat)[:-1], 1), dtype_of(flat))

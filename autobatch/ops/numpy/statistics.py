@@ -13,7 +13,7 @@ from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
 from autobatch.ops.numpy.sets import searchsorted
-from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.dispatch import Declined, as_array, cast, implements
 from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import fill_p, unbroadcast
@@ -63,7 +63,7 @@ def _mean_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
         warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
     total = _total(x, axes, keepdims, working)
     mean = total / _divisor(x, axes, keepdims).astype(np.zeros(0, working).real.dtype)
-    return Batched(mean if dtype_of(mean) == result else mean.astype(result), sizes)
+    return Batched(cast(mean, result), sizes)
 
 
 def _count_of(x: Any, axes: tuple[int, ...]) -> int:
@@ -103,7 +103,7 @@ def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batche
     centered = fill_p(data - _total(clean, axes, True, working) / n, mask, value=0)
     squares = (centered * np.conjugate(centered)).real if working.kind == "c" else centered * centered
     var = _total(Batched(squares, x.sizes), axes, keepdims, real) / _divisor(x, axes, keepdims, ddof).astype(real)
-    return Batched(var if dtype_of(var) == result else var.astype(result), sizes)
+    return Batched(cast(var, result), sizes)
 
 
 def _var_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -202,7 +202,7 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     if weights is None:
         return _count_p(x, least=minlength)
     total = _bins_p(x, least=minlength)
-    weights = weights.astype(np.float64) if dtype_of(weights) != np.float64 else weights
+    weights = cast(weights, np.dtype(np.float64))
     hits = np.reshape(x, (1, -1)) == np.reshape(arange(total), (-1, 1))
     return np.sum(np.where(hits, weights, zeros(())), axis=1)
 

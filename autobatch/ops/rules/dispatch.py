@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 
@@ -30,6 +31,7 @@ __all__ = [
     "Coverage",
     "Declined",
     "as_array",
+    "cast",
     "implements",
     "is_default",
     "name_of",
@@ -306,3 +308,8 @@ def top_box(tree: Any) -> Any:
         if box is not None and rank_of(box) > best_rank:
             best, best_rank = box, rank_of(box)
     return best
+
+
+def cast(x: Any, dtype: np.dtype) -> Any:
+    """As another dtype, of any interpreter, without a copy where it is of that dtype already."""
+    return x if dtype_of(x) == dtype else x.astype(dtype) if hasattr(x, "astype") else np.asarray(x, dtype)

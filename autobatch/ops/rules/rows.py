@@ -61,22 +61,18 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
     """`dense[ids] += values` with repeated ids counted, in the order of the ids."""
     if unique:
         dense[ids] += values
-    elif values.size >= _KERNEL_SIZE and dense.dtype == values.dtype and dense.dtype.kind in "fc" and _runs(dense):
+        return
+    kind = dense.dtype
+    by_kernel = values.size >= _KERNEL_SIZE and kind.kind in "fc" and kind.itemsize >= 4
+    by_kernel = by_kernel or (dense.ndim > 1 and kind in _COMPILED)
+    if by_kernel and values.dtype == kind and dense.flags.c_contiguous:
         width = dense.size // max(dense.shape[0], 1)
-        rows = np.ascontiguousarray(values).reshape(len(ids), width)
+        rows = np.ascontiguousarray(np.broadcast_to(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
         scatter_add(rows, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
-    elif dense.ndim == 1 and dense.dtype == np.float64 and values.dtype == np.float64:
+    elif dense.ndim == 1 and kind == np.float64 and values.dtype == np.float64:
         dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
-    elif dense.ndim > 1 and dense.dtype in _COMPILED and values.dtype == dense.dtype and dense.flags.c_contiguous:
-        width = dense.size // max(dense.shape[0], 1)
-        flat = np.ascontiguousarray(np.broadcast_to(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
-        scatter_add(flat, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
     else:
         np.add.at(dense, ids, values)
-
-
-def _runs(dense: np.ndarray) -> bool:
-    return dense.flags.c_contiguous and dense.dtype.itemsize >= 4
 
 
 def _take_rows(x: Any, src: Any, *, unique: bool = False) -> Any:
@@ -88,33 +84,25 @@ def _take_rows(x: Any, src: Any, *, unique: bool = False) -> Any:
 
 def _scatter_rows(values: Any, src: Any, *, rows: int, unique: bool = False) -> Any:
     values, src = np.asarray(values), np.asarray(src)
-    rest = values.shape[src.ndim :]
-    out = np.zeros((rows, *rest), values.dtype)
-    where, ids = _valid(src)
-    flat = values.reshape(src.size, *rest)
-    add_rows(out, ids, flat if where is None else flat[where], unique)
+    out = np.zeros((rows, *values.shape[src.ndim :]), values.dtype)
+    flat, ids = _flat_valid(values, src)
+    add_rows(out, ids, flat, unique)
     return out
 
 
 def _put_rows(x: Any, values: Any, src: Any, *, unique: bool = False) -> Any:
     out, values, src = np.array(x), np.asarray(values), np.asarray(src)
-    where, ids = _valid(src)
-    flat = values.reshape(src.size, *out.shape[1:])
-    out[ids] = flat if where is None else flat[where]
+    flat, ids = _flat_valid(values, src)
+    out[ids] = flat
     return out
 
 
-def _valid(src: np.ndarray) -> tuple[np.ndarray | None, np.ndarray]:
-    """The places in the flattened `src` that are no padding (None: all), and the row numbers there."""
-    flat = src.reshape(-1)
-    where = np.flatnonzero(flat >= 0)
-    return (None, flat) if where.size == flat.size else (where, flat[where])
-
-
 def _flat_valid(values: Any, src: np.ndarray) -> tuple[Any, np.ndarray]:
-    where, ids = _valid(src)
+    """The values at the places in `src` that are no padding, as rows, and the row numbers there."""
     flat = values.reshape((src.size, *shape_of(values)[src.ndim :]))
-    return (flat if where is None else flat[where]), ids
+    ids = src.reshape(-1)
+    where = np.flatnonzero(ids >= 0)
+    return (flat, ids) if where.size == ids.size else (flat[where], ids[where])
 
 
 def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
