@@ -29,6 +29,7 @@ from autobatch.syntax.scopes import is_dotted, path_of
 
 __all__ = ["forget_recordings", "memory_of"]
 
+# Of these a `blocks.finder.COMPUTED` is a small part by another question: what computes, not what may stand there.
 _PLAIN = (
     ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While,
     ast.If, ast.Pass, ast.Break, ast.Continue, ast.Expr, ast.Raise, ast.Assert, ast.Match, ast.match_case,

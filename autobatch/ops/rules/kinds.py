@@ -12,6 +12,7 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError, note_example
+from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.padding import align, quietly, spread, unbroadcast
 from autobatch.ops.rules.sizes import broadcast_sizes, has_lengths, target_extents
 
@@ -164,7 +165,7 @@ def _fill_all(x: Any, mask: Any, pad: Any) -> Any:
 
 
 _PYTHON = (int, float, complex)
-_COMPARISONS = (np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal)
+_COMPARISONS = [each.ufunc for each in COMPARISONS]
 
 
 def strong(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
