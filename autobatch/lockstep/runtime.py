@@ -15,8 +15,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
-from autobatch.lockstep.calls import call
-from autobatch.lockstep.calls.call import create
+from autobatch.lockstep.calls.call import call, create
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions import branches, walks
 from autobatch.lockstep.regions.loops import each, loop
