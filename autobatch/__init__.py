@@ -11,7 +11,7 @@ from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.ops import nn
 from autobatch.report.explain import explain
-from autobatch.tables import strategies
+from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table

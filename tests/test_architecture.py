@@ -53,7 +53,7 @@ NAMESPACES = {"testing", "optim"}
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
-    ("autobatch.testing.strategies", "hypothesis"): "only tests have it",
+    ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
 
 # Sizes. The limits of the package as a whole only ever go down.

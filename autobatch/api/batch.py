@@ -18,9 +18,9 @@ from autobatch.api.transforms import map_columns
 from autobatch.batches.base import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
-from autobatch.core.lanes import as_first_example, current_region, in_example
+from autobatch.core.current import as_first_example, current_region, in_example
 from autobatch.errors import UnsupportedError
-from autobatch.facts.changes import is_local
+from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch, run
 from autobatch.rewrite.block_forms import block_source

@@ -15,7 +15,7 @@ from autobatch.core import pytree
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.memory import collector_paused, keep_freed_memory
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError

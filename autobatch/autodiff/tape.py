@@ -18,7 +18,7 @@ from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
-from autobatch.ops.face import ArrayFace
+from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an arra
         __lt__ = __le__ = __gt__ = __ge__ = _of_two
 
 else:
-    from autobatch.ops.face import ArrayFace
+    from autobatch.ops.array_protocols import ArrayFace
 
 __all__ = ["ArrayBatch", "as_masked"]
 

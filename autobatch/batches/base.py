@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example

@@ -17,12 +17,12 @@ from autobatch.batches.base import (
 )
 from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.batched import Batched
+from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
-from autobatch.core.lanes import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.calls import effect_of
+from autobatch.facts.call_effects import effect_of
 from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 __all__ = [

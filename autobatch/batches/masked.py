@@ -14,12 +14,12 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
-from autobatch.ops.rules.ragged import as_ids
+from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.ops.rules.rows import rows_between
 
 __all__ = [

@@ -11,10 +11,10 @@ from autobatch.batches.base import Batch, form, narrowed, refuse
 from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
 from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.rules.ragged import (
+from autobatch.ops.rules.ragged_checks import (
     as_ids,
     check_offsets,
     check_one_each,

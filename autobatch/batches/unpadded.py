@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Lengths
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.ops.face import ArrayFace
+from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.indexing import FULL

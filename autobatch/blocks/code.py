@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.batched import Affine, Flat, Kind
+from autobatch.blocks.batched_program import Affine, Flat, Kind
 from autobatch.blocks.program import Step
 from autobatch.core.cotangent import Product
 from autobatch.core.memory import transposed

@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.blocks.inputs import BlockInput, Guard, Key, Slot, key_of, roots
 from autobatch.core.op import Op
-from autobatch.facts.calls import SHAPED_METHODS, effect_of
+from autobatch.facts.call_effects import SHAPED_METHODS, effect_of
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops import nn
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.blocks.batched import Flat, flatten, rows_of, run_op, step_by_step, walked_back
+from autobatch.blocks.batched_program import Flat, flatten, rows_of, run_op, step_by_step, walked_back
 from autobatch.blocks.code import Code, GradientPart, backward_code, contributions, emit, forward_code, take_parts
-from autobatch.blocks.fuse import Fused, fuse
+from autobatch.blocks.kernel_codegen import Fused, fuse
 from autobatch.blocks.program import Program, lookups_apart
 from autobatch.core.batched import Batched
 from autobatch.core.config import config

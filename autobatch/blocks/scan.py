@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.blocks.batched import step_by_step, walked_back
+from autobatch.blocks.batched_program import step_by_step, walked_back
 from autobatch.blocks.launch import Form, form_of
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK

@@ -18,11 +18,11 @@ from autobatch.core.abstract_eval import (
     freeze_params,
     known_aval,
 )
+from autobatch.core.current import Example, example
 from autobatch.core.diagnostics import silence
-from autobatch.core.lanes import Example, example
 from autobatch.core.op import Op, next_level
 from autobatch.core.recorded import AbstractArray
-from autobatch.ops.face import ArrayFace
+from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.rules.aliasing import is_unclear, record_of
 
 __all__ = ["NotABlock", "Traced", "Tracer", "trace"]

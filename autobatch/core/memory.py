@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 
 __all__ = ["KeptArrays", "collector_paused", "keep_freed_memory", "library_code", "transposed", "walking"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.lanes import is_changing
+from autobatch.core.current import is_changing
 from autobatch.errors import StructureError
 
 __all__ = ["TreeDef", "attributes", "flatten", "is_node", "leaves", "map_tree", "paths", "replace_leaves", "unflatten"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.facts.calls import Effect, effect_of, effects_of_method, method_names
+from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.python_functions import NEW_CONTAINERS
 from autobatch.syntax.scopes import parameters
 

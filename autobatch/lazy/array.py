@@ -16,7 +16,7 @@ from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.op import Op
 from autobatch.core.recorded import AbstractArray
 from autobatch.errors import NeedsLoop
-from autobatch.ops.face import ArrayFace
+from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import _derive, _restore
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in

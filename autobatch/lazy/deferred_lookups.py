@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.core.abstract_eval import aval_of
 from autobatch.core.op import Op
 from autobatch.lazy.array import LazyArray
-from autobatch.ops.face import ArrayFace
+from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.aliasing import _View as View
 from autobatch.tables.lookup import bag_mode, lookup_p

@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.core.pytree import attributes, replace_leaves
 from autobatch.core.snapshot import Snapshot
-from autobatch.facts.changes import may_change
+from autobatch.facts.purity import may_change
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import greenlet
 
+from autobatch.core.current import Example, current_region, example, set_example
 from autobatch.core.diagnostics import fell_back, users_filters
-from autobatch.core.lanes import Example, current_region, example, set_example
 from autobatch.core.memory import collector_paused
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves

@@ -18,18 +18,18 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
+from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
-from autobatch.core.lanes import example, region
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
-from autobatch.facts.source import is_library
 from autobatch.lockstep.calls.call import call
-from autobatch.lockstep.outside import Outside
 from autobatch.lockstep.regions.region import LaneExample, Root
+from autobatch.lockstep.side_effects import Outside
 from autobatch.lockstep.values.lists import LaneList, plain_lists
-from autobatch.lockstep.values.ownership import OutsideError, is_changeable
+from autobatch.lockstep.values.own_objects import OutsideError, is_changeable
 from autobatch.lockstep.values.sequences import LaneSequence
+from autobatch.syntax.source import is_library
 from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()

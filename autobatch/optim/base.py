@@ -14,7 +14,7 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
-from autobatch.optim.steps import RowStep, Running, make_step, run_steps, squares
+from autobatch.optim.row_threads import RowStep, Running, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 

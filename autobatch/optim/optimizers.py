@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.core import pytree
-from autobatch.kernels import updates as kernels
+from autobatch.kernels import optimizer_steps as kernels
 from autobatch.optim.base import Optimizer, Schedule, check
 
 __all__ = ["FTRL", "SGD", "Adagrad", "Adam", "AdamW", "RMSProp", "RowWiseAdagrad"]

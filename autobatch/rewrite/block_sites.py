@@ -13,8 +13,8 @@ from typing import Any
 
 from autobatch.blocks.expressions import LOCKSTEP, BlockForm, Names, Scope
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
-from autobatch.lockstep.blocks import Site
-from autobatch.lockstep.scans import ScanSite
+from autobatch.lockstep.block_launch import Site
+from autobatch.lockstep.block_loops import ScanSite
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names
 

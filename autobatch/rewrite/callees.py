@@ -11,11 +11,11 @@ import numpy as np
 from autobatch.blocks.expressions import Names, Scope
 from autobatch.blocks.finder import relies_on
 from autobatch.blocks.inputs import Guard
-from autobatch.facts.source import NoSourceError, as_function, find, is_library
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import path_of
+from autobatch.syntax.source import NoSourceError, as_function, find, is_library
 
 __all__ = ["FORM", "ID", "KNOWN", "helper", "is_users", "through_form"]
 

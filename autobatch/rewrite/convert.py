@@ -12,20 +12,10 @@ from typing import Any
 from autobatch.blocks.expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.source import (
-    PARSING,
-    Mangle,
-    NoSourceError,
-    as_function,
-    definition,
-    find,
-    inner_codes,
-    is_library,
-)
-from autobatch.lockstep.blocks import Site
-from autobatch.lockstep.outside import WATCHING, noting
+from autobatch.lockstep.block_launch import Site
+from autobatch.lockstep.block_loops import ScanSite, scanned
 from autobatch.lockstep.runtime import NAMES
-from autobatch.lockstep.scans import ScanSite, scanned
+from autobatch.lockstep.side_effects import WATCHING, noting
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.comprehensions import Comprehensions
@@ -35,6 +25,16 @@ from autobatch.rewrite.ownership import Ownership
 from autobatch.rewrite.stores import Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
+from autobatch.syntax.source import (
+    PARSING,
+    Mangle,
+    NoSourceError,
+    as_function,
+    definition,
+    find,
+    inner_codes,
+    is_library,
+)
 
 __all__ = ["PASSES", "compiled", "convert", "source"]
 

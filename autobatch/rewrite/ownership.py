@@ -4,7 +4,7 @@ import ast
 import collections
 from collections.abc import Iterator
 
-from autobatch.facts.calls import ARRAY_SHARERS, CREATORS, mutators
+from autobatch.facts.call_effects import ARRAY_SHARERS, CREATORS, mutators
 from autobatch.rewrite.names import stored_names
 from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 

@@ -20,12 +20,12 @@ from autobatch.blocks.expressions import is_pure
 from autobatch.blocks.inputs import Guard
 from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
-from autobatch.facts.calls import SHAPED_METHODS, effect_of, method_effect, method_names, mutators
+from autobatch.facts.call_effects import SHAPED_METHODS, effect_of, method_effect, method_names, mutators
 from autobatch.facts.reader import UNKNOWN, Reader, keywords, literal, unpacks
-from autobatch.facts.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
-from autobatch.lazy.content import is_constant
+from autobatch.lazy.example_keys import is_constant
 from autobatch.lazy.replay import Memory
 from autobatch.syntax.scopes import is_dotted, path_of
+from autobatch.syntax.source import PARSING, NoSourceError, inner_codes, is_library, own_tree
 
 __all__ = ["forget_recordings", "memory_of"]
 

@@ -11,14 +11,14 @@ from typing import Any
 from autobatch.autodiff.tape import active_tape
 from autobatch.blocks.expressions import Scope
 from autobatch.errors import NeedsLoop
-from autobatch.facts.source import NoSourceError, inner_codes, is_library, own_tree, remember
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form
 from autobatch.rewrite.convert import compiled
-from autobatch.rewrite.forms import LOOKS_AT_NAMES, Forms, function_of
-from autobatch.rewrite.made import CELLS, mark
+from autobatch.rewrite.rewritten_callables import LOOKS_AT_NAMES, Forms, function_of
+from autobatch.rewrite.taped_allocations import CELLS, mark
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, parameters
+from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
 
 __all__ = ["per_example_form", "taped_form"]
 

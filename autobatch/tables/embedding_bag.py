@@ -13,11 +13,11 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.ops.rules.padding import fill, select
-from autobatch.ops.rules.ragged import (
+from autobatch.ops.rules.ragged_checks import (
     by_lane,
     check_ids,
     check_lane_ids,
@@ -29,7 +29,7 @@ from autobatch.ops.rules.ragged import (
     segments_in,
     segments_of,
 )
-from autobatch.tables.direct import direct_bags
+from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.modes import BAG_MODES, MODES
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduce import bags, check_bag_table

@@ -13,17 +13,17 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import options
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.kernels import rows as kernels
-from autobatch.ops.face import ArrayFace
-from autobatch.ops.rules.ragged import as_ids, bad_id, check_ids, integer_ids, is_integer_index, offsets_from
-from autobatch.tables.access import gather
+from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.rules.ragged_checks import as_ids, bad_id, check_ids, integer_ids, is_integer_index, offsets_from
+from autobatch.tables.maplookup_strategies import Default, Preallocation, SimpleParallel, Strategy
 from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_p
+from autobatch.tables.row_access import gather
 from autobatch.tables.sparse import SparseRows
-from autobatch.tables.strategies import Default, Preallocation, SimpleParallel, Strategy
 
 __all__ = ["PackedRows", "PendingRows", "bag_mode", "index_table", "lookup", "lookup_p", "maplookup"]
 

@@ -18,8 +18,8 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.kernels import segments as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.ops.rules.dispatch import cast
-from autobatch.ops.rules.ragged import as_ids, segments_in
-from autobatch.tables.access import gather
+from autobatch.ops.rules.ragged_checks import as_ids, segments_in
+from autobatch.tables.row_access import gather
 
 __all__ = [
     "BAG_MODES",

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.facts.calls import SHAPED_METHODS
-from autobatch.ops.rules.ragged import check_ids, is_integer_index
-from autobatch.tables.access import Located, gather, locate, write_rows
+from autobatch.facts.call_effects import SHAPED_METHODS
+from autobatch.ops.rules.ragged_checks import check_ids, is_integer_index
 from autobatch.tables.lookup import index_table
+from autobatch.tables.row_access import Located, gather, locate, write_rows
 from autobatch.tables.sparse import SparseRows
 
 __all__ = ["Context", "Table", "checked_matrix"]

@@ -19,7 +19,7 @@ from autobatch.kernels.segments import run_bounds, sum_runs
 from autobatch.kernels.vectors import computed_dtype
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.padding import select
-from autobatch.ops.rules.ragged import (
+from autobatch.ops.rules.ragged_checks import (
     as_ids,
     by_lane,
     check_ids,
@@ -32,8 +32,8 @@ from autobatch.ops.rules.ragged import (
     own_rows,
     segments_in,
 )
-from autobatch.tables.access import gather, lanes_of_runs, locate, pool, poolable
 from autobatch.tables.modes import MODES, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
+from autobatch.tables.row_access import gather, lanes_of_runs, locate, pool, poolable
 from autobatch.tables.sparse import SparseRows
 
 __all__ = ["bags", "check_bag_table", "pooled", "segment_p", "segment_rows_p"]

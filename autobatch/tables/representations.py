@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError
-from autobatch.ops.rules.ragged import (
+from autobatch.ops.rules.ragged_checks import (
     as_ids,
     by_lane,
     check_offsets,

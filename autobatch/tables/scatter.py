@@ -13,7 +13,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
-from autobatch.ops.rules.ragged import as_ids, by_lane, check_ids, flattened, own_rows
+from autobatch.ops.rules.ragged_checks import as_ids, by_lane, check_ids, flattened, own_rows
 from autobatch.tables.lookup import lookup_p
 from autobatch.tables.reduce import segment_p
 from autobatch.tables.table import EmbeddingTable

@@ -15,8 +15,8 @@ from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.ops.rules.ragged import as_ids, check_ids, segments_of
-from autobatch.tables.direct import direct_bags, direct_segments
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, segments_of
+from autobatch.tables.fast_paths import direct_bags, direct_segments
 from autobatch.tables.modes import MODES
 from autobatch.tables.reduce import segment_p, segment_rows_p
 

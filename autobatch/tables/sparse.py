@@ -9,9 +9,9 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import ShapeError, StructureError, UnsupportedError
-from autobatch.kernels import updates as kernels
+from autobatch.kernels import optimizer_steps as kernels
 from autobatch.kernels.rows import scatter_add, unique_first_seen
-from autobatch.ops.rules.ragged import as_ids, check_ids
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids
 
 __all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
 

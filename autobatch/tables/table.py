@@ -7,9 +7,9 @@ import numpy as np
 
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import split_addresses
-from autobatch.ops.rules.ragged import check_ids
-from autobatch.tables.access import Located, locate_array
+from autobatch.ops.rules.ragged_checks import check_ids
 from autobatch.tables.protocol import Context, Table, checked_matrix
+from autobatch.tables.row_access import Located, locate_array
 
 __all__ = ["EmbeddingTable", "QuantizedTable", "SplitTable"]
 

@@ -2,6 +2,6 @@
 
 from autobatch.testing.equivalence import Report, assert_equivalent
 from autobatch.testing.gradients import check_grads
-from autobatch.testing.strategies import ragged
+from autobatch.testing.ragged_examples import ragged
 
 __all__ = ["Report", "assert_equivalent", "check_grads", "ragged"]

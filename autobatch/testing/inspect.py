@@ -30,13 +30,13 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks import kernel_cache, launch
 from autobatch.blocks import program as program_module
 from autobatch.blocks.scan import Scan
+from autobatch.core.current import Example, current_example, current_region, example
 from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
-from autobatch.core.lanes import Example, current_example, current_region, example
 from autobatch.core.op import Op
 from autobatch.lazy.replay import Replay
-from autobatch.lockstep import blocks
-from autobatch.lockstep import scans as lockstep_scans
-from autobatch.lockstep.regions import branches, walks
+from autobatch.lockstep import block_launch
+from autobatch.lockstep import block_loops as lockstep_scans
+from autobatch.lockstep.regions import branches, loops_with_exits
 from autobatch.lockstep.regions.region import Prefix, Subset
 from autobatch.ops.nn import normalisation
 from autobatch.ops.numpy import contractions
@@ -221,7 +221,7 @@ def _block_launch(out: Any, program: Any, *operands: Any) -> BlockLaunch:
 def block_launches(*, steps_only: bool = False) -> contextlib.AbstractContextManager[list[BlockLaunch]]:
     """Each launch of a block in lock-step; those of single steps only, if asked, without those for many steps ahead."""
     names = ("launch_rows",) if steps_only else ("launch", "launch_rows")
-    return watched(blocks, *names, after=_block_launch)
+    return watched(block_launch, *names, after=_block_launch)
 
 
 @contextlib.contextmanager
@@ -270,7 +270,7 @@ def decisions() -> Iterator[list[int]]:
         seen.append(region.count)
         return truth(test)
 
-    with replaced(branches, truth=counted), replaced(walks, truth=counted):
+    with replaced(branches, truth=counted), replaced(loops_with_exits, truth=counted):
         yield seen
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from autobatch.kernels.bags import SUM, checked_sum, pool_sum
-from autobatch.tables.access import ahead_of, lanes_of
+from autobatch.tables.row_access import ahead_of, lanes_of
 from benchmarks import common
 from benchmarks.declare import OURS, Bar, Case, Runner, Way, Workload
 

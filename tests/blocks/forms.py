@@ -8,8 +8,8 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.api.extend import Batched
-from autobatch.blocks import fuse
-from autobatch.blocks.batched import step_by_step
+from autobatch.blocks import kernel_codegen
+from autobatch.blocks.batched_program import step_by_step
 from autobatch.blocks.launch import launch
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, aval_of
@@ -114,9 +114,9 @@ def uncompiled_kernels():
         made.append(text)
         return Uncompiled(text, len(made))
 
-    before = fuse.kernel_of
-    fuse.kernel_of = kernel_of
+    before = kernel_codegen.kernel_of
+    kernel_codegen.kernel_of = kernel_of
     try:
         yield made
     finally:
-        fuse.kernel_of = before
+        kernel_codegen.kernel_of = before

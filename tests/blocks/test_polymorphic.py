@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.blocks.batched import Affine, _template, flatten
+from autobatch.blocks.batched_program import Affine, _template, flatten
 from autobatch.blocks.tracing import NotABlock, trace
 from autobatch.core.abstract_eval import aval_of
 

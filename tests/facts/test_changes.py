@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from autobatch.facts.changes import is_local, may_change
+from autobatch.facts.purity import is_local, may_change
 
 NAMES = ["a", "b", "c"]
 VALUES = [

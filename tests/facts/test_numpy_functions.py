@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from autobatch.facts import methods, numpy_functions, python_functions
-from autobatch.facts.calls import _ENTRY, _METHODS, _OF_UFUNCS, _effect, effect_of, method_effect
+from autobatch.facts.call_effects import _ENTRY, _METHODS, _OF_UFUNCS, _effect, effect_of, method_effect
 from tests.facts.arguments import ARGUMENTS, RECEIVERS, SWITCHES, pools
 
 # NumPy's `dot` says to nobody that it could not copy a result back, where `out` has another layout.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autobatch.facts import python_functions
-from autobatch.facts.calls import _METHODS, _effect, effect_of, method_effect
+from autobatch.facts.call_effects import _METHODS, _effect, effect_of, method_effect
 from autobatch.facts.operators import ARITHMETIC, BINARY, COMPARISONS, UNARY
 from autobatch.facts.types import CONTAINERS, IMMUTABLE
 

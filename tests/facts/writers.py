@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 
-from autobatch.facts.calls import _METHODS, _effect, effect_of
+from autobatch.facts.call_effects import _METHODS, _effect, effect_of
 from autobatch.facts.operators import ARITHMETIC
 
 _BEFORE = {  # the arguments before `out`, where they are not `h` and the defaults after it

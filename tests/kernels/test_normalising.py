@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows
+from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows
 from autobatch.kernels.vectors import Lanes
 
 LANES = Lanes("f4", 16)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from autobatch.kernels import segments, updates
+from autobatch.kernels import optimizer_steps, segments
 from tests import naive
 
 RANDOM = np.random.default_rng(11)
@@ -143,7 +143,7 @@ def test_grouping_positions_by_row(n):
     inverse = RANDOM.integers(0, 3, n)
     count = int(inverse.max(initial=-1)) + 1
     starts, positions = np.zeros(count + 1, np.int64), np.full(n, -5)
-    updates.group_positions(inverse, starts, positions)
+    optimizer_steps.group_positions(inverse, starts, positions)
     for k in range(count):
         np.testing.assert_array_equal(positions[starts[k] : starts[k + 1]], np.flatnonzero(inverse == k))
 
@@ -155,25 +155,25 @@ def test_rows_that_are_not_repeated(dtype, factors):
     by = make(5, dtype) if factors else None
     rows = sources[of] if by is None else sources[of] * by[:, None]
     out, untouched = guarded((5, 4), dtype, 0)
-    updates.expand_rows(sources, of, by, out)
+    optimizer_steps.expand_rows(sources, of, by, out)
     np.testing.assert_array_equal(out, rows)
     untouched()
     ids = np.array([1, 6, 1, 0, 6])
     out, untouched = guarded((7, 4), dtype, 0)
-    updates.add_spread(sources, of, by, ids, out)
+    optimizer_steps.add_spread(sources, of, by, ids, out)
     np.testing.assert_allclose(out, naive.scatter_add(rows, ids, 7), rtol=1e-5)
     untouched()
     starts, positions = np.array([0, 2, 4, 5]), np.array([0, 2, 1, 4, 3])
     out, untouched = guarded((3, 4), dtype, 0)
-    updates.coalesce_rows(starts, positions, sources, of, by, out)
+    optimizer_steps.coalesce_rows(starts, positions, sources, of, by, out)
     sums = [rows[0] + rows[2], rows[1] + rows[4], rows[3]]
     np.testing.assert_allclose(out, sums, rtol=1e-5)
     untouched()
     squares = np.zeros(3)
-    updates.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
+    optimizer_steps.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
     np.testing.assert_allclose(squares, (np.array(sums) ** 2).sum(1), rtol=1e-4)
     acc = np.empty(4, dtype)
-    updates.row_gradient(acc, 1, starts, positions, sources, of, by, dtype(0.5), dtype(1))
+    optimizer_steps.row_gradient(acc, 1, starts, positions, sources, of, by, dtype(0.5), dtype(1))
     np.testing.assert_allclose(acc, np.clip(0.5 * sums[1], -1, 1), rtol=1e-5)
 
 
@@ -182,16 +182,16 @@ def test_updates_touch_the_named_rows_only(dtype):
     ids, grads = np.array([3, 1]), make((2, 2), dtype)
     pieces = (np.array([0, 1, 2]), np.array([0, 1]), grads, None, None, dtype(1), dtype(-1))
     for kernel, states, numbers in [
-        (updates.sgd_rows, 0, (0.1, 0.0)),
-        (updates.momentum_rows, 1, (0.1, 0.0, 0.9)),
-        (updates.adagrad_rows, 1, (0.1, 0.0, 1e-10)),
-        (updates.adam_rows, 2, (0.1, 0.0, 0.0, 0.9, 0.99, 0.1, 0.01, 1.0, 1e-8)),
-        (updates.rms_rows, 3, (0.1, 0.0, 0.9, 0.1, 1e-8, 0.9)),
-        (updates.ftrl_rows, 2, (0.1, 0.0, 1.0, 0.0, 0.0)),
+        (optimizer_steps.sgd_rows, 0, (0.1, 0.0)),
+        (optimizer_steps.momentum_rows, 1, (0.1, 0.0, 0.9)),
+        (optimizer_steps.adagrad_rows, 1, (0.1, 0.0, 1e-10)),
+        (optimizer_steps.adam_rows, 2, (0.1, 0.0, 0.0, 0.9, 0.99, 0.1, 0.01, 1.0, 1e-8)),
+        (optimizer_steps.rms_rows, 3, (0.1, 0.0, 0.9, 0.1, 1e-8, 0.9)),
+        (optimizer_steps.ftrl_rows, 2, (0.1, 0.0, 1.0, 0.0, 0.0)),
     ]:
         weights = make((4, 2), dtype)
         before, state = weights.copy(), [np.zeros((4, 2), dtype) for _ in range(states)]
-        more = (False,) if kernel is updates.momentum_rows else ()
+        more = (False,) if kernel is optimizer_steps.momentum_rows else ()
         with np.errstate(invalid="ignore"):
             kernel(weights, *state, ids, 0, 2, np.empty(2, dtype), pieces, *map(dtype, numbers), *more)
         np.testing.assert_array_equal(weights[[0, 2]], before[[0, 2]])
@@ -202,6 +202,6 @@ def test_updates_touch_the_named_rows_only(dtype):
 def test_the_row_wise_update():
     weights, sums, g = np.ones((3, 2)), np.zeros((3, 1)), np.array([[3.0, 4.0]])
     pieces = (np.array([0, 1]), np.array([0]), g, None, None, 1.0, -1.0)
-    updates.row_adagrad_rows(weights, sums, np.array([1]), 0, 1, np.empty(2), pieces, 0.1, 0.0, 0.0)
+    optimizer_steps.row_adagrad_rows(weights, sums, np.array([1]), 0, 1, np.empty(2), pieces, 0.1, 0.0, 0.0)
     assert sums[:, 0].tolist() == [0, 12.5, 0]
     np.testing.assert_allclose(weights[1], 1 - 0.1 * g[0] / np.sqrt(12.5))

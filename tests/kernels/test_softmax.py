@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.kernels.normalising import softmax_gradient, softmax_rows
+from autobatch.kernels.softmax_layer_norm import softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes
 
 LANES = Lanes("f4", 16)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy.blocks import Block
+from autobatch.lazy.block_nodes import Block
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop, map_equals_loop, normal, vectors
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.facts.changes import may_change
+from autobatch.facts.purity import may_change
 from tests.law import assert_same
 from tests.lazy import effect_chains
 

@@ -1,7 +1,7 @@
 """Recordings that are kept: the results of the loop, whatever changed since an equal example was recorded.
 
-By hand: with `_Progress.is_still` always true, with `Guard.holds` always true, without `reads += 1` in `_known_view`, or
-with `_part_of` giving None, tests here fail.
+By hand: with `_Progress.is_still` always true, with `Guard.holds` always true, without `reads += 1` in
+`_known_view`, or with `_part_of` giving None, tests here fail.
 """
 
 import dataclasses

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy.content import Classes
+from autobatch.lazy.example_keys import Classes
 from tests.lazy.replaying import always, check, params
 
 made = []

@@ -9,7 +9,7 @@ import pytest
 
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.facts.changes import is_local
+from autobatch.facts.purity import is_local
 from autobatch.lockstep import run
 from autobatch.testing import inspect
 from autobatch.testing.inspect import forget_warnings, noted_fallbacks

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pytest
 
-from autobatch.lockstep import blocks
+from autobatch.lockstep import block_launch
 from tests.law import agrees, equals_loop, ragged, run_again
 
 RNG = np.random.default_rng(11)
@@ -85,13 +85,13 @@ def scaled(x, h):
 def launched(monkeypatch):
     """The names of the ops of every launch of a block."""
     seen = []
-    launch = blocks.launch_rows
+    launch = block_launch.launch_rows
 
     def counted(program, data, rows):
         seen.append([step.op.name for step in program.steps])
         return launch(program, data, rows)
 
-    monkeypatch.setattr(blocks, "launch_rows", counted)
+    monkeypatch.setattr(block_launch, "launch_rows", counted)
     return seen
 
 

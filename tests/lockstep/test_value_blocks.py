@@ -10,7 +10,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import batch, options
-from autobatch.lockstep import blocks
+from autobatch.lockstep import block_launch
 from autobatch.testing import inspect
 from tests.law import agrees, batch_of, equals_loop, ragged, run_again
 from tests.lockstep.test_rewrite import body_of, written
@@ -51,7 +51,7 @@ def in_a_loop(xs, u):
 def ran():
     """(the names of its ops, its number of rows, its program) of every launch of a block."""
     see = lambda out, program, *operands: ([step.op.name for step in program.steps], len(out[0]), program)
-    with inspect.watched(blocks, "launch_rows", after=see) as seen:
+    with inspect.watched(block_launch, "launch_rows", after=see) as seen:
         yield seen
 
 

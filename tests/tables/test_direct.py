@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.tables.direct import direct_bags as direct
+from autobatch.tables.fast_paths import direct_bags as direct
 from tests import naive
 
 RANDOM = np.random.default_rng(31)

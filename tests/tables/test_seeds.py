@@ -9,7 +9,7 @@ import pytest
 import autobatch as ab
 from autobatch.kernels import bags
 from autobatch.kernels.vectors import Lanes
-from autobatch.tables.access import lanes_for
+from autobatch.tables.row_access import lanes_for
 from tests import naive
 
 RANDOM = np.random.default_rng(41)

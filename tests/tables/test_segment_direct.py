@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.tables import direct as direct_calls
-from autobatch.tables.direct import direct_segments as direct
+from autobatch.tables import fast_paths as direct_calls
+from autobatch.tables.fast_paths import direct_segments as direct
 from autobatch.testing import inspect
 from tests import naive
 

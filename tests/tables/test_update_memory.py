@@ -5,9 +5,9 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.threads import split_work
-from autobatch.kernels import updates as kernels
+from autobatch.kernels import optimizer_steps as kernels
 from autobatch.optim import SGD, Adagrad, Indexer
-from autobatch.optim import steps as steps_module
+from autobatch.optim import row_threads as steps_module
 from autobatch.testing import inspect
 from tests import naive
 

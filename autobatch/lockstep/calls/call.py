@@ -19,11 +19,17 @@ from autobatch.batches.base import Batch, narrowed, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.lanes import current_region, set_region
+from autobatch.core.current import current_region, set_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.facts.calls import CREATORS, SEQUENCE_FUNCTIONS, effect_of, method_effect, method_names, reads_only
-from autobatch.facts.source import is_library
+from autobatch.facts.call_effects import (
+    CREATORS,
+    SEQUENCE_FUNCTIONS,
+    effect_of,
+    method_effect,
+    method_names,
+    reads_only,
+)
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.foreign import library, plain_arguments, run_per_lane
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
@@ -31,10 +37,11 @@ from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import convertible, getattribute
-from autobatch.lockstep.values.ownership import is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.own_objects import is_made, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
+from autobatch.syntax.source import is_library
 
 __all__ = ["call", "create"]
 

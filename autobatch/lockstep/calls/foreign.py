@@ -16,8 +16,8 @@ from autobatch.batches.base import Batch, lane, name_lane, narrow_tree, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.core.current import Example, current_region, example, set_region
 from autobatch.core.diagnostics import fell_back
-from autobatch.core.lanes import Example, current_region, example, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
@@ -26,7 +26,7 @@ from autobatch.lockstep.calls.functions import captures_lanes, converted, is_bat
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import made
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.ownership import is_changeable, is_made, remember, require_own
+from autobatch.lockstep.values.own_objects import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.values.sequences import LaneSequence
 
 __all__ = ["IMMUTABLE", "library", "plain_arguments", "run_per_lane"]

@@ -18,7 +18,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
@@ -28,7 +28,7 @@ from autobatch.lockstep.regions.region import current_root, lanes_within
 from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.operators import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
-from autobatch.lockstep.values.ownership import is_changeable, remember
+from autobatch.lockstep.values.own_objects import is_changeable, remember
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.lockstep.values.unwrapping import (
     as_list,

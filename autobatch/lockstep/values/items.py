@@ -13,13 +13,13 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched
-from autobatch.core.lanes import current_region, set_region
+from autobatch.core.current import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
-from autobatch.lockstep.ahead import looked_up
+from autobatch.lockstep.lookahead import looked_up
 from autobatch.lockstep.regions.joins import meet
 from autobatch.lockstep.regions.loops import each
 from autobatch.lockstep.regions.region import Subset, current_root, lanes_within
@@ -27,7 +27,7 @@ from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.lockstep.values.look_ups import is_table, rows_later
 from autobatch.lockstep.values.merging import UNBOUND
 from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
-from autobatch.lockstep.values.ownership import freeze, home_of, is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.own_objects import freeze, home_of, is_made, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d

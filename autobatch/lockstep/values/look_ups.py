@@ -9,8 +9,8 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths
 from autobatch.errors import BadIdError
-from autobatch.lockstep.values.ownership import is_made
-from autobatch.ops.rules.ragged import as_ids, check_ids
+from autobatch.lockstep.values.own_objects import is_made
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids
 from autobatch.tables.lookup import PackedRows, lookup_p
 from autobatch.tables.table import EmbeddingTable
 

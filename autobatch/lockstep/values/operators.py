@@ -16,7 +16,7 @@ from autobatch.batches.base import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.regions.region import current_root

@@ -11,12 +11,12 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths, Packed
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import lanes_within
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.ownership import freeze
+from autobatch.lockstep.values.own_objects import freeze
 from autobatch.ops.rules.rows import rows_between, rows_p
 
 __all__ = [

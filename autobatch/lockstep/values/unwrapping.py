@@ -4,12 +4,12 @@ from types import FunctionType
 from typing import Any
 
 from autobatch.batches.base import Batch
-from autobatch.core.lanes import current_region
+from autobatch.core.current import current_region
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.loops import each
 from autobatch.lockstep.values.lists import LaneList, plain
-from autobatch.lockstep.values.ownership import is_changeable, is_made
+from autobatch.lockstep.values.own_objects import is_changeable, is_made
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 
 __all__ = ["as_list", "captures_lanes", "is_batched_tree", "is_readable", "shared", "unwrapped"]

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.config import config
-from autobatch.core.lanes import current_example
+from autobatch.core.current import current_example
 from autobatch.core.op import Op
 from autobatch.ops.nn.normalisation import as_floating
 from autobatch.ops.rules.dispatch import as_array

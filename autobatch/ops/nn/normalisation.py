@@ -17,7 +17,7 @@ from autobatch.core.config import config
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.op import Op
 from autobatch.core.threads import run_together, split_work
-from autobatch.kernels.normalising import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
+from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
 from autobatch.kernels.vectors import Lanes
 from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted

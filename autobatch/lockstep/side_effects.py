@@ -22,7 +22,7 @@ import numpy as np
 from autobatch.batches.base import Batch, lane, narrow_tree
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
-from autobatch.core.lanes import current_region, set_region
+from autobatch.core.current import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.calls.call import call, create
@@ -30,7 +30,7 @@ from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import PLAIN, convertible, found, getattribute, refuse_hooks
-from autobatch.lockstep.values.ownership import is_made
+from autobatch.lockstep.values.own_objects import is_made
 
 __all__ = ["WATCHING", "Outside", "noting"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import run_together, thread_count
+from autobatch.kernels.optimizer_steps import add_spread, row_squares
 from autobatch.kernels.segments import segment_sum
-from autobatch.kernels.updates import add_spread, row_squares
 from autobatch.kernels.vectors import Lanes
 from autobatch.tables.sparse import Indexer, SparseRows
 

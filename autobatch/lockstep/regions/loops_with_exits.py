@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.lanes import current_region, set_region
+from autobatch.core.current import current_region, set_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import parted, truth
 from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values

@@ -14,21 +14,6 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop
-from autobatch.ops.numpy import (  # noqa: F401  (each enters its functions into FUNCTIONS)
-    contractions,
-    creation,
-    elementwise,
-    fourier,
-    indexing,
-    joining,
-    linalg,
-    reductions,
-    scans,
-    selecting,
-    sets,
-    shaping,
-    statistics,
-)
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box

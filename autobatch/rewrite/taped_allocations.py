@@ -19,7 +19,7 @@ import numpy as np
 
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.abstract_eval import type_of
-from autobatch.facts.calls import SEQUENCE_FUNCTIONS
+from autobatch.facts.call_effects import SEQUENCE_FUNCTIONS
 from autobatch.facts.reader import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array

@@ -44,7 +44,7 @@ _written: dict[int, tuple[CodeType, CodeType]] = {}
 
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
-_PACKAGE = __file__[: __file__.rindex("facts")]
+_PACKAGE = __file__[: __file__.rindex("syntax")]
 _library_files: dict[str, bool] = {}
 
 

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
-from autobatch.facts.calls import Effect, effect_of
+from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.facts.reader import UNKNOWN, Reader, unpacks
-from autobatch.facts.source import NoSourceError, find, is_library
 from autobatch.syntax.scopes import parameters
+from autobatch.syntax.source import NoSourceError, find, is_library
 
 __all__ = ["is_local", "may_change"]
 

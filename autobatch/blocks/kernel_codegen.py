@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.clusters import Cluster, Plan, Read, width_of
 from autobatch.blocks.code import Code, Writer, assemble_p, executed, is_covered
 from autobatch.blocks.kernel_cache import Kernel, kernel_of
-from autobatch.blocks.plan import Cluster, Plan, Read, width_of
 
 __all__ = ["Fused", "KernelSource", "fuse"]
 

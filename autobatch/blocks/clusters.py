@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.batched import Affine, Kind
+from autobatch.blocks.batched_program import Affine, Kind
 from autobatch.blocks.code import Code, assemble_p
 from autobatch.blocks.program import Step
 from autobatch.core.op import Op

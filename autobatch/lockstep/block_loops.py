@@ -13,9 +13,9 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.config import config
-from autobatch.core.lanes import current_region
-from autobatch.lockstep.ahead import Chunk
-from autobatch.lockstep.blocks import BlockRun, NextSteps, Site, batch_of
+from autobatch.core.current import current_region
+from autobatch.lockstep.block_launch import BlockRun, NextSteps, Site, batch_of
+from autobatch.lockstep.lookahead import Chunk
 from autobatch.lockstep.regions.loops import Loop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList

@@ -13,7 +13,7 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
-from autobatch.ops.numpy.table import reason, twin
+from autobatch.ops.numpy.without_op import reason, twin
 from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
 from autobatch.ops.rules.dispatch import (
     FUNCTIONS,

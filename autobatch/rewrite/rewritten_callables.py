@@ -6,8 +6,8 @@ from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
 from autobatch.facts.python_functions import FRAME_READERS
-from autobatch.facts.source import PARSING
 from autobatch.rewrite.callees import is_users
+from autobatch.syntax.source import PARSING
 
 __all__ = ["LOOKS_AT_NAMES", "Forms", "function_of"]
 
