@@ -18,7 +18,8 @@ class Ownership:
     writes into it finds one for each lane.
 
     Attributes:
-        written: names of which items are assigned, or that are updated in place.
+        written: names of which items are assigned, here or in a function that is defined here, or that are updated in
+            place.
         own: those of them that no other name can know: a loop, which carries a value under its name only, may write
             into them for some of the lanes, unless views of them live.
         views: names that may hold a view of, or be another name for, an array.
@@ -30,7 +31,8 @@ class Ownership:
         updated = {
             node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
         }
-        self.written = stored_names(function.body) | updated
+        inner = [stored_names(node.body) - parameters(node) for node in nodes if isinstance(node, ast.FunctionDef)]
+        self.written = stored_names(function.body) | updated | (captured(function) & set().union(*inner))
         exchanges = list(_exchanges(nodes))
         for _ in exchanges:  # as many times, for one may hand on what another one did
             for each in exchanges:
