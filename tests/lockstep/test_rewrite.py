@@ -340,9 +340,9 @@ def assert_rewriting_costs_little(head, block, *, at_most):
         assert python_calls(lambda: batch(namespace["f"])) < 20
         return python_calls(lambda: convert(namespace["f"]))
 
-    few, many = costs(3), costs(12)
-    assert few < 3 * at_most
-    assert many < 4.2 * few
+    few, many = costs(2), costs(6)
+    assert few < 2 * at_most
+    assert many < 3.2 * few
 
 
 def test_decorating_costs_nothing_and_rewriting_little():
