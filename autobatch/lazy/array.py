@@ -17,6 +17,7 @@ from autobatch.core.op import Op
 from autobatch.core.recorded import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import _derive, _restore
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
@@ -30,7 +31,7 @@ _BOUND = (int, type(None))
 
 
 def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    op = UFUNCS[ufunc]
+    op = matmul_p if ufunc is np.matmul else UFUNCS[ufunc]
 
     def operator(self: Any, other: Any) -> Any:
         trace = self.trace
@@ -52,7 +53,7 @@ def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
 
 
 def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    op = UFUNCS[ufunc]
+    op = matmul_p if ufunc is np.matmul else UFUNCS[ufunc]
 
     def operator(self: Any, other: Any) -> Any:
         trace = self.trace

@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import WEAK, freeze
 from autobatch.core.diagnostics import handling
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray, link_views
-from autobatch.lazy.block_nodes import flattened
+from autobatch.lazy.block_calls import flattened
 from autobatch.lazy.stored import stored_in
 from autobatch.lazy.trace import Trace
 
