@@ -303,7 +303,7 @@ def are_bounds(bounds, rows):
 def sum_rows(table, bounds, weights, norm, out, runs, dim, lanes):
     """out[k]: the sum of weights[i] * row i of run k, over nothing, n or the root of n, for the runs of a range.
 
-    Row i is at the address `base + stride * i`, (base, stride) being `table`; `out` is as for `pooling.pool_sum`, and
+    Row i is at the address `base + stride * i`, (base, stride) being `table`; `out` is as for `bags.pool_sum`, and
     so is how the lanes cover the `dim` columns. Weights may be None.
     """
     if dim == width(lanes):

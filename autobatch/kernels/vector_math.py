@@ -15,7 +15,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 
 from autobatch.kernels.vectors import (
-    Lanes,
+    VectorLayout,
     VectorType,
     by_pieces,
     computed_dtype,
@@ -334,11 +334,11 @@ sigmoid = _unary(_sigmoid, sigmoid_vector)
 normal_cdf = _unary(_normal_cdf, normal_cdf_vector)
 
 
-def _plain_load_first(lanes: Lanes, address: int, count: int) -> np.ndarray:
+def _plain_load_first(lanes: VectorLayout, address: int, count: int) -> np.ndarray:
     out = np.zeros(lanes.n, lanes.format)
     part = min(int(count), lanes.n)
     if part:
-        out[:part] = plain_load(Lanes(lanes.format, part), address, 0, part)
+        out[:part] = plain_load(VectorLayout(lanes.format, part), address, 0, part)
     return out
 
 

@@ -30,7 +30,7 @@ __all__ = [
     "FORMATS",
     "LINE",
     "REGISTER",
-    "Lanes",
+    "VectorLayout",
     "VectorType",
     "add",
     "ask_for",
@@ -166,7 +166,7 @@ FORMATS = ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8
 REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 
 
-class Lanes:
+class VectorLayout:
     """n consecutive elements of a row of one format.
 
     With a `lead`, that many elements come before the first boundary of a machine vector in memory, in all rows: then no
@@ -268,7 +268,7 @@ def _bytes_at(address: int, count: int) -> np.ndarray:
     return np.frombuffer((ctypes.c_char * count).from_address(int(address)), np.uint8)
 
 
-def plain_load(lanes: Lanes, address: int, column: int, dim: int) -> np.ndarray:
+def plain_load(lanes: VectorLayout, address: int, column: int, dim: int) -> np.ndarray:
     """What `load` gives."""
     if lanes.format not in ("q8", "q4"):
         dtype = np.dtype(lanes.format)

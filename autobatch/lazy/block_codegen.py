@@ -13,10 +13,10 @@ import numpy as np
 from autobatch.blocks.inputs import FAULTS, Key
 from autobatch.core.abstract_eval import WEAK, freeze
 from autobatch.core.diagnostics import handling
+from autobatch.facts.stored_attributes import stored_in
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.block_calls import flattened
-from autobatch.lazy.stored import stored_in
 from autobatch.lazy.trace import Trace
 
 __all__ = ["recorder"]

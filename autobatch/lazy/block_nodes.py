@@ -16,11 +16,11 @@ from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
+from autobatch.facts.stored_attributes import is_stored
 from autobatch.lazy import block_calls
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_calls import Tree, flattened
 from autobatch.lazy.block_codegen import recorder
-from autobatch.lazy.stored import is_stored
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.threads import run_together, thread_count
-from autobatch.kernels.optimizer_steps import add_spread, row_squares
 from autobatch.kernels.segments import segment_sum
-from autobatch.kernels.vectors import Lanes
+from autobatch.kernels.sparse_gradients import add_spread, row_squares
+from autobatch.kernels.vectors import VectorLayout
 from autobatch.tables.sparse import Indexer, SparseRows
 
 __all__ = ["RowStep", "Running", "make_step", "run_steps", "squares"]
@@ -198,10 +198,10 @@ def run_steps(
             step.finish()
 
 
-def _lanes_past_cache(step: RowStep) -> Lanes | None:
+def _lanes_past_cache(step: RowStep) -> VectorLayout | None:
     """Lanes of 16 bytes, where every row of the weights is so many whole ones; else None."""
     weights, size = step.arrays[0], 16
     address, stride = weights.__array_interface__["data"][0], weights.strides[0]
     if (address | stride | step.width * weights.itemsize) % size:
         return None
-    return Lanes(weights.dtype.str[1:], size // weights.itemsize)
+    return VectorLayout(weights.dtype.str[1:], size // weights.itemsize)

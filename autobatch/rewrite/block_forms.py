@@ -27,8 +27,8 @@ from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Sc
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in
 from autobatch.blocks.hoist_tests import set_tests_apart
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.facts.stored_attributes import forget_classes
 from autobatch.lazy.block_nodes import Block
-from autobatch.lazy.stored import forget_classes
 from autobatch.lazy.trace import plain_parts
 from autobatch.rewrite.callees import FORM, ID, KNOWN, helper, through_form
 from autobatch.rewrite.convert import compiled

@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import bags as kernels
 from autobatch.kernels.segments import sum_rows
-from autobatch.kernels.vectors import FORMATS, REGISTER, Lanes, computed_dtype
+from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
 
 __all__ = [
     "Located",
@@ -40,7 +40,7 @@ _WIDEST_RUN = 1024  # bytes of rows that follow each other, which are fetched tw
 _FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found for them
 _LINE = 64  # bytes of the cache
 _NEAR = 4 << 20  # bytes of a table whose rows, once asked for, are there when they are read
-_NUMBERS = {format: Lanes(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
+_NUMBERS = {format: VectorLayout(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 
@@ -122,13 +122,13 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
     )
 
 
-def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> Lanes:
+def lanes_of(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> VectorLayout:
     """The lanes for rows of `dim` at an address and stride, of a table of so many bytes."""
     address, stride = table
     return lanes_for(format, dim, static, address % _LINE, stride % _LINE, far=total_bytes > _NEAR)
 
 
-def lanes_of_runs(format: str, dim: int) -> Lanes:
+def lanes_of_runs(format: str, dim: int) -> VectorLayout:
     """The lanes for sums of rows that follow each other; where each is one number, a machine vector of them."""
     if dim == 1:
         return _NUMBERS[format]
@@ -138,7 +138,7 @@ def lanes_of_runs(format: str, dim: int) -> Lanes:
 @functools.lru_cache(maxsize=4096)
 def lanes_for(
     format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST, far: bool = False
-) -> Lanes:
+) -> VectorLayout:
     """The lanes that cover `dim` columns: the row itself if it is short and even, or static; else the widest of a few.
 
     Args:
@@ -180,7 +180,7 @@ def lanes_for(
     last = past % between + _LINE - between + row
     across = n == dim and row <= 2 * _LINE and format[1:] == str(size) and last > -(-row // _LINE) * _LINE
     halves = row <= 2 * _LINE and (far or row > _LINE)
-    return Lanes(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
+    return VectorLayout(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
 
 
 def pool(

@@ -9,7 +9,7 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import ShapeError, StructureError, UnsupportedError
-from autobatch.kernels import optimizer_steps as kernels
+from autobatch.kernels import sparse_gradients
 from autobatch.kernels.rows import scatter_add, unique_first_seen
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids
 
@@ -72,7 +72,7 @@ class Indexer:
         count = unique_first_seen(np.ascontiguousarray(ids), slots, inverse[:n], unique[:n])
         starts = starts[: count + 1]
         starts.fill(0)
-        kernels.group_positions(inverse[:n], starts, positions[:n])
+        sparse_gradients.group_positions(inverse[:n], starts, positions[:n])
         return Index(unique[:count], inverse[:n], starts, positions[:n])
 
     def __repr__(self) -> str:
@@ -147,7 +147,7 @@ class SparseRows(SparseCotangent):
         spread = self._spread
         if spread is not None:
             out = np.empty((len(self.ids), spread.width), spread.sources.dtype)
-            kernels.expand_rows(spread.matrix, spread.segments, spread.factors, out)
+            sparse_gradients.expand_rows(spread.matrix, spread.segments, spread.factors, out)
             self._rows = out.astype(spread.dtype, copy=False).reshape(len(self.ids), *spread.sources.shape[1:])
             self._spread = None
         return self._rows
@@ -203,14 +203,16 @@ class SparseRows(SparseCotangent):
             return self
         sources, segments, factors = self.pieces()
         out = np.zeros((len(index.unique), sources.shape[1]), sources.dtype)
-        kernels.coalesce_rows(index.starts, index.positions, sources, segments, factors, out)
+        sparse_gradients.coalesce_rows(index.starts, index.positions, sources, segments, factors, out)
         rows = out.astype(self.dtype, copy=False).reshape(len(out), *self.shape[1:])
         return SparseRows.trusted(index.unique.copy(), rows, self.num_rows)
 
     def add_to(self, dense: np.ndarray) -> None:
         spread = self._spread
         if spread is not None and dense.dtype == spread.sources.dtype and dense.flags.c_contiguous:
-            kernels.add_spread(spread.matrix, spread.segments, spread.factors, self.ids, dense.reshape(len(dense), -1))
+            sparse_gradients.add_spread(
+                spread.matrix, spread.segments, spread.factors, self.ids, dense.reshape(len(dense), -1)
+            )
         else:
             _add_rows(dense, self.ids, self.rows)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows
-from autobatch.kernels.vectors import Lanes
+from autobatch.kernels.vectors import VectorLayout
 
-LANES = Lanes("f4", 16)
+LANES = VectorLayout("f4", 16)
 EPS = np.float32(1e-5)
 RNG = np.random.default_rng(0)
 

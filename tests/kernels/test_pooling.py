@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autobatch.kernels import bags as bags_module
-from autobatch.kernels.vectors import FORMATS, Lanes, computed_dtype
+from autobatch.kernels.vectors import FORMATS, VectorLayout, computed_dtype
 from tests import naive
 
 RANDOM = np.random.default_rng(3)
@@ -43,12 +43,12 @@ def test_s1_02_s1_13_bags_of_any_lengths(lengths, ids_dtype, ahead):
     ids = RANDOM.integers(0, 6, offsets[-1]).astype(ids_dtype)
     for kernel, mode in ((bags_module.pool_max, "max"), (bags_module.pool_min, "min")):
         out, whole = guarded(len(lengths), 9, np.float32)
-        kernel(place(table), ids, offsets, out, (0, len(lengths)), 9, ahead, Lanes("f4", 8))
+        kernel(place(table), ids, offsets, out, (0, len(lengths)), 9, ahead, VectorLayout("f4", 8))
         np.testing.assert_array_equal(out, naive.bags(table, ids, offsets, mode))
         assert untouched(whole)
     out, whole = guarded(len(lengths), 9, np.float32)
     bags_module.pool_sum(
-        place(table), ids, offsets, None, bags_module.SUM, out, (0, len(lengths)), 9, ahead, Lanes("f4", 8)
+        place(table), ids, offsets, None, bags_module.SUM, out, (0, len(lengths)), 9, ahead, VectorLayout("f4", 8)
     )
     np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sum"), rtol=1e-5, atol=1e-6)
     assert untouched(whole)
@@ -62,17 +62,19 @@ def test_s1_04_every_format(format, dim, n):
     table, ids, offsets = matrix(format, 5, dim), np.array([4, 0, 0, 2]), np.array([0, 1, 4])
     real = computed_dtype(format)
     out = np.empty((2, dim), real)
-    bags_module.pool_sum(place(table), ids, offsets, None, bags_module.SUM, out, (0, 2), dim, None, Lanes(format, n))
+    bags_module.pool_sum(
+        place(table), ids, offsets, None, bags_module.SUM, out, (0, 2), dim, None, VectorLayout(format, n)
+    )
     expected = np.stack([table[4].astype(real), table[0].astype(real) + table[0].astype(real) + table[2].astype(real)])
     np.testing.assert_array_equal(out, expected)
-    bags_module.pool_max(place(table), ids, offsets, out, (0, 2), dim, None, Lanes(format, n))
+    bags_module.pool_max(place(table), ids, offsets, out, (0, 2), dim, None, VectorLayout(format, n))
     np.testing.assert_array_equal(out, [table[4], table[[0, 2]].max(0)])
 
 
 def test_every_float16():
     table = np.arange(1 << 16, dtype=np.uint16).view(np.float16).reshape(-1, 64)
     out = np.empty(table.shape, np.float32)
-    bags_module.unpack_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, Lanes("f2", 64))
+    bags_module.unpack_rows(place(table), np.arange(len(table)), out, (0, len(table)), 64, None, VectorLayout("f2", 64))
     np.testing.assert_array_equal(out, table.astype(np.float32))
 
 
@@ -86,7 +88,7 @@ def test_s1_15_codes_with_a_scale_and_a_bias(bits, n):
     packed = np.concatenate([packed, numbers.view(np.uint8)], axis=1)
     out = np.empty((4, dim), np.float32)
     ids = np.array([2, 0, 1, 2])
-    bags_module.unpack_rows(place(packed), ids, out, (0, 4), dim, 2, Lanes(f"q{bits}", n))
+    bags_module.unpack_rows(place(packed), ids, out, (0, 4), dim, 2, VectorLayout(f"q{bits}", n))
     np.testing.assert_array_equal(out, (codes.astype(np.float32) * numbers[:, :1] + numbers[:, 1:])[ids])
 
 
@@ -96,11 +98,13 @@ def test_weights_norms_and_parts(norm, by):
     weights = RANDOM.standard_normal(5)
     out, whole = guarded(3, 6, np.float64)
     for bags in ((0, 1), (1, 3)):
-        bags_module.pool_sum(place(table), ids, offsets, weights, norm, out, bags, 6, None, Lanes("f8", 4))
+        bags_module.pool_sum(place(table), ids, offsets, weights, norm, out, bags, 6, None, VectorLayout("f8", 4))
     sums = naive.bags(table, ids, offsets, "sum", weights)
     np.testing.assert_allclose(out, sums / np.array(by)[:, None], atol=1e-12)
     assert untouched(whole)
-    bags_module.pool_sum(place(table), ids, offsets, None, bags_module.SQRTN, out, (0, 3), 6, None, Lanes("f8", 4))
+    bags_module.pool_sum(
+        place(table), ids, offsets, None, bags_module.SQRTN, out, (0, 3), 6, None, VectorLayout("f8", 4)
+    )
     np.testing.assert_allclose(out, naive.bags(table, ids, offsets, "sqrtn"), atol=1e-12)
 
 
@@ -155,7 +159,7 @@ def test_s1_09_s1_12_checked_in_the_pass_that_reads(ids, offsets, closed, right,
         out,
         9,
         None,
-        Lanes("f4", 8),
+        VectorLayout("f4", 8),
     )
     assert bags_module.checked_sum(*arguments) == right
     assert untouched(whole)
@@ -170,14 +174,14 @@ def test_all_reductions_in_one_pass():
     table[1, 3] = np.nan
     ids, offsets = np.array([1, 4, 4, 0, 5]), np.array([0, 2, 2, 5])
     outs = [np.empty((3, 10), np.float32) for _ in range(3)]
-    bags_module.pool_all(place(table), ids, offsets, *outs, (0, 3), 10, 4, Lanes("f4", 8))
+    bags_module.pool_all(place(table), ids, offsets, *outs, (0, 3), 10, 4, VectorLayout("f4", 8))
     for out, mode in zip(outs, ("sum", "max", "min"), strict=True):
         np.testing.assert_allclose(out, naive.bags(table, ids, offsets, mode), rtol=1e-6, atol=1e-6)
 
 
 def test_rows_are_put_where_they_belong():
     whole = np.zeros((6, 9), np.float32)
-    rows, lanes = matrix("f4", 3, 5), Lanes("u1", 16)
+    rows, lanes = matrix("f4", 3, 5), VectorLayout("u1", 16)
     table = whole[::2, 2:7]
     bags_module.put_rows(place(table), np.array([2, 0, 2]), place(rows), 20, lanes)
     np.testing.assert_array_equal(table, [rows[1], np.zeros(5), rows[2]])
@@ -189,7 +193,7 @@ def test_addresses_for_ids():
     addresses = np.array([row.__array_interface__["data"][0] for row in rows])[[3, 1, 1]]
     out = np.empty((1, 3))
     bags_module.pool_sum(
-        (0, 1), addresses, np.array([0, 3]), None, bags_module.SUM, out, (0, 1), 3, None, Lanes("f8", 2)
+        (0, 1), addresses, np.array([0, 3]), None, bags_module.SUM, out, (0, 1), 3, None, VectorLayout("f8", 2)
     )
     np.testing.assert_array_equal(out, [[5.0] * 3])
 
@@ -198,8 +202,13 @@ def test_addresses_for_ids():
 def test_where_vectors_start_and_how_long_they_are_changes_nothing_else(format, lead, n):
     table, ids, offsets = matrix(format, 5, 64), RIGHT, np.array([0, 2, 2, 5])
     results = []
-    plain = Lanes(format, n)
-    for lanes in (plain, Lanes(format, n, lead), Lanes(format, n, lead, across=True), Lanes(format, n, register=32)):
+    plain = VectorLayout(format, n)
+    for lanes in (
+        plain,
+        VectorLayout(format, n, lead),
+        VectorLayout(format, n, lead, across=True),
+        VectorLayout(format, n, register=32),
+    ):
         out, whole = guarded(3, 64, np.dtype(format))
         bags_module.pool_sum(place(table), ids, offsets, None, bags_module.MEAN, out, (0, 3), 64, 2, lanes)
         assert untouched(whole)

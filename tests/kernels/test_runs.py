@@ -10,7 +10,7 @@ import pytest
 
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.kernels.segments import run_bounds, sum_rows, sum_runs
-from autobatch.kernels.vectors import Lanes
+from autobatch.kernels.vectors import VectorLayout
 
 RANDOM = np.random.default_rng(5)
 LENGTHS = [0, 1, 15, 16, 17, 31, 0, 63, 64, 65, 129, 5]
@@ -35,7 +35,7 @@ def test_sums_of_runs_of_every_length(format, weighted):
     x = (RANDOM.random((bounds[-1], 1)) * 20 - (0 if format == "u8" else 10)).astype(format)
     weights = (RANDOM.random(len(x)) * 4).astype(format) if weighted else None
     whole = np.full((len(LENGTHS) + 2, 1), 77, format)
-    sum_runs(x, weights, bounds, whole[1:-1], Lanes(format, 64 // int(format[1])))
+    sum_runs(x, weights, bounds, whole[1:-1], VectorLayout(format, 64 // int(format[1])))
     scaled = x[:, 0] if weights is None else x[:, 0] * weights
     expected = [scaled[start:stop].sum(dtype=format) for start, stop in itertools.pairwise(bounds)]
     np.testing.assert_allclose(whole[1:-1, 0], expected, rtol=1e-4, atol=1e-4)
@@ -48,7 +48,7 @@ def test_sums_of_runs_of_rows(dim, n, weighted):
     bounds = np.cumsum([0, *LENGTHS])
     x = RANDOM.standard_normal((bounds[-1], dim))
     weights = RANDOM.random(len(x)) if weighted else None
-    place, lanes, runs = (x.ctypes.data, x.strides[0]), Lanes("f8", n), (1, len(LENGTHS))
+    place, lanes, runs = (x.ctypes.data, x.strides[0]), VectorLayout("f8", n), (1, len(LENGTHS))
     for norm, over in ((SUM, lambda count: 1), (MEAN, lambda count: count), (SQRTN, np.sqrt)):
         whole = np.full((len(LENGTHS), dim + 6), 77.0)
         sum_rows(place, bounds, weights, norm, whole[:, 3:-3], runs, dim, lanes)
@@ -62,7 +62,7 @@ def test_sums_of_runs_of_rows(dim, n, weighted):
 def test_what_lies_behind_a_run_is_not_in_its_sum():
     x = np.array([[1.0], [2.0], [np.nan], [4.0], [np.inf], [8.0]])
     out = np.empty((4, 1))
-    sum_runs(x, None, np.array([0, 2, 2, 3, 4]), out, Lanes("f8", 8))
+    sum_runs(x, None, np.array([0, 2, 2, 3, 4]), out, VectorLayout("f8", 8))
     np.testing.assert_array_equal(out[:, 0], [3, 0, np.nan, 4])
 
 
@@ -70,7 +70,7 @@ def test_what_lies_behind_a_run_is_not_in_its_sum():
 def test_the_last_run_ends_where_the_memory_does():
     x, _room = at_the_end_of_a_page(np.arange(1000.0)[:, None])
     out = np.empty((2, 1))
-    sum_runs(x, None, np.array([0, 997, 1000]), out, Lanes("f8", 8))
+    sum_runs(x, None, np.array([0, 997, 1000]), out, VectorLayout("f8", 8))
     assert out[:, 0].tolist() == [997 * 996 / 2, 997 + 998 + 999]
 
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from autobatch.kernels import optimizer_steps, segments
+from autobatch.kernels import optimizer_steps, segments, sparse_gradients
 from tests import naive
 
 RANDOM = np.random.default_rng(11)
@@ -143,7 +143,7 @@ def test_grouping_positions_by_row(n):
     inverse = RANDOM.integers(0, 3, n)
     count = int(inverse.max(initial=-1)) + 1
     starts, positions = np.zeros(count + 1, np.int64), np.full(n, -5)
-    optimizer_steps.group_positions(inverse, starts, positions)
+    sparse_gradients.group_positions(inverse, starts, positions)
     for k in range(count):
         np.testing.assert_array_equal(positions[starts[k] : starts[k + 1]], np.flatnonzero(inverse == k))
 
@@ -155,25 +155,25 @@ def test_rows_that_are_not_repeated(dtype, factors):
     by = make(5, dtype) if factors else None
     rows = sources[of] if by is None else sources[of] * by[:, None]
     out, untouched = guarded((5, 4), dtype, 0)
-    optimizer_steps.expand_rows(sources, of, by, out)
+    sparse_gradients.expand_rows(sources, of, by, out)
     np.testing.assert_array_equal(out, rows)
     untouched()
     ids = np.array([1, 6, 1, 0, 6])
     out, untouched = guarded((7, 4), dtype, 0)
-    optimizer_steps.add_spread(sources, of, by, ids, out)
+    sparse_gradients.add_spread(sources, of, by, ids, out)
     np.testing.assert_allclose(out, naive.scatter_add(rows, ids, 7), rtol=1e-5)
     untouched()
     starts, positions = np.array([0, 2, 4, 5]), np.array([0, 2, 1, 4, 3])
     out, untouched = guarded((3, 4), dtype, 0)
-    optimizer_steps.coalesce_rows(starts, positions, sources, of, by, out)
+    sparse_gradients.coalesce_rows(starts, positions, sources, of, by, out)
     sums = [rows[0] + rows[2], rows[1] + rows[4], rows[3]]
     np.testing.assert_allclose(out, sums, rtol=1e-5)
     untouched()
     squares = np.zeros(3)
-    optimizer_steps.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
+    sparse_gradients.row_squares(0, 3, np.empty(4, dtype), starts, positions, sources, of, by, squares)
     np.testing.assert_allclose(squares, (np.array(sums) ** 2).sum(1), rtol=1e-4)
     acc = np.empty(4, dtype)
-    optimizer_steps.row_gradient(acc, 1, starts, positions, sources, of, by, dtype(0.5), dtype(1))
+    sparse_gradients.row_gradient(acc, 1, starts, positions, sources, of, by, dtype(0.5), dtype(1))
     np.testing.assert_allclose(acc, np.clip(0.5 * sums[1], -1, 1), rtol=1e-5)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from autobatch.kernels import vector_math
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vectors import Lanes, load, put
+from autobatch.kernels.vectors import VectorLayout, load, put
 
 F4, F8, U1 = np.float32, np.float64, np.uint8
 
@@ -51,7 +51,7 @@ OWN = {"sigmoid": sigmoid, "normal_cdf": normal_cdf}
 def test_float32_is_within_4_ulp_of_numpy(name):
     x = every_kind_of_float32(4099)
     out = np.empty_like(x)
-    unary(getattr(vector_math, name))(Lanes("f4", 16), x, out)
+    unary(getattr(vector_math, name))(VectorLayout("f4", 16), x, out)
     with np.errstate(all="ignore"):
         want = OWN[name](x) if name in OWN else getattr(np, name)(x)
     np.testing.assert_array_equal(np.isnan(out), np.isnan(want))
@@ -86,7 +86,7 @@ def test_the_rest_is_numpy_s_to_the_bit(dtype, format):
     special = np.array([0.0, -0.0, 1.0, -2.5, np.inf, -np.inf, np.nan, 1e-310], dtype)
     x, y = (grid.ravel().copy() for grid in np.meshgrid(special, special))
     out, flags = np.empty((7, x.size), dtype), np.empty(x.size, bool)
-    lanes = Lanes(format, 8), Lanes("u1", 8)
+    lanes = VectorLayout(format, 8), VectorLayout("u1", 8)
     assert apply(*lanes, x, y, 0.1, out, flags.view(U1)) == 1
     assert apply(*lanes, np.ones(8, dtype), np.ones(8, dtype), 0.1, np.empty((7, 8), dtype), np.empty(8, U1)) == 0
     with np.errstate(all="ignore"):

@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.kernels.jit import jit
-from autobatch.kernels.optimizer_steps import row_gradient
+from autobatch.kernels.sparse_gradients import row_gradient
 from autobatch.optim import optimizers
 from autobatch.optim.base import Optimizer, Schedule
 

@@ -18,7 +18,7 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.op import Op
 from autobatch.core.threads import run_together, split_work
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
-from autobatch.kernels.vectors import Lanes
+from autobatch.kernels.vectors import VectorLayout
 from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array, cast
@@ -45,7 +45,7 @@ __all__ = [
 
 _LEAST_ELEMENTS = 1 << 14
 _SOFTMAX_COST, _NORM_COST = 8, 4  # bytes that a thread reads from its cache in the time of one element
-VECTOR = Lanes("f4", 16)
+VECTOR = VectorLayout("f4", 16)
 
 
 def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | None:

@@ -1,0 +1,115 @@
+"""Sparse gradients of rows: which positions name which row, and their sum.
+
+A gradient of n named rows is `sources[segments[i]] * factors[i]` at position i, or `sources[i]` where `segments` is
+None, times nothing where `factors` is None: so a reduction's cotangent is never repeated for each row that it read.
+Ids are trusted. Sums run in the order of the positions, so equal input gives bit-equal output.
+"""
+
+from autobatch.kernels.jit import jit
+from autobatch.kernels.vectors import AHEAD, prefetch_source
+
+__all__ = ["add_spread", "coalesce_rows", "expand_rows", "group_positions", "row_gradient", "row_squares"]
+
+
+@jit
+def group_positions(inverse, starts, positions):
+    """Sort positions by the number of their row: those of number k are positions[starts[k]:starts[k + 1]], in order.
+
+    `starts` is (numbers + 1,), zero on entry: a histogram, then its prefix sum.
+    """
+    count = starts.shape[0] - 1
+    for i in range(inverse.shape[0]):
+        starts[inverse[i]] += 1
+    total = 0
+    for k in range(count):
+        here = starts[k]
+        starts[k] = total
+        total += here
+    for i in range(inverse.shape[0]):
+        k = inverse[i]
+        positions[starts[k]] = i
+        starts[k] += 1
+    for k in range(count, 0, -1):
+        starts[k] = starts[k - 1]
+    starts[0] = 0
+
+
+@jit
+def row_gradient(acc, k, starts, positions, sources, segments, factors, scale, limit):
+    """acc = the gradient of unique row k, times `scale`, clipped to [-limit, limit]; row k itself without positions."""
+    width = acc.shape[0]
+    if positions is None:
+        for j in range(width):
+            acc[j] = sources[k, j]
+    else:
+        for j in range(width):
+            acc[j] = 0
+        for p in range(starts[k], starts[k + 1]):
+            if p + AHEAD < positions.shape[0]:
+                later = positions[p + AHEAD]
+                prefetch_source(sources, later if segments is None else segments[later])
+            at = positions[p]
+            source = sources[at if segments is None else segments[at]]
+            if factors is None:
+                for j in range(width):
+                    acc[j] += source[j]
+            else:
+                factor = factors[at]
+                for j in range(width):
+                    acc[j] += factor * source[j]
+    if scale != 1:
+        for j in range(width):
+            acc[j] *= scale
+    if limit >= 0:
+        for j in range(width):
+            if acc[j] > limit:
+                acc[j] = limit
+            elif acc[j] < -limit:
+                acc[j] = -limit
+
+
+@jit
+def coalesce_rows(starts, positions, sources, segments, factors, out):
+    """out[k] = the sum of the rows at the positions of k."""
+    for k in range(out.shape[0]):
+        row_gradient(out[k], k, starts, positions, sources, segments, factors, 1, -1)
+
+
+@jit
+def row_squares(lo, hi, acc, starts, positions, sources, segments, factors, out):
+    """out[k] = the sum of the squares of the gradient of unique row k."""
+    for k in range(lo, hi):
+        row_gradient(acc, k, starts, positions, sources, segments, factors, 1, -1)
+        total = 0.0
+        for j in range(acc.shape[0]):
+            total += float(acc[j]) * float(acc[j])
+        out[k] = total
+
+
+@jit
+def expand_rows(sources, segments, factors, out):
+    """out[i] = factors[i] * sources[segments[i]]"""
+    for i in range(out.shape[0]):
+        source = sources[segments[i]]
+        if factors is None:
+            for j in range(out.shape[1]):
+                out[i, j] = source[j]
+        else:
+            factor = factors[i]
+            for j in range(out.shape[1]):
+                out[i, j] = factor * source[j]
+
+
+@jit
+def add_spread(sources, segments, factors, ids, out):
+    """out[ids[i]] += factors[i] * sources[segments[i]]"""
+    for i in range(ids.shape[0]):
+        source = sources[segments[i]]
+        into = out[ids[i]]
+        if factors is None:
+            for j in range(out.shape[1]):
+                into[j] += source[j]
+        else:
+            factor = factors[i]
+            for j in range(out.shape[1]):
+                into[j] += factor * source[j]
