@@ -23,7 +23,7 @@ from autobatch.kernels.vector_math import (
     absolute, choose, divide, equal, exp, fill, inverse, less, less_equal, logical_and, logical_or, multiply, negative,
     normal_cdf, not_equal, sigmoid, sqrt, subtract, tanh, unbounded,
 )
-from autobatch.kernels.vectors import Lanes, add, greater, lesser, load, put
+from autobatch.kernels.vectors import VectorLayout, add, greater, lesser, load, put
 
 '''
 
@@ -67,8 +67,8 @@ class KernelSource:
         addresses = [f"p{name[1:]} = {name}.ctypes.data" for (what, _), name in self._names.items() if what != "number"]
         names = ", ".join(self._names.values())
         constants = [
-            f'WIDE, MASKS = Lanes("{self.code}", {lanes}), Lanes("u1", {lanes})',
-            f'TAIL, TAIL_MASKS = Lanes("{self.code}", {rest or 1}), Lanes("u1", {rest or 1})',
+            f'WIDE, MASKS = VectorLayout("{self.code}", {lanes}), VectorLayout("u1", {lanes})',
+            f'TAIL, TAIL_MASKS = VectorLayout("{self.code}", {rest or 1}), VectorLayout("u1", {rest or 1})',
             "LANES = WIDE, MASKS, TAIL, TAIL_MASKS",
         ]
         kinds = ["*(lanes._numba_type_ for lanes in LANES)", "types.int64", *map(self._numba_type, self._names)]

@@ -215,6 +215,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     An output that is an input, a view of one, or else shares elements with another output is refused, since a write
     into it would have to reach the other.
 
+    >>> from autobatch.core.abstract_eval import aval_of
     >>> vector = aval_of((3,), np.dtype(np.float32))
     >>> trace(lambda x, y: np.tanh(x * y) + x, [vector, vector])
     0: float32[3]

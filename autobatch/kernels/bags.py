@@ -1,12 +1,13 @@
 """Reductions over bags of rows, the rows held in vector registers. Bag b is ids[offsets[b]:offsets[b + 1]].
 
-Row i of a table is at the address `base + stride * i`, (base, stride) being `table`, in the format of the `Lanes`; with
-addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; `bags` are the first of its
-rows that is written and the one after the last, zeros for an empty bag. The columns are covered by the lanes, at most
-`dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row. `ahead` is how many
-ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and offsets are trusted, but
-by `checked_sum`, and counted with unsigned numbers: of others the compiler asks each time whether they count from the
-end. Where the greatest and the least get None for ids, row i is the i-th, and bags are runs of rows.
+Row i of a table is at the address `base + stride * i`, (base, stride) being `table`, in the format of the
+`VectorLayout`; with addresses for ids, it is (0, 1). `out` is C-contiguous (bags, dim) of the computed dtype; `bags`
+are the first of its rows that is written and the one after the last, zeros for an empty bag. The columns are covered by
+the lanes, at most `dim`, a pass over a bag's ids for each time, the last time moved back so that it ends with the row.
+`ahead` is how many ids before it is read a row is asked for; None where the table is in the cache anyway. Ids and
+offsets are trusted, but by `checked_sum`, and counted with unsigned numbers: of others the compiler asks each time
+whether they count from the end. Where the greatest and the least get None for ids, row i is the i-th, and bags are runs
+of rows.
 """
 
 import math
@@ -60,7 +61,7 @@ def checked_sum(table, rows, ids, offsets, closed, weights, norm, out, dim, ahea
     total = uint64(ids.shape[0])
     bags = offsets.shape[0] - closed
     if bags <= 0:
-        return bags == 0 and total == 0
+        return bags == 0 and total == 0 and (not closed or offsets[0] == 0)
     if offsets[0] != 0 or (closed and uint64(offsets[bags]) != total):
         return False
     return _sum_bags(table, uint64(rows), ids, offsets, weights, norm, out, (0, bags), dim, ahead, lanes)

@@ -2,8 +2,8 @@
 
 Weights and state are C-contiguous (rows, width) arrays; unique row k is row ids[k] of them, or row k where `ids` is
 None. `g` is (starts, positions, sources, segments, factors, scale, limit) of `sparse_gradients.row_gradient`, `acc`
-room for one row. Ids are trusted and distinct, so [lo, hi) may be split between threads, and the result is the same to the
-bit.
+room for one row. Ids are trusted and distinct, so [lo, hi) may be split between threads, and the result is the
+same to the bit.
 """
 
 import math

@@ -1,8 +1,8 @@
 """A row of a table held in vector registers: the few operations that bag kernels are written with.
 
-`Lanes(format, n)` names n consecutive elements of a row and how they lie in memory. A kernel is compiled for each
-`Lanes` it is called with, so n is known to it; the elements are then one value, a tuple of machine vectors of 64 bytes
-and powers of two for the rest. Formats:
+`VectorLayout(format, n)` names n consecutive elements of a row and how they lie in memory. A kernel is compiled for
+each `VectorLayout` it is called with, so n is known to it; the elements are then one value, a tuple of machine vectors
+of 64 bytes and powers of two for the rest. Formats:
 
 - "f2", "f4", "f8", "i1" … "u8": NumPy's; computed in that dtype, float16 in float32.
 - "q8", "q4": codes of 8 or 4 bits (two to a byte, the first in the low bits), after them the row's scale and bias as
@@ -194,7 +194,7 @@ def computed_dtype(format: str) -> np.dtype:
 class _LanesType(types.Dummy):
     def __init__(self, format: str, n: int, lead: int, across: bool, register: int) -> None:
         self.format, self.n, self.lead, self.across, self.register = format, n, lead, across, register
-        super().__init__(f"Lanes({format},{n},{lead},{across},{register})")
+        super().__init__(f"VectorLayout({format},{n},{lead},{across},{register})")
 
 
 class VectorType(types.Type):

@@ -17,7 +17,6 @@ from autobatch.core.op import Op
 from autobatch.core.recorded import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayFace
-from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import _derive, _restore
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
@@ -31,7 +30,7 @@ _BOUND = (int, type(None))
 
 
 def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    op = matmul_p if ufunc is np.matmul else UFUNCS[ufunc]
+    op = UFUNCS[ufunc]
 
     def operator(self: Any, other: Any) -> Any:
         trace = self.trace
@@ -53,7 +52,7 @@ def _forward(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any]
 
 
 def _reflected(ufunc: Any, slow: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    op = matmul_p if ufunc is np.matmul else UFUNCS[ufunc]
+    op = UFUNCS[ufunc]
 
     def operator(self: Any, other: Any) -> Any:
         trace = self.trace

@@ -199,7 +199,7 @@ def run_steps(
 
 
 def _lanes_past_cache(step: RowStep) -> VectorLayout | None:
-    """Lanes of 16 bytes, where every row of the weights is so many whole ones; else None."""
+    """A layout of 16-byte lanes, where every row of the weights is so many whole ones; else None."""
     weights, size = step.arrays[0], 16
     address, stride = weights.__array_interface__["data"][0], weights.strides[0]
     if (address | stride | step.width * weights.itemsize) % size:

@@ -5,7 +5,7 @@ import multiprocessing
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
@@ -35,6 +35,7 @@ def meant(ids, rows):
 
 @settings(max_examples=150, deadline=None)
 @given(arrays(5, 9), arrays(9, 5), st.booleans(), st.sampled_from(["sum", "max"]))
+@example(np.array([], np.int32), np.array([1], np.int32), True, "sum")
 def test_s1_09_s1_12_any_ids_and_offsets(ids, offsets, closed, mode):
     """Either the result of the loop, or an error; and the error exactly where ids or offsets are wrong."""
     table = RANDOM.standard_normal((5, 3)).astype(np.float32)

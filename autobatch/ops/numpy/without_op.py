@@ -14,6 +14,21 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop
+from autobatch.ops.numpy import (  # noqa: F401  (each enters its functions into FUNCTIONS)
+    along_axis,
+    contractions,
+    creation,
+    elementwise,
+    fourier,
+    indexing,
+    joining,
+    linalg,
+    reductions,
+    selecting,
+    sets,
+    shaping,
+    statistics,
+)
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, top_box

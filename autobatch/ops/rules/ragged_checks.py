@@ -61,7 +61,7 @@ def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
         raise ShapeError(f"{what} are nested lists of different lengths; make them one list and offsets") from error
     if array.dtype == _INT64:
         return array
-    if not array.size and array.dtype == np.float64:  # what an empty list is as an array
+    if not array.size and not hasattr(ids, "dtype"):  # an empty list
         return array.astype(_INT64)
     if array.dtype.kind not in "iu":
         raise DTypeError(f"{what} have dtype {array.dtype}; expected integers: write {what}.astype(np.int64)")
