@@ -96,6 +96,9 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return remember(out) if hasattr(out, "__next__") else out
     if captures_lanes(f):
         raise NeedsLoop(f"{name} has captured values that differ by example")
+    wrapped, root = getattr(f, "__wrapped__", None), current_root()
+    if isinstance(wrapped, FunctionType) and root is not None and not root.is_local(wrapped):  # a cache, say
+        raise NeedsLoop(f"{name} calls a function that may change something")
     fell_back(f"{name} has no form for values that differ by example")
     results = per_lane(f, args, kwargs)
     if changeable and all(result is None for result in results):

@@ -1,6 +1,7 @@
 """Reads and writes of items and attributes, and updates in place, for values that may be per lane."""
 
 import operator
+from collections import defaultdict
 from types import MemberDescriptorType, MethodType
 from typing import Any
 
@@ -105,6 +106,8 @@ def getitem(x: Any, index: Any) -> Any:
         raise NeedsLoop("an item of a sequence whose length differs by example")
     index = _as_index(index)
     refuse_hooks(x, "__getitem__", "__missing__")
+    if isinstance(x, defaultdict) and current_root() is not None and (is_lanes(index) or index not in x):
+        require_own(x, "a read of an item, which may make it,")
     if isinstance(x, dict) and is_lanes(index) and is_made(x) and current_root() is not None:
         raise NeedsLoop("a key that differs by example, of a dict of the call")
     if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
