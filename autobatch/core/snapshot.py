@@ -364,11 +364,10 @@ def _names(code: CodeType) -> set[str]:
 
 def _functions_of(attribute: Any) -> list[FunctionType]:
     """The functions that an attribute of a class calls, as it stands in the class."""
-    if isinstance(attribute, property):
-        found: tuple[Any, ...] = attribute.fget, attribute.fset, attribute.fdel
-    else:
-        found = (getattr(attribute, "__func__", getattr(attribute, "__wrapped__", attribute)),)
-    return [each for each in found if type(each) is FunctionType]
+    names = "fget", "fset", "fdel", "__func__", "__wrapped__"
+    return [
+        each for each in (attribute, *(getattr(attribute, name, None) for name in names)) if type(each) is FunctionType
+    ]
 
 
 def _contents(cell: CellType) -> list[Any]:

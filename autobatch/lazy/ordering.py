@@ -19,15 +19,11 @@ import numpy as np
 
 from autobatch.batches.base import Batch
 from autobatch.core.snapshot import Snapshot
+from autobatch.facts.python_functions import ACTING_MODULES
 
 __all__ = ["shows_order"]
 
-_MODULES = frozenset(
-    """
-    contextvars io logging os posix random secrets shutil socket subprocess sys tempfile threading uuid warnings
-    """.split()  # noqa: SIM905 - as one reads names
-)
-_NAMES = _MODULES | {"input", "open", "print", "write", "writelines"}
+_NAMES = ACTING_MODULES | {"input", "open", "print", "write", "writelines"}
 _LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME", "IMPORT_FROM"))
 _MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))
 """What of `np.random` and `random` makes a generator of its own."""
@@ -79,4 +75,4 @@ def _is_of_one(kind: type) -> bool:
 
 def _is_in_module(made: Any) -> bool:
     module = getattr(made, "__module__", None)
-    return isinstance(module, str) and module.lstrip("_").partition(".")[0] in _MODULES
+    return isinstance(module, str) and module.lstrip("_").partition(".")[0] in ACTING_MODULES

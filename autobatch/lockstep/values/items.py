@@ -28,7 +28,7 @@ from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.lockstep.values.look_ups import is_table, rows_later
 from autobatch.lockstep.values.merging import UNBOUND
 from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
-from autobatch.lockstep.values.ownership import freeze, home_of, is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.ownership import freeze, home_of, is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
@@ -118,7 +118,7 @@ def getitem(x: Any, index: Any) -> Any:
         return rows_later(x, index)
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
-    return stack_results(per_lane(operator.getitem, (x, index), {}))
+    return picked(stack_results(per_lane(operator.getitem, (x, index), {})))
 
 
 def _nested(x: Any, index: Any) -> Any:
