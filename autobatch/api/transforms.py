@@ -96,18 +96,11 @@ def map_columns(
 ) -> tuple[list[Any], bool]:
     """The results of the examples of a lock-step call, on the fly, and whether they really ran so.
 
-    What only the order of the examples tells runs as the loop over them.
-
     Args:
         function: the user's own function.
         columns: the values of the examples; shared: what is the same for all of them, by any name.
         arguments_of: from the values of an example and what is shared to the arguments of its call.
     """
-    kinds = {type(value) for column in columns for value in column}
-    if shows_order([function, shared, *kinds]):
-        _note_way("the loop over the examples", Stats())
-        plain, count = per_example_form(function), len(columns[0])
-        return [fibers.run_plain(plain, columns, index, shared, arguments_of) for index in range(count)], False
     results, stats = _mapped(function, columns, shared, arguments_of)
     together = stats.looped is None
     _note_way("on the fly" if together else "the loop over the examples", stats)

@@ -7,8 +7,11 @@ a map (`lazy.example_state`), and an attempt inside of a lock-step run (`lockste
 import collections
 import copyreg
 import functools
+import pickle
+import random
+import sys
 from collections.abc import Callable, Iterable
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, MethodWrapperType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,6 +68,10 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
     elif kind is np.random.Generator:
         bits = value.bit_generator
         yield lambda: _State(bits.state), lambda was: setattr(bits, "state", was.state)
+    elif isinstance(value, random.Random) and kind is not random.SystemRandom:
+        yield lambda: _State(value.getstate()), lambda was: value.setstate(was.state)
+    elif kind is np.random.RandomState:
+        yield lambda: _State(value.get_state()), lambda was: value.set_state(was.state)
     elif kind is CellType:
         yield functools.partial(_contents, value), functools.partial(_set_contents, value)
     if isinstance(value, type):
@@ -78,13 +85,13 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
 
 
 class _State:
-    """The state of a generator of random numbers, compared as text."""
+    """The state of a generator of random numbers, compared as bytes: the text of a long array leaves numbers out."""
 
     def __init__(self, state: Any) -> None:
         self.state = state
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _State) and repr(other.state) == repr(self.state)
+        return isinstance(other, _State) and pickle.dumps(other.state) == pickle.dumps(self.state)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -106,6 +113,7 @@ class Snapshot:
         complete: everything reached was kept, which `bounded` may have prevented.
         places: the ids of what was reached; of an array that of the one that owns the memory.
         functions, classes: the users' functions and classes among it.
+        named: the names that its functions use; methods: those of its classes with such a name, or that Python calls.
 
     >>> log = []
     >>> before = Snapshot([{"log": log}])
@@ -122,6 +130,8 @@ class Snapshot:
         self.places: dict[int, Any] = {}
         self.functions: list[FunctionType] = []
         self.classes: list[type] = []
+        self.methods: list[FunctionType] = []
+        self.named: set[str] = set()
         self._inside = inside
         self._bounded = bounded
         self._room = _MOST
@@ -133,13 +143,18 @@ class Snapshot:
             self._visit(*self._waiting.pop())
         self.complete = self.complete and not self._waiting
 
-    def changed(self, places: Any = None) -> bool:
+    def changed(self, places: Any = None, entries: bool = False) -> bool:
         """Whether anything is another object now, or an array or a generator has other contents.
 
         Args:
             places: the ids of what to look at; all of it by default.
+            entries: look at entries, attributes and variables only, which is quick.
         """
-        return any(kept.changed for place, kept in self._kept if places is None or place in places)
+        return any(
+            kept.changed
+            for place, kept in self._kept
+            if (places is None or place in places) and not (entries and type(kept.was) is not list)
+        )
 
     def restore(self) -> None:
         """Put everything back."""
@@ -167,16 +182,17 @@ class Snapshot:
             return
         if isinstance(value, type):
             if _is_users(value):
-                self.classes.append(value)
-                self._keep(value)
+                self._visit_class(value)
         elif kind is np.ndarray:
             self._visit_array(value, held)
-        elif kind is np.random.Generator:
+        elif kind is np.random.Generator or kind is np.random.RandomState or isinstance(value, random.Random):
             self._keep(value)
         elif kind is FunctionType:
             self._visit_function(value)
         elif kind is MethodType:
             self._wait((value.__self__, value.__func__), held=True)
+        elif kind is BuiltinMethodType or kind is MethodWrapperType:  # as `log.append`
+            self._wait((value.__self__,), held=True)
         elif hasattr(kind, "_ab_batch"):
             self._wait((value.__wrapped__,), held)
         elif isinstance(value, dict):
@@ -212,16 +228,41 @@ class Snapshot:
         if value.dtype.hasobject:
             self._wait(value.ravel().tolist(), held=True)
 
+    def _visit_class(self, kind: type) -> None:
+        self.classes.append(kind)
+        self._keep(kind)
+        if kind.__module__.partition(".")[0] not in sys.stdlib_module_names:
+            self._wait(kind.__bases__, held=True)
+            self._visit_methods([kind], self.named | {name for name in vars(kind) if name.startswith("__")})
+
+    def _visit_methods(self, kinds: Iterable[type], names: set[str]) -> None:
+        for kind in kinds:
+            for name in names & vars(kind).keys():
+                for method in _functions_of(vars(kind)[name]):
+                    if id(method) not in self._seen and _is_users(method):
+                        self._seen[id(method)] = method
+                        self.methods.append(method)
+                        self._visit_surroundings(method)
+
     def _visit_function(self, function: FunctionType) -> None:
-        if not _is_users(function):
-            return
-        self.functions.append(function)
+        if _is_users(function):
+            self.functions.append(function)
+            self._visit_surroundings(function)
+
+    def _visit_surroundings(self, function: FunctionType) -> None:
+        """What a function has beside its arguments."""
+        for kept in self._keep(function):
+            self._wait(_values(kept.was), held=True)
+        self._wait((function.__defaults__, function.__kwdefaults__), held=True)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             if not variable.startswith("_ab_"):  # of a rewritten function: what it calls of ours
                 (kept,) = self._keep(cell)
                 self._wait((each for each in kept.was if each is not _MISSING), held=True)
-        names = function.__globals__
-        for name in _names(function.__code__):
+        names, used = function.__globals__, _names(function.__code__)
+        new = used - self.named
+        self.named |= new
+        self._visit_methods(self.classes, new)
+        for name in used:
             value = names.get(name, _MISSING)
             if not isinstance(value, ModuleType):
                 read = functools.partial(_global, names, name)
@@ -319,6 +360,14 @@ def _names(code: CodeType) -> set[str]:
         if isinstance(const, CodeType):
             found |= _names(const)
     return found
+
+
+def _functions_of(attribute: Any) -> list[FunctionType]:
+    """The functions that an attribute of a class calls, as it stands in the class."""
+    names = "fget", "fset", "fdel", "__func__", "__wrapped__"
+    return [
+        each for each in (attribute, *(getattr(attribute, name, None) for name in names)) if type(each) is FunctionType
+    ]
 
 
 def _contents(cell: CellType) -> list[Any]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC
 
-__all__ = ["FRAME_READERS", "NEW_CONTAINERS", "TABLES"]
+__all__ = ["ACTING_MODULES", "FRAME_READERS", "NEW_CONTAINERS", "TABLES"]
 
 _BUILTINS = """
     abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
@@ -80,6 +80,9 @@ TABLES: dict[ModuleType, dict[str, str]] = {
     statistics: {"computes": _STATISTICS},
     random: {"draws": _RANDOM},
 }
+_ACTING = "contextvars io logging os posix random secrets shutil socket subprocess sys tempfile threading uuid warnings"
+ACTING_MODULES = frozenset(_ACTING.split())
+"""Modules whose functions draw, or read and change what is outside of the program."""
 FRAME_READERS = frozenset(("locals", "globals", "vars", "dir", "eval", "exec"))
 """Builtins that look at the variables of whoever calls them."""
 NEW_CONTAINERS: tuple[Any, ...] = (

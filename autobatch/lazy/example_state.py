@@ -16,6 +16,8 @@ from autobatch.core.pytree import attributes, replace_leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.purity import may_change
 from autobatch.facts.types import SCALARS
+from autobatch.facts.changes import may_change
+from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 
 __all__ = ["ExampleState"]
@@ -35,9 +37,10 @@ class ExampleState:
     Attributes:
         shared: what they have in common, as it was before.
         copies: receives what `core.pytree.replace_leaves` copies of the examples; None where nothing is changed.
+        kinds: the classes of the examples and, if the function may change any, of what is in them.
     """
 
-    __slots__ = ("_common", "_roots", "_shared_copies", "_states", "copies", "shared")
+    __slots__ = ("_common", "_roots", "_shared_copies", "_states", "copies", "kinds", "shared")
 
     def __init__(self, columns: Sequence[Sequence[Any]], shared: Snapshot, copies: list[_Copy]) -> None:
         self._states: list[Snapshot] = []
@@ -48,7 +51,9 @@ class ExampleState:
         self._shared_copies: list[_Copy] | None = None
         examples = [value for column in columns for value in column if not _is_wrapped(value)]
         functions = shared.functions or shared.roots[:1]
-        if not columns or not may_change(functions, [*shared.classes, *set(map(type, examples))]):
+        self.kinds = set(map(type, examples))
+        draws = not self.kinds.isdisjoint(GENERATORS)
+        if not columns or not (draws or may_change(functions, [*shared.classes, *self.kinds])):
             return
         if not shared.complete:
             self.shared = shared = Snapshot(shared.roots)
@@ -57,6 +62,7 @@ class ExampleState:
             self.copies = []
             self._roots = list(zip(*columns, strict=True))
             self._states = [Snapshot(values, inside=True, raw=_is_raw(values)) for values in self._roots]
+            self.kinds |= {type(value) for state in self._states for value in state.places.values()}
             times = collections.Counter(place for state in (shared, *self._states) for place in state.places)
             self._common = {place for place, count in times.items() if count > 1}
 

@@ -11,6 +11,7 @@ from typing import Any
 import greenlet
 
 from autobatch.core.current import Example, current_region, example, set_example
+from autobatch.core.config import config
 from autobatch.core.diagnostics import fell_back, users_filters
 from autobatch.core.memory import collector_paused
 from autobatch.core.op import BATCH_RANK, rank_of
@@ -19,6 +20,7 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.example_state import ExampleState
 from autobatch.lazy.launching import Stats
+from autobatch.lazy.ordering import shows_order
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 
@@ -43,11 +45,14 @@ class Fibers:
         call: runs example i.
         settle: turns the result of a finished example, all of whose values are there, into what is kept.
         known: the results of examples that need not run, by their number.
+        is_changed: whether what the examples share is not as it was. It is asked whenever one of them stops, since
+            what one puts back others may have seen.
 
     Attributes:
         results: those of the examples; where one raised, of those before it.
         failed: the index of an example that raised, their count if none did; error: what it raised. Those before it
             ran to their end, those after it were ended.
+        changed: what the examples share was changed when one of them stopped.
     """
 
     def __init__(
@@ -57,12 +62,15 @@ class Fibers:
         count: int,
         settle: Callable[[Any], Any],
         known: Mapping[int, Any],
+        is_changed: Callable[[], bool],
     ) -> None:
         self.results: list[Any] = [known.get(index) for index in range(count)]
         self.failed = count
         self.error: BaseException | None = None
+        self.changed = False
         self._trace = trace
         self._call = call
+        self._is_changed = is_changed
         self._settle = settle
         self._fibers: dict[int, Any] = {}
         self._waiting = [index for index in range(count) if index not in known]
@@ -124,6 +132,7 @@ class Fibers:
             self.failed, self.error = index, error
             del self._fibers[index]
             return
+        self.changed = self.changed or self._is_changed()
         if outcome is _PARK:
             if users_filters() is not filters:  # parked inside `catch_warnings`: the others must not run under it
                 self._trace.failed = NeedsLoop("an example catches warnings where it needs a value")
@@ -200,6 +209,24 @@ def map_with_stats(
     own = ExampleState(columns if stores else [], Snapshot([function, shared] if stores else [], bounded=True), copies)
     before = own.shared
 
+    def looped(reason: str) -> tuple[list[Any], Stats]:
+        results = [run_plain(function, columns, index, shared, arguments_of) for index in range(count)]
+        trace.stats.fallbacks[reason] += 1
+        trace.stats.looped = reason
+        say(reason)
+        return results, trace.stats
+
+    def say(reason: str) -> None:
+        if arguments_of is None:  # else it was no map that the user called: the caller says it
+            fell_back(f"ab.map could not run these examples together ({reason})")
+
+    if stores and shows_order(before, own.kinds):
+        trace.close()
+        reason = "NeedsLoop: the order of the examples shows in what they print, draw or read"
+        if config.strict:
+            say(reason)  # which raises, before anything is printed
+        return looped(reason)
+
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
         before = None if replay is None else replay.before(index)
@@ -210,7 +237,8 @@ def map_with_stats(
             replay.after(index, given, result, before)
         return result
 
-    fibers = Fibers(trace, call, count, functools.partial(finish, trace), known)
+    watched = functools.partial(before.changed, entries=True) if own.may_change else bool
+    fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, watched)
     try:
         with collector_paused():
             try:
@@ -220,7 +248,7 @@ def map_with_stats(
                     changed = before.changed() or own.changed()
                 else:
                     waited = bool(trace.stats.forced)
-                    changed = (waited and before.changed()) or own.changed_in_common(waited)
+                    changed = (waited and (fibers.changed or before.changed())) or own.changed_in_common(waited)
                 if error is None and not changed and not trace.inputs.give_back(leaves(shared)):
                     raise LaunchError from NeedsLoop(
                         "an example writes into memory that it shares with other arguments"
@@ -246,13 +274,7 @@ def map_with_stats(
         trace.inputs.clear()
     before.restore()
     own.restore()
-    results = [run_plain(function, columns, index, shared, arguments_of) for index in range(count)]
-    reason = f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed"
-    trace.stats.fallbacks[reason] += 1
-    trace.stats.looped = reason
-    if arguments_of is None:  # else it was no map that the user called: the caller says it
-        fell_back(f"ab.map could not run these examples together ({reason})")
-    return results, trace.stats
+    return looped(f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed")
 
 
 def run_plain(

@@ -2,53 +2,77 @@
 
 On the fly, an example that needs a value waits while the others run on. What it prints then comes behind what they
 print, and what it draws from a generator of the process is another number than in the loop over the examples. Changes
-of containers, objects and arrays are no matter here: `core.snapshot` sees those and takes them back.
+of containers, objects and arrays are no matter here: `core.snapshot` sees those and takes them back. What it cannot
+take back, the state of a file, an iterator or an `array.array`, is.
 """
 
+import collections
+import dis
+import functools
+import itertools
+import random
 from collections.abc import Iterable
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, WrapperDescriptorType
 from typing import Any
+
+import numpy as np
 
 from autobatch.batches.base import Batch
 from autobatch.core.snapshot import Snapshot
+from autobatch.facts.python_functions import ACTING_MODULES
 
 __all__ = ["shows_order"]
 
-_MODULES = frozenset(
-    """
-    io logging os posix random secrets shutil socket subprocess sys tempfile threading uuid warnings
-    """.split()  # noqa: SIM905 - as one reads names
-)
-_NAMES = _MODULES | {"input", "open", "print", "write", "writelines"}
+_NAMES = ACTING_MODULES | {"input", "open", "print", "write", "writelines"}
+_LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME", "IMPORT_FROM"))
+_MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))
+"""What of `np.random` and `random` makes a generator of its own."""
+_KEPT = (dict, list, set, collections.deque, bytearray, np.ndarray, random.Random)
 
 
-def shows_order(reached: Iterable[Any]) -> bool:
-    """Whether what is reached from these values prints, draws, or is used up by reading it.
+def shows_order(state: Snapshot, kinds: Iterable[type] = ()) -> bool:
+    """Whether what was reached prints, draws, or is used up by reading it.
 
     Args:
-        reached: a function, what it is given, and the classes of its examples.
+        state: a function and what it is given; kinds: the classes of what is in its examples.
 
-    >>> shows_order([iter([1])])
+    >>> shows_order(Snapshot([iter([1])]))
     True
-    >>> shows_order([[1], 2.0])
+    >>> shows_order(Snapshot([[1], 2.0]))
     False
     """
-    state = Snapshot(reached, bounded=True)
-    methods = (each for kind in state.classes for each in vars(kind).values())
-    functions = [*state.functions, *(each for each in methods if isinstance(each, FunctionType))]
-    codes = [function.__code__ for function in functions]
-    return any(map(_names_one, codes)) or any(map(_is_one, state.places.values()))
+    kinds = set(kinds)
+    methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
+    own = (each for each in methods if isinstance(each, FunctionType))
+    codes = [function.__code__ for function in (*state.functions, *state.methods, *own)]
+    return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, state.places.values()))
 
 
+@functools.lru_cache(maxsize=1024)
 def _names_one(code: CodeType) -> bool:
-    return not _NAMES.isdisjoint(code.co_names) or any(
-        _names_one(const) for const in code.co_consts if isinstance(const, CodeType)
-    )
+    if not _NAMES.isdisjoint(code.co_names):
+        loads = [each.argval for each in dis.get_instructions(code) if each.opname in _LOADS]
+        for name, following in itertools.pairwise([*loads, None]):
+            if name in _NAMES and not (name == "random" and following in _MAKERS):
+                return True
+    return any(_names_one(const) for const in code.co_consts if isinstance(const, CodeType))
 
 
 def _is_one(value: Any) -> bool:
-    """Whether a value is an iterator, a function of such a module, or a batch, in which nothing is recorded."""
-    if hasattr(type(value), "__next__") or isinstance(value, Batch):
+    """Whether a value is an iterator, acts outside, or is a batch, in which nothing is recorded."""
+    if isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES:
         return True
-    module = getattr(value, "__module__", None) if callable(value) else None
-    return isinstance(module, str) and module.lstrip("_").partition(".")[0] in _MODULES
+    return _is_of_one(type(value)) or (callable(value) and _is_in_module(value))
+
+
+def _is_of_one(kind: type) -> bool:
+    """Whether a snapshot cannot keep the state of an object of a class: an iterator, an `array.array`, a file."""
+    if issubclass(kind, _KEPT):
+        return issubclass(kind, random.SystemRandom)
+    stores = isinstance(getattr(kind, "__setitem__", None), WrapperDescriptorType)
+    return stores or hasattr(kind, "__next__") or issubclass(kind, Batch) or _is_in_module(kind)
+
+
+def _is_in_module(made: Any) -> bool:
+    module = getattr(made, "__module__", None)
+    return isinstance(module, str) and module.lstrip("_").partition(".")[0] in ACTING_MODULES

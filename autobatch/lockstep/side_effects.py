@@ -125,6 +125,8 @@ class Outside:
         for leaf in leaves:
             if not (isinstance(leaf, (*_NUMBERS, np.ndarray, MaskedBatch)) or is_boxed(leaf)):
                 raise NeedsLoop(f"{effect.kind} from outside the call gets a {type(leaf).__name__}")
+        if id(effect.target) in effect.region.root.picked:
+            raise NeedsLoop(f"a change of a {type(effect.target).__name__} that differs by example")
         self.effects.append(effect)
         place = (id(effect.target), effect.key) if effect.kind is _ATTRIBUTE else id(effect.target)
         self.changed[place] = effect

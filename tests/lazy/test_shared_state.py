@@ -1,6 +1,11 @@
 """What examples change in common while some of them wait: the order of the loop, or the loop itself."""
 
+import array
 import collections
+import contextvars
+import io
+import itertools
+import random
 import warnings
 from types import SimpleNamespace
 
@@ -9,7 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import map as batched
-from autobatch.errors import FallbackWarning
+from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.testing.inspect import forget_warnings
 
 XS = [np.arange(n) + 1.0 for n in (3, 0, 5, 1, 2)]
@@ -195,3 +200,230 @@ def test_what_calls_a_map_for_a_gradient_is_not_what_its_examples_share():
         expected = [noted(SimpleNamespace(x=node.x, visits=[]), params) for node in nodes]
         np.testing.assert_allclose(value, np.mean(expected))
         assert [len(node.visits) for node in nodes] == [times] * 4
+
+
+class Shown:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("in")
+
+    def __exit__(self, *_):
+        self.log.append("out")
+
+    def show(self, text):
+        print(text)
+
+
+def _bound_print():
+    show = print
+
+    def f(x):
+        show(len(x))
+        if x.sum() > 3:
+            show("more")
+
+    return f, None
+
+
+def _printing_method():
+    shown = Shown([])
+
+    def f(x):
+        shown.show(len(x))
+        if x.sum() > 3:
+            shown.show("more")
+
+    return f, None
+
+
+def _file():
+    file = io.StringIO()
+
+    def f(x):
+        file.write(str(len(x)))
+        if x.sum() > 3:
+            file.write("more")
+
+    return f, file.getvalue
+
+
+def _iterator():
+    numbers = itertools.count()
+
+    def f(x):
+        return next(numbers) if x.sum() > 3 else next(numbers) + next(numbers)
+
+    return f, None
+
+
+def _bound_iterator():
+    draw = itertools.count().__next__
+
+    def f(x):
+        return draw() if x.sum() > 3 else draw() + draw()
+
+    return f, draw
+
+
+def _bound_append():
+    log = []
+    note = log.append
+
+    def f(x):
+        note(len(x))
+        if x.sum() > 3:
+            note("more")
+
+    return f, lambda: log
+
+
+def _own_attribute():
+    def f(x):
+        f.n += len(x)
+        if x.sum() > 3:
+            f.n += 1
+        return f.n
+
+    f.n = 0
+    return f, lambda: f.n
+
+
+def _default():
+    def f(x, log=[]):  # noqa: B006
+        log.append(len(x))
+        if x.sum() > 3:
+            log.append("more")
+        return len(log)
+
+    return f, lambda: f.__defaults__
+
+
+def _python_generator():
+    rng = random.Random(3)
+
+    def f(x):
+        return rng.gauss(0, 1) if x.sum() > 3 else rng.gauss(0, 1) + rng.gauss(0, 1)
+
+    return f, rng.getstate
+
+
+def _context_variable():
+    depth = contextvars.ContextVar("depth", default=0)
+
+    def f(x):
+        depth.set(depth.get() + (2 if x.sum() > 3 else 1))
+        return depth.get()
+
+    return f, depth.get
+
+
+def _array_of_the_standard_library():
+    counts = array.array("d", [0.0])
+
+    def f(x):
+        counts[0] += 1
+        return counts[0] if x.sum() > 3 else -counts[0]
+
+    return f, counts.tolist
+
+
+def _closure_of_a_method():
+    log = []
+
+    class Noted:
+        def __enter__(self):
+            log.append("in")
+
+        def __exit__(self, *_):
+            log.append("out")
+
+    def f(x):
+        with Noted():
+            return x.sum() > 3 and len(log)
+
+    return f, lambda: log
+
+
+def _put_back_by_each():
+    model = SimpleNamespace(depth=0)
+
+    def f(x):
+        model.depth += 1
+        try:
+            return model.depth if x.sum() > 3 else -model.depth
+        finally:
+            model.depth -= 1
+
+    return f, lambda: vars(model)
+
+
+def _put_back_by_the_last():
+    best = SimpleNamespace(value=False)
+
+    def f(x):
+        best.value = best.value or bool(x.sum() > 3)
+        if len(x) == 2:
+            best.value = False
+        return best.value
+
+    return f, lambda: vars(best)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _bound_print, _printing_method, _file, _iterator, _bound_iterator, _bound_append, _own_attribute, _default,
+        _python_generator, _context_variable, _array_of_the_standard_library, _closure_of_a_method, _put_back_by_each,
+        _put_back_by_the_last,
+    ],
+)  # fmt: skip
+def test_the_order_of_the_loop_where_it_shows(make, capsys):
+    (looped, looped_state), (mapped, mapped_state) = make(), make()
+    for _ in range(2):
+        want = [looped(x.copy()) for x in XS]
+        shown = capsys.readouterr().out
+        with ab.options(warn=False):
+            assert batched(mapped, [x.copy() for x in XS]) == want
+        assert capsys.readouterr().out == shown
+        if looped_state is not None:
+            assert mapped_state() == looped_state()
+
+
+def test_a_generator_that_examples_share():
+    def f(rng, x):
+        return rng.normal() if x.sum() > 3 else rng.normal() + rng.normal()
+
+    (a, b) = np.random.default_rng(1), np.random.default_rng(1)
+    want = [f(a, x) for x in XS]
+    with ab.options(warn=False):
+        assert batched(f, [b] * len(XS), XS) == want
+
+
+def test_printing_under_strict_is_refused_before_anything_is_printed(capsys):
+    def f(x):
+        print(len(x))
+
+    with pytest.raises(UnsupportedError, match="order of the examples"), ab.options(strict=True):
+        batched(f, XS)
+    assert not capsys.readouterr().out
+
+
+def test_a_class_that_prints_elsewhere_and_makes_a_generator_stays_together():
+    class Layer:
+        def __init__(self):
+            self.w = np.random.default_rng(1).normal(size=2)
+            self.calls = 0
+
+        def fit(self):
+            print(self.w)
+
+        def __call__(self, x):
+            return x * self.w[0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer = Layer()
+        got = batched(lambda x: layer(x), XS)
+    assert [x.tolist() for x in got] == [layer(x).tolist() for x in XS]

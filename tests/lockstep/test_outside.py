@@ -1,6 +1,9 @@
 """Changes of what is outside a call, made in lock-step: example by example, in the order of the loop."""
 
+import collections
 import copy
+import functools
+import itertools
 import warnings
 
 import numpy as np
@@ -276,3 +279,139 @@ def test_what_they_change_in_themselves_is_changed_by_the_loop():
         return model.layers[len(x) % 2](x)
 
     equals_loop(f, XS, falls_back=True)
+
+
+def _array_of_a_list():
+    parts = [np.zeros(2), np.zeros(3)]
+
+    def f(x):
+        parts[len(x) % 2][:] += x.sum()
+        w = parts[len(x) % 2]
+        w += 1.0
+        parts[len(x) % 2].fill(w[0])
+        return len(x)
+
+    return f, parts
+
+
+def _array_of_a_dict():
+    parts = {0: np.zeros(2), 1: np.zeros(2)}
+
+    def f(x):
+        parts.get(len(x) % 2)[0] += x.sum()
+        np.add.at(parts[len(x) % 2], [0, 0], 1.0)
+        return len(x)
+
+    return f, parts
+
+
+def _attribute_by_name():
+    model = Model()
+
+    def f(x):
+        h = getattr(model, "sums" if len(x) > 1 else "w")
+        h += len(x)
+        return len(x)
+
+    return f, [model.sums, model.w]
+
+
+def _list_of_a_list():
+    parts = [[], []]
+
+    def f(x):
+        parts[len(x) % 2].append(len(x))
+        return len(x)
+
+    return f, parts
+
+
+def _dict_of_a_list():
+    parts = [{"n": 0}, {"n": 0}]
+
+    def f(x):
+        parts[len(x) % 2]["n"] += len(x)
+        return len(x)
+
+    return f, parts
+
+
+def _dict_that_makes_items():
+    parts = collections.defaultdict(list)
+
+    def f(x):
+        parts[len(x)].append(len(x))
+        return len(parts)
+
+    return f, parts
+
+
+def _bound_iterator():
+    parts = []
+    draw = itertools.count().__next__
+
+    def f(x):
+        return draw() + draw() * len(x)
+
+    return f, parts
+
+
+def _cache_around_a_function_that_logs():
+    parts = []
+
+    @functools.cache
+    def noted(n):
+        parts.append(n)
+        return n
+
+    def f(x):
+        return [noted(int(row[0] > 0) + 2 * k) for k, row in enumerate(x)]
+
+    return f, parts
+
+
+def _function_that_numpy_calls():
+    parts = []
+
+    def noted(row):
+        parts.append(len(row))
+        return row.sum()
+
+    def f(x):
+        y = np.apply_along_axis(noted, 0, x) if len(x) else x.sum(0)
+        z = np.vectorize(lambda v: parts.append(1) or v, otypes=[float])(y)
+        return {len(x): z}
+
+    return f, parts
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _array_of_a_list, _array_of_a_dict, _attribute_by_name, _list_of_a_list, _dict_of_a_list, _bound_iterator,
+        _dict_that_makes_items, _cache_around_a_function_that_logs, _function_that_numpy_calls,
+    ],
+)  # fmt: skip
+def test_changes_of_what_is_another_object_for_each_example(make):
+    (looped, looped_state), (batched, batched_state) = make(), make()
+    f = batch(batched)
+    for _ in range(2):
+        want = [looped(x) for x in XS]
+        with ab.options(warn=False):
+            assert_same(examples(f(batch_of(XS))), want)
+        assert_same(batched_state, looped_state)
+
+
+def test_lists_that_differ_by_example_are_read_in_lock_step():
+    following = [[1, 2], [2], [0, 1, 3], [], [4]]
+
+    def f(n):
+        total = 0
+        for j in following[n]:
+            for k in following[j]:
+                total += k
+        return total
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert examples(batch(f)(batch_of([0, 1, 2, 3, 4]))) == [f(n) for n in range(5)]

@@ -10,7 +10,7 @@ import functools
 import inspect
 import operator
 import sys
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, MethodWrapperType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,14 @@ from autobatch.facts.call_effects import (
     reads_only,
 )
 from autobatch.facts.types import GENERATORS, IMMUTABLE
-from autobatch.lockstep.calls.foreign import library, plain_arguments, run_per_lane
+from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local, run_per_lane
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import convertible, getattribute
 from autobatch.lockstep.values.own_objects import is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.ownership import is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
@@ -173,6 +174,8 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
 
 
 def _numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if any(isinstance(arg, FunctionType | MethodType) for arg in (*args, *kwargs.values())):
+        require_local(f, *args, *kwargs.values())
     if kwargs or len(args) > reads_only(f):
         _check_written(f, args, kwargs)
         kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
@@ -235,7 +238,8 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return call(function, holder, *args, **kwargs)
     name = f.__name__
     args = tuple(map(unwrapped, args))
-    return stack_results(per_lane(lambda x, rest, named: getattr(x, name)(*rest, **named), (holder, args, kwargs), {}))
+    out = stack_results(per_lane(lambda x, a, named: getattr(x, name)(*a, **named), (holder, args, kwargs), {}))
+    return picked(out) if isinstance(holder, dict) else out
 
 
 def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -346,6 +350,7 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = getattr(f, "__name__", "")
     holder = getattr(f, "__self__", None)  # slot wrappers: x.__setitem__
     effect = method_effect(type(holder), name)  # type: ignore[arg-type]
-    if effect is not None and "self" in effect.writes:
+    unknown = isinstance(f, MethodWrapperType) and not isinstance(holder, (*_KNOWN, type, ModuleType))
+    if unknown or (effect is not None and "self" in effect.writes):  # unknown: an iterator, say
         require_own(holder, f".{name}()")
     return library(f, args, kwargs)

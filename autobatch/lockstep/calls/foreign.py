@@ -21,6 +21,7 @@ from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
+from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import current_root
@@ -29,25 +30,11 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.own_objects import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = ["IMMUTABLE", "library", "plain_arguments", "run_per_lane"]
+__all__ = ["IMMUTABLE", "library", "plain_arguments", "require_local", "run_per_lane"]
 
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
 _OF_LISTS = ("itertools", "heapq", "bisect")  # what changes lists, or calls functions on items later on
-_OUTSIDE = (
-    "os",
-    "io",
-    "_io",
-    "posix",
-    "sys",
-    "logging",
-    "warnings",
-    "subprocess",
-    "threading",
-    "socket",
-    "shutil",
-    "tempfile",
-)
 
 
 def plain_arguments(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -71,7 +58,7 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"{module}.{name} draws random numbers")
     if module.strip("_") in _OF_LISTS or f is functools.reduce:
         raise NeedsLoop(f"a call of {name}")
-    if module.split(".")[0] in _OUTSIDE:
+    if module.strip("_").split(".")[0] in ACTING_MODULES:
         raise NeedsLoop(f"{module}.{name} acts outside the call")
     given, args = args, tuple(map(unwrapped, args))
     kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
@@ -96,6 +83,7 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return remember(out) if hasattr(out, "__next__") else out
     if captures_lanes(f):
         raise NeedsLoop(f"{name} has captured values that differ by example")
+    require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # a cache, say
     fell_back(f"{name} has no form for values that differ by example")
     results = per_lane(f, args, kwargs)
     if changeable and all(result is None for result in results):
@@ -104,6 +92,14 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
         raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # and a write has to reach them
     return out
+
+
+def require_local(f: Any, *functions: Any) -> None:
+    """Raise NeedsLoop if functions that `f` calls may change something: not in the order of the loop, or twice."""
+    root = current_root()
+    for each in functions if root is not None else ():
+        if isinstance(each, FunctionType | MethodType) and not root.is_local(each):  # type: ignore[union-attr]
+            raise NeedsLoop(f"{getattr(f, '__name__', type(f).__name__)} calls a function that may change something")
 
 
 def _is_array(leaf: Any) -> bool:

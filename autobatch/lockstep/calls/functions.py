@@ -29,6 +29,7 @@ from autobatch.lockstep.values.items import delitem, getitem, setattribute, seti
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.operators import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
 from autobatch.lockstep.values.own_objects import is_changeable, remember
+from autobatch.lockstep.values.ownership import is_changeable, picked, remember
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.lockstep.values.unwrapping import (
     as_list,
@@ -256,7 +257,7 @@ def _abs(x: Any) -> Any:
 
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
     if is_batched_tree((x, name)) and (default or not isinstance(name, str)):
-        return map_lanes(getattr, unwrapped(x), name, *default)
+        return picked(map_lanes(getattr, unwrapped(x), name, *default))
     try:
         return getattribute(x, name)
     except AttributeError:

@@ -1,6 +1,7 @@
 """Reads and writes of items and attributes, and updates in place, for values that may be per lane."""
 
 import operator
+from collections import defaultdict
 from types import MemberDescriptorType, MethodType
 from typing import Any
 
@@ -28,6 +29,7 @@ from autobatch.lockstep.values.look_ups import is_table, rows_later
 from autobatch.lockstep.values.merging import UNBOUND
 from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.own_objects import freeze, home_of, is_made, remember, require_own, require_whole
+from autobatch.lockstep.values.ownership import freeze, home_of, is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
@@ -105,6 +107,8 @@ def getitem(x: Any, index: Any) -> Any:
         raise NeedsLoop("an item of a sequence whose length differs by example")
     index = _as_index(index)
     refuse_hooks(x, "__getitem__", "__missing__")
+    if isinstance(x, defaultdict) and current_root() is not None and (is_lanes(index) or index not in x):
+        require_own(x, "a read of an item, which may make it,")
     if isinstance(x, dict) and is_lanes(index) and is_made(x) and current_root() is not None:
         raise NeedsLoop("a key that differs by example, of a dict of the call")
     if type(index) is MaskedBatch and (kind is TapeArray or kind is EmbeddingTable):
@@ -115,7 +119,7 @@ def getitem(x: Any, index: Any) -> Any:
         return rows_later(x, index)
     if is_boxed(x) or not is_lanes(index) or hasattr(x, "_ab_lookup"):  # the last: a table, which looks up for all
         return x[index]
-    return stack_results(per_lane(operator.getitem, (x, index), {}))
+    return picked(stack_results(per_lane(operator.getitem, (x, index), {})))
 
 
 def _nested(x: Any, index: Any) -> Any:

@@ -5,6 +5,8 @@ anything else would be seen outside, where the loop over the examples makes it o
 from typing import Any
 
 from autobatch.core.current import current_region, is_changing, let_go
+from autobatch.batches.base import Batch
+from autobatch.core.lanes import current_region, is_changing, let_go
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import current_root, lanes_within
 
@@ -15,6 +17,7 @@ __all__ = [
     "is_changeable",
     "is_made",
     "let_go",
+    "picked",
     "remember",
     "require_own",
     "require_whole",
@@ -80,6 +83,19 @@ def freeze(batch: Any, part: Any = None) -> Any:
     if region is not None:
         region.root.freeze(batch, part)
     return batch
+
+
+def picked(value: Any) -> Any:
+    """Note what was read lane by lane, and is a copy of what each lane has: no write may go into it. Returns it."""
+    root = current_root()
+    if root is not None:
+        if isinstance(value, list | tuple | dict | set):
+            root.picked[id(value)] = value
+            for each in value.values() if isinstance(value, dict) else value:
+                picked(each)
+        elif isinstance(value, Batch):
+            root.freeze(value)
+    return value
 
 
 def require_whole(batch: Any) -> None:
