@@ -261,6 +261,39 @@ def test_a_diagonal_follows_its_array():
     equals_loop(diagonal_follows, ROWS)
 
 
+def rows_in_a_list(m):
+    y = m.copy()
+    rows = list(y)
+    y[0] = 5
+    return np.stack(rows), sum(rows[:1])
+
+
+def rows_by_comprehension(x):
+    y = x * 2
+    parts = [row[:] for row in y[:, None]]
+    y[0] = 9
+    return parts[0] * 1
+
+
+def rows_while_they_are_written(m):
+    y = m.copy()
+    total = y[0] * 0
+    for row in y:
+        y[-1] = 5
+        total = total + row
+    return total
+
+
+@pytest.mark.parametrize("f", [rows_in_a_list, rows_while_they_are_written])
+@pytest.mark.parametrize("examples", [ROWS, ROWS[:1] * 3])
+def test_rows_follow_the_array_that_they_are_of(f, examples):
+    equals_loop(f, examples)
+
+
+def test_rows_of_a_view_follow_its_array():
+    equals_loop(rows_by_comprehension, XS)
+
+
 def strided(m):
     y = m.copy()
     column = y[:, 1].reshape(-1, 1)
