@@ -1,6 +1,7 @@
 """Arrays that several names know: a write through one is seen through all, as NumPy has it, or it runs as a loop."""
 
 import copy
+import operator
 import types
 import warnings
 
@@ -292,6 +293,33 @@ def test_rows_follow_the_array_that_they_are_of(f, examples):
 
 def test_rows_of_a_view_follow_its_array():
     equals_loop(rows_by_comprehension, XS)
+
+
+def by_as_strided(x):
+    y = x.copy()
+    part = np.lib.stride_tricks.as_strided(y)
+    part[0] = 5
+    return y
+
+
+def by_a_method_caller(x):
+    y = x.copy()
+    part = operator.methodcaller("reshape", -1)(y)
+    y[0] = 5
+    return part * 1
+
+
+def by_a_builtin(x):
+    y = x.copy()
+    part = max([y], key=len)
+    y[0] = 5
+    return part * 1
+
+
+@pytest.mark.parametrize("f", [by_as_strided, by_a_method_caller, by_a_builtin])
+def test_views_by_code_that_is_not_converted(f):
+    equals_loop(f, XS)
+    equals_loop(f, XS[:1] * 3)
 
 
 def strided(m):

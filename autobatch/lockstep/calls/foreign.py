@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.base import Batch, lane, name_lane, narrow_tree, per_lane
-from autobatch.batches.examples import stack_results
+from autobatch.batches.examples import following_views, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.diagnostics import fell_back
@@ -97,10 +97,11 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if captures_lanes(f):
         raise NeedsLoop(f"{name} has captured values that differ by example")
     fell_back(f"{name} has no form for values that differ by example")
-    results = per_lane(f, args, kwargs)
+    call, linked = following_views(f, args, kwargs)
+    results = per_lane(call, args, kwargs)
     if changeable and all(result is None for result in results):
         raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
-    out = stack_results(results)
+    out = linked(stack_results(results))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
         raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # and a write has to reach them
     return out
@@ -140,8 +141,8 @@ def run_per_lane(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: N
         raise error
     args, kwargs = _plain(args, error), {key: _plain(value, error) for key, value in kwargs.items()}
     fell_back(str(error))
-    results = _each_lane(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)
-    return made_of(stack_results(results))
+    call, linked = following_views(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)
+    return made_of(linked(stack_results(_each_lane(call, args, kwargs))))
 
 
 def _listed(f: Any, out: Any) -> Any:
