@@ -1,5 +1,6 @@
 """Trees with batches in them: split into one plain tree per example, stacked again, and a function applied to each."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -29,6 +30,7 @@ __all__ = [
     "SCALAR_DTYPES",
     "broadcast",
     "examples",
+    "following_views",
     "is_batched",
     "lanes_of",
     "loop_over_examples",
@@ -210,29 +212,40 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     if current_region() is not None and effect is not None and effect.written(args, kwargs):
         raise NeedsLoop(reason)
     fell_back(reason)
+    call, linked = following_views(function, args, kwargs)
+    return linked(stack_results(per_lane(call, args, kwargs)))
+
+
+def following_views(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+    """What to call for each example, and what then says of the stacked results which may be views of arguments."""
     viewed: list[Any] = []
     bent: set[int] = set()
 
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
-        viewed[:] = viewed or _viewed(out, (args, kwargs), (values, named))
+        viewed[:] = viewed or _viewed(out, (*args, *kwargs.values()), (*values, *named.values()))
         bent.update(place for place, part in enumerate(leaves(out)) if is_non_c_order(part))
         return out
 
-    out = stack_results(per_lane(call, args, kwargs))
-    for place, part in enumerate(leaves(out)):
-        if place in bent:
-            set_order(part, True)
-        for base in viewed:
-            unclear_view(part, base)
-    return out
+    def linked(out: Any) -> Any:
+        for place, part in enumerate(leaves(out)):
+            if place in bent:
+                set_order(part, True)
+            for base in viewed:
+                unclear_view(part, base)
+        return out
+
+    return call, linked
 
 
-def _viewed(out: Any, batches: Any, values: Any) -> list[Any]:
-    """The batches whose example's array shares memory with a result."""
+def _viewed(out: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The first argument whose example's array shares memory with a result, if there is one."""
     results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
-    return [
-        batch
-        for batch, value in zip(leaves(batches), leaves(values), strict=True)
-        if isinstance(value, np.ndarray) and any(np.may_share_memory(x, value) for x in results)
-    ][:1]
+    for arg, value in zip(args, values, strict=True) if results else ():
+        one, two = leaves(arg), leaves(value)
+        for base, part in zip(one, two, strict=True) if len(one) == len(two) else itertools.product(one, two):
+            if isinstance(part, np.ndarray) and any(np.may_share_memory(x, part) for x in results):
+                return [base]
+    return []

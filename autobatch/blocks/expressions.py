@@ -34,6 +34,7 @@ _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 _LEAST = 2
 _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
+_PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 _CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
 _SCALARS = {np.float16, np.float32, np.float64}
 NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
@@ -385,7 +386,7 @@ class BlockForm:
             relied = self.scope.helper(value)
             if relied is not None:
                 args = [self.build(arg, static, True) for arg in node.args]
-                self._rely(function, value, relied)
+                self._rely(value, relied)
                 self.count += _LEAST
                 return ast.Call(node.func, args, self._keywords(node))
             self.guards = guards
@@ -413,14 +414,15 @@ class BlockForm:
                 return self.build(node)
         return self._several(node)
 
-    def _rely(self, path: Any, function: Any, more: list[Guard]) -> None:
+    def _rely(self, function: Any, more: list[Guard]) -> None:
         """Rely on a helper: on what it is, and on what it relies on itself."""
-        names = [name for _, name in path[1]]
-        root, own = self.scope.binding(path[0]), getattr(function, "__wrapped__", function)
-        if own is function:
-            for part in ("__code__", "__defaults__", "__kwdefaults__"):
-                value = getattr(function, part)
-                self.guards[path[0], *names, part] = Guard(self.scope.globals, path[0], [*names, part], root, value)
+        own = getattr(function, "__wrapped__", function) if hasattr(type(function), "_ab_batch") else function
+        named = own.__kwdefaults__ or {}
+        more = [
+            *more,
+            *[Guard({"helper": own}, "helper", [part], own, getattr(own, part)) for part in _PARTS],
+            *[Guard(named, name, [], value, value) for name, value in named.items()],
+        ]
         self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in more})
 
     def _is_made(self, node: ast.Call) -> bool:

@@ -240,7 +240,8 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
     if any(out.aval.non_c_order and not tracer.avals[out.slot].non_c_order for out in outputs):
         return None  # written anew, where it lies
     found = _views(outputs) if views else {}
-    if not _apart([out for at, out in enumerate(outputs) if at not in found], tracer):
+    others = [out for at, out in enumerate(outputs) if at not in found]
+    if any(map(_is_read_only, others)) or not _apart(others, tracer):
         return None
     return tracer.program([out.slot for out in outputs], found)
 
@@ -292,6 +293,12 @@ def _positions(out: Any) -> np.ndarray:
     if record is None:
         return np.arange(out.size).reshape(out.shape)
     return np.asarray(record.derive(_positions(record.base), *record.args))
+
+
+def _is_read_only(out: Any) -> bool:
+    """Whether it is a view that NumPy lets nobody write into, as its value alone would not tell."""
+    record = record_of(out)
+    return record is not None and (record.restore is None or _is_read_only(record.base))
 
 
 def _root(out: Any) -> Any:

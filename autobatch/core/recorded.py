@@ -13,7 +13,15 @@ import numpy as np
 
 from autobatch.core.abstract_eval import with_order
 
-__all__ = ["AbstractArray", "RecordedArray"]
+__all__ = ["AbstractArray", "RecordedArray", "is_recorded"]
+
+
+def is_recorded(x: np.ndarray) -> bool:
+    """Whether a map records what an example does with an array of its own; any other is seen as it is.
+
+    Floats are, in the machine's order of bytes: that is the one in which batched results lie.
+    """
+    return x.ndim > 0 and x.dtype.kind in "fc" and x.dtype.isnative
 
 
 def _conversion(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

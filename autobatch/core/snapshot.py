@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from autobatch.core.recorded import is_recorded
+
 __all__ = ["Kept", "Snapshot", "keep"]
 
 _MOST = 20_000  # entries
@@ -219,7 +221,7 @@ class Snapshot:
         while isinstance(owner.base, np.ndarray):
             owner = owner.base
         self.places[id(owner)] = owner
-        unseen = held or (self._inside and (value.dtype.kind not in "fc" or not value.ndim))  # by the trace
+        unseen = held or (self._inside and not is_recorded(value))  # by the trace
         if unseen and value.flags.writeable:
             if self._bounded and value.nbytes > _LARGE:
                 self.complete = False

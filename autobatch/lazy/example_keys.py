@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.recorded import is_recorded
+
 __all__ = ["CONTAINERS", "NUMBERS", "Classes", "Unsuited", "Writer", "is_constant"]
 
 NUMBERS = (int, bool, str, type(None), float, complex)
@@ -175,7 +177,7 @@ class _Pickler(pickle.Pickler):
         if _is_array(obj):
             if obj.dtype.metadata:
                 raise Unsuited
-            if obj.ndim == 0 or obj.dtype.kind not in "fc":
+            if not is_recorded(obj):
                 if self._shows:  # as NumPy is told to
                     raise Unsuited
                 kinds = kind.__name__, obj.dtype.str, obj.dtype.char

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.pytree import attributes, replace_leaves
+from autobatch.core.recorded import is_recorded
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.purity import may_change
 from autobatch.facts.types import SCALARS
@@ -133,7 +134,7 @@ class ExampleState:
 def _is_wrapped(value: Any) -> bool:
     """Whether an example as a whole is a number, text, or an array into which the trace sees all writes."""
     if type(value) is np.ndarray:
-        return value.ndim > 0 and value.dtype.kind in "fc"
+        return is_recorded(value)
     return type(value) in SCALARS
 
 

@@ -29,11 +29,15 @@ from autobatch.core.diagnostics import catches_warnings, fell_back, handling, us
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.facts.call_effects import effect_of
+from autobatch.core.recorded import is_recorded
+from autobatch.facts.calls import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.argument_writes import Inputs
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.ops.rules.aliasing import write
+from autobatch.lazy.writing import Inputs
+from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
 
@@ -365,7 +369,7 @@ class Trace:
     def wrap(self, result: Any) -> Any:
         """A value that is there, as the example sees it: float arrays and values on a tape as handles, else plain."""
         if type(result) is np.ndarray:
-            return self.known(result) if result.dtype.kind in "fc" and result.ndim else result
+            return self.known(result) if is_recorded(result) else result
         if isinstance(result, tuple):
             return tuple(map(self.wrap, result))
         return self.known(result) if hasattr(result, "_ab_rank") and hasattr(result, "dtype") else result
@@ -461,7 +465,22 @@ class Trace:
                 return handle
         if type(result) is np.ndarray and any(x is result for x in leaves([args, kwargs])):  # out=
             return result
-        return self.wrap(result)
+        handles = [x for x in leaves([args, kwargs]) if type(x) is LazyArray and x.trace is self]
+        return map_tree(functools.partial(self._wrap_view, handles), result)
+
+    def _wrap_view(self, handles: Sequence[LazyArray], result: Any) -> Any:
+        """As `wrap`, of what may be a view of one of these arrays, by strides that are not followed."""
+        out = self.wrap(result)
+        if type(result) is np.ndarray:
+            for handle in handles:
+                value = self.value(handle)
+                if type(value) is np.ndarray and np.may_share_memory(result, value):
+                    if type(out) is LazyArray:
+                        unclear_view(out, handle)
+                    else:
+                        handle.exposed = True
+                        out = out if self.park is None else self.inputs.lend(out)
+        return out
 
     def close(self) -> None:
         """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
@@ -502,7 +521,7 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
 
     def leaf(x: Any) -> Any:
         if type(x) is np.ndarray:
-            lazy = x.ndim and x.dtype.kind in "fc"
+            lazy = is_recorded(x)
         else:
             lazy = (
                 hasattr(x, "_ab_rank")
@@ -528,7 +547,7 @@ def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> An
 
     def leaf(x: Any) -> Any:
         if type(x) is np.ndarray:
-            return trace.shared(x) if x.ndim and x.dtype.kind in "biufc" else x
+            return trace.shared(x) if x.ndim and x.dtype.kind in "biufc" and x.dtype.isnative else x
         if type(x) is LazyArray and x.trace is trace:
             return x
         return trace.shared(x) if hasattr(x, "_ab_rank") or hasattr(x, "_ab_lookup") else x

@@ -172,6 +172,26 @@ def test_a_helper_that_is_rebound_is_seen(monkeypatch):
     assert float(ab.map(f, [np.ones(1)])[0][0]) == 21.0
 
 
+def raised(x, *, offset=1.0):
+    return np.tanh(x) + offset
+
+
+@ab.batch
+def decorated(x, *, offset=1.0):
+    return np.tanh(x) + offset
+
+
+def test_defaults_of_helpers_that_change_are_seen(monkeypatch):
+    def f(x):
+        return raised(x) * 2 + decorated(x)
+
+    check(f, vectors(3, 4))
+    monkeypatch.setitem(raised.__kwdefaults__, "offset", 2.0)
+    check(f, vectors(3, 4))
+    monkeypatch.setattr(decorated.__wrapped__, "__kwdefaults__", {"offset": 5.0})
+    check(f, vectors(3, 4))
+
+
 @pytest.mark.parametrize("blocks", [True, False])
 def test_numpy_rebound_is_seen(monkeypatch, blocks):
     def f(x):

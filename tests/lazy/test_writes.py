@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.errors import FallbackWarning
 from autobatch.testing.inspect import noted_fallbacks
 from tests.law import assert_same, loop, normal, vectors
 
@@ -248,6 +249,70 @@ def test_views_that_are_read_only_follow_their_base():
 
     same_effects(followed, vectors(3, 3, 3))
     same_effects(written, vectors(4, 3, 3), [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "view", [np.real_if_close, np.trim_zeros, lambda x: x.view(np.int32), lambda x: x.view(x.dtype)]
+)
+@pytest.mark.parametrize("to_view", [False, True])
+def test_views_by_functions_that_have_no_op_are_not_written_apart(view, to_view):
+    def f(x):
+        y = x + 1
+        part = view(y)
+        (part if to_view else y)[0] = 5
+        return y, part
+
+    same_effects(f, vectors(3, 4), falls_back=True)
+
+
+def test_views_by_functions_that_have_no_op_are_read():
+    with pytest.warns(FallbackWarning, match="view of another dtype"):
+        (found,) = ab.map(lambda x: x.view(np.int32) + 1, [np.ones(2, np.float32)])
+    assert_same(found, np.ones(2, np.float32).view(np.int32) + 1)
+
+
+@pytest.mark.parametrize("writeable", [False, True])
+def test_windows_follow_their_array(writeable):
+    def f(x):
+        y = x + 1
+        windows = np.lib.stride_tricks.sliding_window_view(y, 2, writeable=writeable)
+        y[0] = 5
+        return windows * 1
+
+    def into(x):
+        y = x + 1
+        windows = np.lib.stride_tricks.sliding_window_view(y, 2, writeable=writeable)
+        try:
+            windows[0, 1] = 5
+        except ValueError as error:
+            return str(error), y
+        return y
+
+    same_effects(f, vectors(3, 4), falls_back=writeable)
+    same_effects(into, vectors(3, 4), falls_back=writeable)
+
+
+def test_a_read_only_view_of_what_a_block_makes():
+    def f(x, kind):
+        part = np.diagonal(np.outer(x, x) + 1) if kind else np.broadcast_to(x * 2 + 1, (2, 4))
+        try:
+            part[0] = 7
+        except ValueError as error:
+            return str(error)
+        return part
+
+    same_effects(f, vectors(3, 4), [0, 1, 0])
+
+
+def test_arrays_of_another_byte_order_keep_it():
+    def f(x):
+        y = x.copy()
+        y[0] = 1
+        x[1] = 4
+        return y, y[::-1], np.sort(x), x * 2
+
+    same_effects(f, [x.astype(">f4") for x in vectors(3, 4)])
+    assert {x.dtype.str for x in ab.map(lambda x: x.copy(), [np.ones(2, ">f4"), np.ones(2, ">f4")])} == {">f4"}
 
 
 def test_the_copy_of_a_scalar():

@@ -1,6 +1,7 @@
 """Arrays that several names know: a write through one is seen through all, as NumPy has it, or it runs as a loop."""
 
 import copy
+import operator
 import types
 import warnings
 
@@ -259,6 +260,66 @@ def test_views_by_other_functions(f):
 
 def test_a_diagonal_follows_its_array():
     equals_loop(diagonal_follows, ROWS)
+
+
+def rows_in_a_list(m):
+    y = m.copy()
+    rows = list(y)
+    y[0] = 5
+    return np.stack(rows), sum(rows[:1])
+
+
+def rows_by_comprehension(x):
+    y = x * 2
+    parts = [row[:] for row in y[:, None]]
+    y[0] = 9
+    return parts[0] * 1
+
+
+def rows_while_they_are_written(m):
+    y = m.copy()
+    total = y[0] * 0
+    for row in y:
+        y[-1] = 5
+        total = total + row
+    return total
+
+
+@pytest.mark.parametrize("f", [rows_in_a_list, rows_while_they_are_written])
+@pytest.mark.parametrize("examples", [ROWS, ROWS[:1] * 3])
+def test_rows_follow_the_array_that_they_are_of(f, examples):
+    equals_loop(f, examples)
+
+
+def test_rows_of_a_view_follow_its_array():
+    equals_loop(rows_by_comprehension, XS)
+
+
+def by_as_strided(x):
+    y = x.copy()
+    part = np.lib.stride_tricks.as_strided(y)
+    part[0] = 5
+    return y
+
+
+def by_a_method_caller(x):
+    y = x.copy()
+    part = operator.methodcaller("reshape", -1)(y)
+    y[0] = 5
+    return part * 1
+
+
+def by_a_builtin(x):
+    y = x.copy()
+    part = max([y], key=len)
+    y[0] = 5
+    return part * 1
+
+
+@pytest.mark.parametrize("f", [by_as_strided, by_a_method_caller, by_a_builtin])
+def test_views_by_code_that_is_not_converted(f):
+    equals_loop(f, XS)
+    equals_loop(f, XS[:1] * 3)
 
 
 def strided(m):

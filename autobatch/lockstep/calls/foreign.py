@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.base import Batch, lane, name_lane, narrow_tree, per_lane
-from autobatch.batches.examples import stack_results
+from autobatch.batches.examples import following_views, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.current import Example, current_region, example, set_region
@@ -85,10 +85,11 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"{name} has captured values that differ by example")
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # a cache, say
     fell_back(f"{name} has no form for values that differ by example")
-    results = per_lane(f, args, kwargs)
+    call, linked = following_views(f, args, kwargs)
+    results = per_lane(call, args, kwargs)
     if changeable and all(result is None for result in results):
         raise NeedsLoop(f"{name}() returns nothing, so it may have changed its argument")
-    out = stack_results(results)
+    out = linked(stack_results(results))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
         raise NeedsLoop(f"a {name} that holds arrays which differ by example")  # and a write has to reach them
     return out
@@ -136,8 +137,8 @@ def run_per_lane(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: N
         raise error
     args, kwargs = _plain(args, error), {key: _plain(value, error) for key, value in kwargs.items()}
     fell_back(str(error))
-    results = _each_lane(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)
-    return made_of(stack_results(results))
+    call, linked = following_views(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)
+    return made_of(linked(stack_results(_each_lane(call, args, kwargs))))
 
 
 def _listed(f: Any, out: Any) -> Any:

@@ -17,6 +17,8 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import lanes_within
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.own_objects import freeze
+from autobatch.lockstep.values.ownership import freeze
+from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.rows import rows_between, rows_p
 
 __all__ = [
@@ -169,7 +171,7 @@ class Rows(LaneSequence):
         items.pop(id(self.last), None)
         self.last, self.step = out, step
         items[id(out)] = self._self
-        return freeze(out) if self.sizes else out
+        return freeze(unclear_view(out, self.source)) if self.sizes else out
 
     def packed(self, chunk: Any) -> Any:
         """The items of all steps of a chunk, one step after the other: (rows, *item)."""

@@ -618,5 +618,12 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeabl
         raise Declined("sliding windows along lengths that differ between examples")
     if shape[0] > size:
         raise ValueError("window shape cannot be larger than input array shape")
-    places = np.arange(size - shape[0] + 1)[:, None] + np.arange(shape[0])
-    return np.moveaxis(x[on_axis(axes[0], places)], axes[0] + 1, -1)
+    if writeable:
+        raise Declined("sliding windows to write into")
+    args = axes[0], shape[0], size
+    return view(_windows(x, *args), x, _windows, None, args)
+
+
+def _windows(x: Any, axis: int, length: int, size: int) -> Any:
+    places = np.arange(size - length + 1)[:, None] + np.arange(length)
+    return np.moveaxis(x[on_axis(axis, places)], axis + 1, -1)
