@@ -12,7 +12,6 @@ from autobatch.core.config import config
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.order_dependence import shows_order
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form

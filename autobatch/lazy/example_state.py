@@ -16,8 +16,6 @@ from autobatch.core.pytree import attributes, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.purity import may_change
-from autobatch.facts.types import SCALARS
-from autobatch.facts.changes import may_change
 from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 

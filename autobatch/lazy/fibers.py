@@ -10,8 +10,8 @@ from typing import Any
 
 import greenlet
 
-from autobatch.core.current import Example, current_region, example, set_example
 from autobatch.core.config import config
+from autobatch.core.current import Example, current_region, example, set_example
 from autobatch.core.diagnostics import fell_back, users_filters
 from autobatch.core.memory import collector_paused
 from autobatch.core.op import BATCH_RANK, rank_of
@@ -20,7 +20,7 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.example_state import ExampleState
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.ordering import shows_order
+from autobatch.lazy.order_dependence import shows_order
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 

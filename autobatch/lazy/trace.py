@@ -28,15 +28,12 @@ from autobatch.core.config import config
 from autobatch.core.diagnostics import catches_warnings, fell_back, handling, user_line, users_filters
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
-from autobatch.facts.call_effects import effect_of
 from autobatch.core.recorded import is_recorded
-from autobatch.facts.calls import effect_of
+from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.argument_writes import Inputs
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
-from autobatch.ops.rules.aliasing import write
-from autobatch.lazy.writing import Inputs
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows

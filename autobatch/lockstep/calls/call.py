@@ -37,8 +37,7 @@ from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import convertible, getattribute
-from autobatch.lockstep.values.own_objects import is_made, remember, require_own, require_whole
-from autobatch.lockstep.values.ownership import is_made, picked, remember, require_own, require_whole
+from autobatch.lockstep.values.own_objects import is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box

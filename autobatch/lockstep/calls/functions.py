@@ -28,8 +28,7 @@ from autobatch.lockstep.regions.region import current_root, lanes_within
 from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.operators import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
-from autobatch.lockstep.values.own_objects import is_changeable, remember
-from autobatch.lockstep.values.ownership import is_changeable, picked, remember
+from autobatch.lockstep.values.own_objects import is_changeable, picked, remember
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.lockstep.values.unwrapping import (
     as_list,

@@ -28,8 +28,7 @@ from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.lockstep.values.look_ups import is_table, rows_later
 from autobatch.lockstep.values.merging import UNBOUND
 from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
-from autobatch.lockstep.values.own_objects import freeze, home_of, is_made, remember, require_own, require_whole
-from autobatch.lockstep.values.ownership import freeze, home_of, is_made, picked, remember, require_own, require_whole
+from autobatch.lockstep.values.own_objects import freeze, home_of, is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d

@@ -17,7 +17,6 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import lanes_within
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.own_objects import freeze
-from autobatch.lockstep.values.ownership import freeze
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.rows import rows_between, rows_p
 
