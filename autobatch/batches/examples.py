@@ -172,7 +172,7 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
 
 
 def _alike(column: Sequence[Any]) -> bool:
-    """Whether all are arrays of the first one's rank and dtype, of a dtype that pads."""
+    """Whether all are arrays of the first one's rank and dtype, of a dtype that pads, and with no mask of their own."""
     first = column[0]
     if first.dtype.kind not in KINDS:
         return False
@@ -180,7 +180,7 @@ def _alike(column: Sequence[Any]) -> bool:
     for x in column:
         if not (isinstance(x, np.ndarray | np.generic) or (is_boxed(x) and not isinstance(x, Batch))):
             return False
-        if x.ndim != ndim or x.dtype != dtype:
+        if x.ndim != ndim or x.dtype != dtype or isinstance(x, np.ma.MaskedArray):
             return False
     return True
 

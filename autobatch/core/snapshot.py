@@ -21,7 +21,7 @@ from autobatch.core.recorded import is_recorded
 __all__ = ["Kept", "Snapshot", "keep"]
 
 _MOST = 20_000  # entries
-_LARGE = 1 << 20  # bytes of an array
+_SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
 _CODE = (FunctionType, MethodType)
@@ -150,12 +150,13 @@ class Snapshot:
 
         Args:
             places: the ids of what to look at; all of it by default.
-            entries: look at entries, attributes and variables only, which is quick.
+            entries: look at entries, attributes, variables and small arrays only, which is quick.
         """
         return any(
             kept.changed
             for place, kept in self._kept
-            if (places is None or place in places) and not (entries and type(kept.was) is not list)
+            if (places is None or place in places)
+            and not (entries and type(kept.was) is not list and getattr(kept.was, "nbytes", _SMALL) >= _SMALL)
         )
 
     def restore(self) -> None:
@@ -367,9 +368,8 @@ def _names(code: CodeType) -> set[str]:
 def _functions_of(attribute: Any) -> list[FunctionType]:
     """The functions that an attribute of a class calls, as it stands in the class."""
     names = "fget", "fset", "fdel", "__func__", "__wrapped__"
-    return [
-        each for each in (attribute, *(getattr(attribute, name, None) for name in names)) if type(each) is FunctionType
-    ]
+    found = [attribute, *(getattr(attribute, name, None) for name in names)]
+    return [each for each in found if type(each) is FunctionType]
 
 
 def _contents(cell: CellType) -> list[Any]:

@@ -74,6 +74,12 @@ class ExampleState:
         """Whether anything is not as it was."""
         return any(state.changed() for state in self._states) or any(map(_is_changed, self._containers))
 
+    def is_changing(self, index: int) -> bool:
+        """Whether what others may see is not as it was, now that one example stops; it may put it back later."""
+        if self._shared_copies is None or self.shared.changed(entries=True):
+            return self._shared_copies is not None
+        return bool(self._common) and self._states[index].changed(self._common, entries=True)
+
     def changed_in_common(self, waited: bool) -> bool:
         """Whether examples saw too little of what others changed in what they have in common.
 

@@ -45,8 +45,8 @@ class Fibers:
         call: runs example i.
         settle: turns the result of a finished example, all of whose values are there, into what is kept.
         known: the results of examples that need not run, by their number.
-        is_changed: whether what the examples share is not as it was. It is asked whenever one of them stops, since
-            what one puts back others may have seen.
+        is_changing: whether what the examples share is not as it was, when one of them stops: what it puts back later
+            others may have seen.
 
     Attributes:
         results: those of the examples; where one raised, of those before it.
@@ -62,7 +62,7 @@ class Fibers:
         count: int,
         settle: Callable[[Any], Any],
         known: Mapping[int, Any],
-        is_changed: Callable[[], bool],
+        is_changing: Callable[[int], bool],
     ) -> None:
         self.results: list[Any] = [known.get(index) for index in range(count)]
         self.failed = count
@@ -70,7 +70,7 @@ class Fibers:
         self.changed = False
         self._trace = trace
         self._call = call
-        self._is_changed = is_changed
+        self._is_changing = is_changing
         self._settle = settle
         self._fibers: dict[int, Any] = {}
         self._waiting = [index for index in range(count) if index not in known]
@@ -132,7 +132,7 @@ class Fibers:
             self.failed, self.error = index, error
             del self._fibers[index]
             return
-        self.changed = self.changed or self._is_changed()
+        self.changed = self.changed or self._is_changing(index)
         if outcome is _PARK:
             if users_filters() is not filters:  # parked inside `catch_warnings`: the others must not run under it
                 self._trace.failed = NeedsLoop("an example catches warnings where it needs a value")
@@ -209,23 +209,21 @@ def map_with_stats(
     own = ExampleState(columns if stores else [], Snapshot([function, shared] if stores else [], bounded=True), copies)
     before = own.shared
 
-    def looped(reason: str) -> tuple[list[Any], Stats]:
+    def looped(reason: str, early: bool = False) -> tuple[list[Any], Stats]:
+        says = arguments_of is None  # else it was no map that the user called: the caller says it
+        why = f"ab.map could not run these examples together ({reason})"
+        if says and early:
+            fell_back(why)  # before anything is printed: it may raise
         results = [run_plain(function, columns, index, shared, arguments_of) for index in range(count)]
         trace.stats.fallbacks[reason] += 1
         trace.stats.looped = reason
-        say(reason)
+        if says and not early:
+            fell_back(why)
         return results, trace.stats
-
-    def say(reason: str) -> None:
-        if arguments_of is None:  # else it was no map that the user called: the caller says it
-            fell_back(f"ab.map could not run these examples together ({reason})")
 
     if stores and shows_order(before, own.kinds):
         trace.close()
-        reason = "NeedsLoop: the order of the examples shows in what they print, draw or read"
-        if config.strict:
-            say(reason)  # which raises, before anything is printed
-        return looped(reason)
+        return looped("NeedsLoop: the order of the examples shows in what they print, draw or read", early=True)
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
@@ -237,8 +235,7 @@ def map_with_stats(
             replay.after(index, given, result, before)
         return result
 
-    watched = functools.partial(before.changed, entries=True) if own.may_change else bool
-    fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, watched)
+    fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, own.is_changing)
     try:
         with collector_paused():
             try:

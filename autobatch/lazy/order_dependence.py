@@ -11,7 +11,7 @@ import dis
 import functools
 import itertools
 import random
-from collections.abc import Iterable
+from collections.abc import Collection
 from types import BuiltinFunctionType, CodeType, FunctionType, WrapperDescriptorType
 from typing import Any
 
@@ -25,12 +25,11 @@ __all__ = ["shows_order"]
 
 _NAMES = ACTING_MODULES | {"input", "open", "print", "write", "writelines"}
 _LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME", "IMPORT_FROM"))
-_MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))
-"""What of `np.random` and `random` makes a generator of its own."""
+_MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # of generators
 _KEPT = (dict, list, set, collections.deque, bytearray, np.ndarray, random.Random)
 
 
-def shows_order(state: Snapshot, kinds: Iterable[type] = ()) -> bool:
+def shows_order(state: Snapshot, kinds: Collection[type] = ()) -> bool:
     """Whether what was reached prints, draws, or is used up by reading it.
 
     Args:
@@ -41,7 +40,6 @@ def shows_order(state: Snapshot, kinds: Iterable[type] = ()) -> bool:
     >>> shows_order(Snapshot([[1], 2.0]))
     False
     """
-    kinds = set(kinds)
     methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
     own = (each for each in methods if isinstance(each, FunctionType))
     codes = [function.__code__ for function in (*state.functions, *state.methods, *own)]
@@ -60,9 +58,8 @@ def _names_one(code: CodeType) -> bool:
 
 def _is_one(value: Any) -> bool:
     """Whether a value is an iterator, acts outside, or is a batch, in which nothing is recorded."""
-    if isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES:
-        return True
-    return _is_of_one(type(value)) or (callable(value) and _is_in_module(value))
+    acts = isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES
+    return acts or _is_of_one(type(value)) or (callable(value) and _is_in_module(value))
 
 
 def _is_of_one(kind: type) -> bool:

@@ -371,12 +371,25 @@ def _put_back_by_the_last():
     return f, lambda: vars(best)
 
 
+def _small_array_put_back_by_each():
+    model = SimpleNamespace(scratch=np.zeros(1))
+
+    def f(x):
+        model.scratch[0] = len(x)
+        try:
+            return float(model.scratch[0]) if x.sum() > 3 else -float(model.scratch[0])
+        finally:
+            model.scratch[0] = 0
+
+    return f, lambda: model.scratch.tolist()
+
+
 @pytest.mark.parametrize(
     "make",
     [
         _bound_print, _printing_method, _file, _iterator, _bound_iterator, _bound_append, _own_attribute, _default,
         _python_generator, _context_variable, _array_of_the_standard_library, _closure_of_a_method, _put_back_by_each,
-        _put_back_by_the_last,
+        _put_back_by_the_last, _small_array_put_back_by_each,
     ],
 )  # fmt: skip
 def test_the_order_of_the_loop_where_it_shows(make, capsys):
@@ -427,3 +440,18 @@ def test_a_class_that_prints_elsewhere_and_makes_a_generator_stays_together():
         layer = Layer()
         got = batched(lambda x: layer(x), XS)
     assert [x.tolist() for x in got] == [layer(x).tolist() for x in XS]
+
+
+def test_what_examples_put_back_in_an_object_that_they_share():
+    def f(node):
+        node[0]["depth"] += 1
+        sign = 1 if node[1].sum() > 3 else -1
+        seen = sign * node[0]["depth"]
+        node[0]["depth"] -= 1
+        return seen
+
+    def nodes(shared):
+        return [[shared, x.copy()] for x in XS]
+
+    with ab.options(warn=False):
+        assert batched(f, nodes({"depth": 0})) == [f(node) for node in nodes({"depth": 0})]

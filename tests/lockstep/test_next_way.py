@@ -188,3 +188,12 @@ def test_what_the_examples_share_changes_as_in_the_loop():
 
 def test_in_the_loop_it_equals_it():
     equals_loop(grows, XS, falls_back=True, w=0.5)
+
+
+def test_masked_arrays_keep_their_masks():
+    def f(x):
+        return np.ma.masked_less(x, 0).sum()
+
+    with ab.options(warn=False):
+        got = ab.examples(ab.batch(f)(batch_of([np.array([1.0, -2.0]), np.array([3.0, 4.0, -1.0])])))
+    assert_same(got, [np.float64(1.0), np.float64(7.0)])
