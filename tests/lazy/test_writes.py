@@ -247,7 +247,16 @@ def test_views_that_are_read_only_follow_their_base():
             return str(error), x
         return x
 
+    def added(x):
+        part = np.diagonal(x)
+        try:
+            part += 1
+        except ValueError as error:
+            return str(error), x
+        return x
+
     same_effects(followed, vectors(3, 3, 3))
+    same_effects(added, vectors(3, 3, 3))
     same_effects(written, vectors(4, 3, 3), [0, 1, 0, 1])
 
 

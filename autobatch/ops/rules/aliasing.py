@@ -238,11 +238,20 @@ def _root(box: Any) -> Any:
     Raises:
         ValueError: one of them is read-only.
     """
+    if _is_read_only(box):
+        raise ValueError("assignment destination is read-only")
     while (record := record_of(box)) is not None:
-        if record.restore is None and record.base is not None:
-            raise ValueError("assignment destination is read-only")
         box = record.base
     return box
+
+
+def _is_read_only(box: Any) -> bool:
+    """Whether this is a view that NumPy lets nobody write into, or part of one."""
+    while (record := record_of(box)) is not None and record.base is not None:
+        if record.restore is None:
+            return True
+        box = record.base
+    return False
 
 
 def _write(box: Any, new: Any, source: Any) -> None:
@@ -279,8 +288,10 @@ def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
 
     Raises:
         UFuncTypeError: the cast is not of the same kind (`int_array += 0.5`).
-        ValueError: the result does not have the shape of `box`.
+        ValueError: the result does not have the shape of `box`, or nobody may write into that.
     """
+    if _is_read_only(box):
+        raise ValueError("output array is read-only")
     dtype, target = dtype_of(new), dtype_of(box)
     if dtype != target:
         if not np.can_cast(dtype, target, "same_kind"):
