@@ -10,7 +10,6 @@ from typing import Any
 
 import greenlet
 
-from autobatch.core.config import config
 from autobatch.core.current import Example, current_region, example, set_example
 from autobatch.core.diagnostics import fell_back, users_filters
 from autobatch.core.memory import collector_paused
