@@ -178,7 +178,11 @@ def _batch_data(batch: Any) -> Any:
 
 def _with_data(batch: Any, data: Any) -> Any:
     out = copy.copy(batch)
-    setattr(out, "data" if isinstance(batch, Batched) else "values", data)
+    if isinstance(batch, Batched):
+        out.data = data
+        out.guard_data()
+    else:
+        out.values = data
     return out
 
 
@@ -234,7 +238,7 @@ def _check_result(result: Any) -> None:
     if rank_of(result) == BATCH_RANK:
         raise UnsupportedError(
             "the differentiated function returned a batch, one value for each example; reduce it over the batch "
-            "(`out.data.mean()` where nothing is padding), or take each example's gradient with ab.map(ab.grad(f), xs)"
+            "(`ab.mean(out)`), or take each example's gradient with ab.map(ab.grad(f), xs)"
         )
     if pytree.is_node(result):
         raise UnsupportedError(

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.base import Batch, form, narrowed, refuse
 from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
+from autobatch.batches.reductions import plain_data
 from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
@@ -430,7 +431,7 @@ class PackedBatch(Packed, ArrayBatch):
 
 def as_rows(values: Any) -> Any:
     """An array, or a batch as it is; what carries a gradient stays what it is."""
-    return values if is_boxed(values) else np.asarray(values)
+    return plain_data(values) if is_boxed(values) else np.asarray(values)
 
 
 def _count(values: Any) -> int:

@@ -29,11 +29,13 @@ __all__ = [
     "fell_back",
     "forget_warnings",
     "handling",
+    "is_library_code",
     "noted_fallbacks",
     "silence",
     "underflow_is_ignored",
     "user_line",
     "users_filters",
+    "warn_user",
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -72,6 +74,22 @@ def user_line() -> tuple[str, int]:
             return filename, frame.f_lineno
         frame = frame.f_back
     return "<unknown>", 0
+
+
+def is_library_code(frame: FrameType) -> bool:
+    """Whether a frame runs code of this library or NumPy."""
+    return _is_library(frame.f_code.co_filename)
+
+
+def warn_user(message: str) -> None:
+    """Warn of the innermost line that is neither this library's nor NumPy's, as `warnings.warn` would from there."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library_code(frame) and frame.f_back is not None:
+        frame = frame.f_back
+    if frame is not None:
+        known = frame.f_globals.setdefault("__warningregistry__", {})
+        module = frame.f_globals.get("__name__", "<unknown>")
+        warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module, known)
 
 
 def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:
