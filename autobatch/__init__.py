@@ -3,7 +3,7 @@
 from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
-from autobatch.api.transforms import grad, map, value_and_grad
+from autobatch.api.transforms import grad, map, shared, value_and_grad
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
@@ -123,6 +123,7 @@ __all__ = [
     "segment_sum",
     "segment_topk",
     "segment_var",
+    "shared",
     "sort_segments",
     "source",
     "sparse_to_lengths",
