@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.current import current_region
-from autobatch.core.diagnostics import is_library_code
+from autobatch.core.diagnostics import is_library_file
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
@@ -53,7 +52,7 @@ class MaskedBatch(Batched, ArrayBatch):
             (the first k, for (B, k) lengths), and those that the mask covers.
 
     Attributes:
-        data: the padded data.
+        data: the padded data; of a ragged batch a view whose reductions warn, as `ab.mean(x)` counts no padding.
         sizes: one int or `Lengths` per example dimension.
         scalar: int, float, bool or complex where each example is a Python scalar, else None.
         region: the lock-step region that it was made in.
@@ -128,10 +127,6 @@ class MaskedBatch(Batched, ArrayBatch):
         if self.region is None and Lengths in map(type, self.sizes):
             self._outside = self.data
             del self.data
-
-    def _guarded_data(self, caller: FrameType) -> Any:
-        data = self._outside
-        return data if is_library_code(caller) else shown_data(data, self.sizes)
 
     @classmethod
     def from_examples(cls, examples: Sequence[ArrayLike], dims: Sequence[bool] | None = None) -> "MaskedBatch":
@@ -309,7 +304,8 @@ class MaskedBatch(Batched, ArrayBatch):
     def __getattr__(self, name: str) -> Any:
         """What a Python scalar has beside an array's attributes (`n.bit_length()`), per lane; guarded data."""
         if name == "data":
-            return self._guarded_data(sys._getframe(1))
+            data = self._outside
+            return data if is_library_file(sys._getframe(1).f_code.co_filename) else shown_data(data, self.sizes)
         if name[0] == "_":
             raise AttributeError(name)
         if self.scalar is None:

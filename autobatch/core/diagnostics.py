@@ -29,7 +29,7 @@ __all__ = [
     "fell_back",
     "forget_warnings",
     "handling",
-    "is_library_code",
+    "is_library_file",
     "noted_fallbacks",
     "silence",
     "underflow_is_ignored",
@@ -61,7 +61,8 @@ def noted_fallbacks() -> Iterator[list[str]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_library(filename: str) -> bool:
+def is_library_file(filename: str) -> bool:
+    """Whether a file's code is this library's or NumPy's."""
     return filename.startswith(_PACKAGE) or f"{os.sep}numpy{os.sep}" in filename
 
 
@@ -70,21 +71,16 @@ def user_line() -> tuple[str, int]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not _is_library(filename):
+        if not is_library_file(filename):
             return filename, frame.f_lineno
         frame = frame.f_back
     return "<unknown>", 0
 
 
-def is_library_code(frame: FrameType) -> bool:
-    """Whether a frame runs code of this library or NumPy."""
-    return _is_library(frame.f_code.co_filename)
-
-
 def warn_user(message: str) -> None:
     """Warn of the innermost line that is neither this library's nor NumPy's, as `warnings.warn` would from there."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library_code(frame) and frame.f_back is not None:
+    while frame is not None and is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     if frame is not None:
         known = frame.f_globals.setdefault("__warningregistry__", {})
