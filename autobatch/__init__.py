@@ -3,10 +3,11 @@
 from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
-from autobatch.api.transforms import grad, map, value_and_grad
+from autobatch.api.transforms import grad, map, shared, value_and_grad
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
+from autobatch.batches.reductions import count, max, mean, min, sum
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.ops import nn
@@ -69,6 +70,7 @@ __all__ = [
     "Table",
     "batch",
     "config",
+    "count",
     "embedding_bag",
     "examples",
     "explain",
@@ -84,6 +86,9 @@ __all__ = [
     "map",
     "maplookup",
     "maps_to_packed",
+    "max",
+    "mean",
+    "min",
     "nn",
     "offsets_to_lengths",
     "offsets_to_segment_ids",
@@ -118,10 +123,12 @@ __all__ = [
     "segment_sum",
     "segment_topk",
     "segment_var",
+    "shared",
     "sort_segments",
     "source",
     "sparse_to_lengths",
     "strategies",
+    "sum",
     "testing",
     "value_and_grad",
 ]

@@ -80,7 +80,7 @@ class Model:
 
         if not case.train:
             return Runner(lambda: self.forward(*batches(), params), ab.examples)
-        step = ab.value_and_grad(lambda p: self.loss(*batches(), p).data.mean())
+        step = ab.value_and_grad(lambda p: ab.mean(self.loss(*batches(), p)))
         return Runner(lambda: step(params), training)
 
     def loop(self, case: Case) -> Runner:

@@ -97,7 +97,7 @@ def batched_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: An
         columns = list(zip(*xs, strict=True))
         return ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(model.loss, *columns, labels, params=p))))(params)
     batches = [*columns_of(xs), ab.MaskedBatch(labels)]
-    return ab.value_and_grad(lambda p: model.loss(*batches, p).data.mean())(params)
+    return ab.value_and_grad(lambda p: ab.mean(model.loss(*batches, p)))(params)
 
 
 def columns_of(xs: Sequence[tuple[np.ndarray, ...]]) -> list[ab.MaskedBatch]:

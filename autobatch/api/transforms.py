@@ -6,17 +6,32 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
+import numpy as np
+
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.config import config
+from autobatch.core.diagnostics import fell_back, warn_user
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
+from autobatch.tables.protocol import Table
 
-__all__ = ["collected_ways", "grad", "map", "map_columns", "map_with_stats", "taped", "value_and_grad"]
+__all__ = [
+    "Shared",
+    "collected_ways",
+    "grad",
+    "map",
+    "map_columns",
+    "map_with_stats",
+    "shared",
+    "taped",
+    "value_and_grad",
+]
 
 _collected: contextvars.ContextVar[list[tuple[str, Stats]] | None] = contextvars.ContextVar(
     "autobatch_ways", default=None
@@ -67,7 +82,8 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
     Args:
         f: a function of one example; a function decorated with `ab.batch` serves as the function it decorates.
-        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each.
+        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each. What
+            `ab.shared(x)` gives may stand among them: every example gets `x`. An array beside lists warns.
         shared: keyword arguments that are the same for all examples: parameters, tables.
 
     Returns:
@@ -87,7 +103,69 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
-    return _mapped(_undecorated(f), example_sequences, shared)
+    function = _undecorated(f)
+    if not any(type(each) is Shared for each in example_sequences):
+        _warn_of_arrays(example_sequences)
+        return _mapped(function, example_sequences, shared)
+    columns = [each for each in example_sequences if type(each) is not Shared]
+    _warn_of_arrays(columns)
+    places = {f"{at}": each.value for at, each in enumerate(example_sequences) if type(each) is Shared}  # no names
+
+    def arguments_of(values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        own = iter(values)
+        positional = [given[f"{at}"] if f"{at}" in places else next(own) for at in range(len(example_sequences))]
+        return positional, {name: value for name, value in given.items() if name not in places}
+
+    results, stats = _mapped(function, columns, shared | places, arguments_of)
+    if stats.looped is not None:
+        fell_back(f"ab.map could not run these examples together ({stats.looped})")
+    return results, stats
+
+
+class Shared:
+    """What `shared` gives: a value that stands for itself in every example.
+
+    Attributes:
+        value: it.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"shared({self.value!r})"
+
+
+def shared(x: Any) -> Any:
+    """A value among the positional arguments of `ab.map` that is the same for all examples.
+
+    Args:
+        x: anything: an array of weights, a table, a dict of parameters.
+
+    Returns:
+        What `ab.map` takes in place of a sequence, and gives to every example as `x`.
+
+    >>> import numpy as np
+    >>> map(lambda x, w: x @ w, [np.ones(2), np.zeros(2)], shared(np.array([1.0, 2.0])))
+    [np.float64(3.0), np.float64(0.0)]
+    """
+    return x if type(x) is Shared else Shared(x)
+
+
+def _warn_of_arrays(sequences: Sequence[Any]) -> None:
+    """An array beside lists of examples is zipped with them: were its rows meant, or was it all of it?"""
+    if len(sequences) < 2 or not any(isinstance(each, list | tuple) for each in sequences):
+        return
+    for at, each in enumerate(sequences):
+        boxed = is_boxed(each) and rank_of(each) != BATCH_RANK
+        if isinstance(each, np.ndarray | Table) or boxed:
+            warn_user(
+                f"ab.map takes argument {at + 1}, an array of shape {each.shape}, as a sequence of one row for each "
+                "example; to share all of it, give it by keyword (W=W) or as ab.shared(W); list(W) says that its rows "
+                "are meant"
+            )
 
 
 def map_columns(
@@ -151,12 +229,14 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
     Returns:
         A function of the same arguments. The gradient has the structure of the argument: an array of the leaf's shape
         and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`, None for a leaf that is neither an array
-        nor a number and for a table for look-ups only. A leaf that does not influence the result gets zeros.
+        nor a number, for a table for look-ups only, and for a whole number in a dataclass, which is a setting. A leaf
+        that does not influence the result gets zeros.
 
     Raises:
-        DTypeError: an integer or complex number or array among the leaves; the message names it.
+        DTypeError: another integer or complex number or array among the leaves; the message names it.
         ShapeError: the result is not a scalar.
-        UnsupportedError: the result is a batch, or an operation has no gradient.
+        UnsupportedError: the result is a batch, an operation has no gradient, or an object that is no dataclass holds
+            arrays, which would get none.
 
     Arrays that `f` makes and writes into (`h = np.zeros(n)`, `h[0] = x`), and lists that it gives to NumPy functions
     (`np.mean([x, y])`), carry the gradient on: `f` and the functions of the user's that it calls run in a form in which

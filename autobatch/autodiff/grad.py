@@ -6,7 +6,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -68,6 +68,7 @@ def value_and_grad(
             structures = []
             for position in positions:
                 values, structure = pytree.flatten(args[position])
+                pytree.refuse_objects(values, structure, functools.partial(_argument, f, position))
                 slots = [_Input.of(tape, value) for value in values]
                 if any(slot.error for slot in slots):
                     _refuse_leaf(f, position, structure, slots)
@@ -136,6 +137,10 @@ class _Input:
         leaf = tape.leaf(value)
         return cls(value, leaf, leaf.alias())
 
+    @property
+    def is_setting(self) -> bool:
+        return isinstance(self.value, int | np.integer)
+
     def finish(self, ct: Any, taken: set[int]) -> Any:
         """The gradient as the caller gets it: the leaf's kind, shape and dtype, in memory of its own."""
         value = self.value
@@ -178,7 +183,11 @@ def _batch_data(batch: Any) -> Any:
 
 def _with_data(batch: Any, data: Any) -> Any:
     out = copy.copy(batch)
-    setattr(out, "data" if isinstance(batch, Batched) else "values", data)
+    if isinstance(batch, Batched):
+        out.data = data
+        out.guard_data()
+    else:
+        out.values = data
     return out
 
 
@@ -193,10 +202,13 @@ def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[
         raise NeedsLoop("ab.grad of a value of each example")
 
 
-def _refuse_leaf(f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[_Input]) -> NoReturn:
-    path, error = next(
-        (path, slot.error) for path, slot in zip(pytree.paths(structure), slots, strict=True) if slot.error
-    )
+def _refuse_leaf(f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[_Input]) -> None:
+    """Refuse a number or array that has no gradient; a whole number in a dataclass is a setting, not a parameter."""
+    places = zip(pytree.paths(structure), pytree.in_dataclass(structure), slots, strict=True)
+    wrong = ((path, slot.error) for path, own, slot in places if slot.error and not (own and slot.is_setting))
+    path, error = next(wrong, ("", ""))
+    if not error:
+        return
     where = _argument(f, position) + path
     raise DTypeError(
         f"{where} is {error}, which has no gradient; make it a float ({where}.astype(np.float32), or 3.0 for 3), or "
@@ -234,7 +246,7 @@ def _check_result(result: Any) -> None:
     if rank_of(result) == BATCH_RANK:
         raise UnsupportedError(
             "the differentiated function returned a batch, one value for each example; reduce it over the batch "
-            "(`out.data.mean()` where nothing is padding), or take each example's gradient with ab.map(ab.grad(f), xs)"
+            "(`ab.mean(out)`), or take each example's gradient with ab.map(ab.grad(f), xs)"
         )
     if pytree.is_node(result):
         raise UnsupportedError(

@@ -133,7 +133,7 @@ def stack_results(results: Sequence[Any]) -> Any:
     - an `ObjectBatch` otherwise, as do parts of different structure.
 
     >>> stack_results([(1, "a"), (2, "a")])
-    (MaskedBatch(batch_size=2, example=int, data=[1 2]), 'a')
+    (MaskedBatch(batch_size=2, example=int, examples=[1 2]), 'a')
     """
     if not len(results):
         return FORMS["objects"]([])

@@ -1,5 +1,6 @@
 """`MaskedBatch`: examples padded to a common shape under one leading batch axis; how it is checked, stacked and run."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,16 +12,20 @@ from autobatch.batches.array_batch import ArrayBatch, as_masked
 from autobatch.batches.base import KINDS, Batch, form, narrowed, refuse
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.reductions import plain_data, shown_data
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.current import current_region
+from autobatch.core.diagnostics import is_library_file
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.ops.rules.rows import rows_between
+
+_SHOWN = 4  # examples in a repr
 
 __all__ = [
     "MaskedBatch",
@@ -47,7 +52,7 @@ class MaskedBatch(Batched, ArrayBatch):
             (the first k, for (B, k) lengths), and those that the mask covers.
 
     Attributes:
-        data: the padded data.
+        data: the padded data; of a ragged batch a view whose reductions warn, as `ab.mean(x)` counts no padding.
         sizes: one int or `Lengths` per example dimension.
         scalar: int, float, bool or complex where each example is a Python scalar, else None.
         region: the lock-step region that it was made in.
@@ -64,9 +69,10 @@ class MaskedBatch(Batched, ArrayBatch):
     """
 
     # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_frozen", "_view", "_views", "_zero_d", "region")
+    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_zero_d", "region")
     _ab_rank = BATCH_RANK
     _frozen: Any
+    _outside: Any  # the data of a ragged batch that is nobody's in lock-step; `data` is unset then
 
     def __init__(
         self,
@@ -91,6 +97,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self.data, self.sizes, self.scalar = padded, sizes, None
         self.region = current_region()
         self._view = self._views = None
+        self.guard_data()
 
     @classmethod
     def of(cls, batched: Batched) -> "MaskedBatch":
@@ -108,7 +115,18 @@ class MaskedBatch(Batched, ArrayBatch):
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
         self._view = self._views = None  # set, so that looking for them never reaches __getattr__
+        if region is None:
+            self.guard_data()
         return self
+
+    def guard_data(self) -> None:
+        """Have reductions of `.data` by code outside of the library warn, if there may be padding.
+
+        The slot is left unset, so that reading it asks `__getattr__`; in lock-step it is set, and read at no cost.
+        """
+        if self.region is None and Lengths in map(type, self.sizes):
+            self._outside = self.data
+            del self.data
 
     @classmethod
     def from_examples(cls, examples: Sequence[ArrayLike], dims: Sequence[bool] | None = None) -> "MaskedBatch":
@@ -263,6 +281,8 @@ class MaskedBatch(Batched, ArrayBatch):
         self._view = self._views = None
         if non_c_order or op.layout is not None:
             self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
+        if region is None:
+            self.guard_data()
         return self
 
     def _ab_rebind(self, new: Any) -> None:
@@ -282,7 +302,10 @@ class MaskedBatch(Batched, ArrayBatch):
         self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
 
     def __getattr__(self, name: str) -> Any:
-        """What a Python scalar has beside an array's attributes (`n.bit_length()`), per lane."""
+        """What a Python scalar has beside an array's attributes (`n.bit_length()`), per lane; guarded data."""
+        if name == "data":
+            data = self._outside
+            return data if is_library_file(sys._getframe(1).f_code.co_filename) else shown_data(data, self.sizes)
         if name[0] == "_":
             raise AttributeError(name)
         if self.scalar is None:
@@ -335,7 +358,14 @@ class MaskedBatch(Batched, ArrayBatch):
             shape = ", ".join("?" if isinstance(n, Lengths) else str(n) for n in self.sizes)
             example = f"({shape}{',' if self.ndim == 1 else ''}) {self.dtype}"
         ragged = f", lengths={_head(self.lengths)}" if self.is_ragged else ""
-        return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, data={_head(self.data)})"
+        shown = self._shown() if self.is_ragged else _head(self.data)
+        return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, examples={shown})"
+
+    def _shown(self) -> str:
+        """The first examples without their padding."""
+        count = self.batch_size
+        first = [_head(self._lane(i)) for i in range(count if count <= _SHOWN else _SHOWN - 1)]
+        return f"[{', '.join(first)}{', ...' if count > _SHOWN else ''}]"
 
 
 def _without_padding(x: MaskedBatch, y: Any) -> None:
@@ -408,7 +438,7 @@ def as_data(data: Any) -> Any:
         ShapeError: nested lists of different lengths. DTypeError: a dtype that is no number.
     """
     if is_boxed(data):
-        return data
+        return plain_data(data)
     try:
         out = np.asarray(data)
     except ValueError as error:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.base import Batch, form, narrowed, refuse
 from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
+from autobatch.batches.reductions import plain_data
 from autobatch.core.abstract_eval import ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
@@ -327,8 +328,10 @@ class PackedBatch(Packed, ArrayBatch):
             DTypeError, BadIdError: values that are no ids of a column. ShapeError: weights of other lengths.
         """
         ids, bound = columns_of(self.values, num_columns)
-        if weights is not None and not np.array_equal(weights.offsets, self.offsets):
-            raise ShapeError("the weights have other lengths than the ids")
+        if weights is not None:
+            _check_packed("weights", weights)
+            if not np.array_equal(weights.offsets, self.offsets):
+                raise ShapeError("the weights have other lengths than the ids")
         entries = np.ones(len(ids), np.int64) if weights is None else weights.values
         return CSR(entries, ids, self.offsets, (self.batch_size, bound))
 
@@ -428,9 +431,17 @@ class PackedBatch(Packed, ArrayBatch):
             return f"PackedBatch(batch_size={self.batch_size}, offsets={self.offsets}, values={self.values!s})"
 
 
+def _check_packed(name: str, given: Any) -> None:
+    if not isinstance(given, PackedBatch):
+        raise DTypeError(
+            f"{name} are a {type(given).__name__}; expected a PackedBatch, whose offsets are checked: write "
+            f"ab.PackedBatch({name}.values, {name}.offsets)"
+        )
+
+
 def as_rows(values: Any) -> Any:
     """An array, or a batch as it is; what carries a gradient stays what it is."""
-    return values if is_boxed(values) else np.asarray(values)
+    return plain_data(values) if is_boxed(values) else np.asarray(values)
 
 
 def _count(values: Any) -> int:
@@ -586,6 +597,8 @@ def packed_to_maps(keys: PackedBatch, values: PackedBatch) -> list[dict[int, Any
     >>> packed_to_maps(*maps_to_packed([{1: 0.4, 3: 0.7}, {2: 0.5}]))
     [{1: 0.4, 3: 0.7}, {2: 0.5}]
     """
+    _check_packed("keys", keys)
+    _check_packed("values", values)
     if not np.array_equal(keys.offsets, values.offsets):
         raise ShapeError("the keys and the values have different lengths; expected a value for each key")
     maps = []

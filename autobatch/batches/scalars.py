@@ -254,7 +254,7 @@ def lane_len(value: Any) -> Any:
 
     >>> from autobatch.batches.masked import MaskedBatch
     >>> lane_len(MaskedBatch.from_examples([[1, 2], [3]]))
-    MaskedBatch(batch_size=2, example=int, data=[2 1])
+    MaskedBatch(batch_size=2, example=int, examples=[2 1])
     """
     if not isinstance(value, Batch):
         return len(value)

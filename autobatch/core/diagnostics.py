@@ -29,11 +29,13 @@ __all__ = [
     "fell_back",
     "forget_warnings",
     "handling",
+    "is_library_file",
     "noted_fallbacks",
     "silence",
     "underflow_is_ignored",
     "user_line",
     "users_filters",
+    "warn_user",
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -59,7 +61,8 @@ def noted_fallbacks() -> Iterator[list[str]]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_library(filename: str) -> bool:
+def is_library_file(filename: str) -> bool:
+    """Whether a file's code is this library's or NumPy's."""
     return filename.startswith(_PACKAGE) or f"{os.sep}numpy{os.sep}" in filename
 
 
@@ -68,10 +71,21 @@ def user_line() -> tuple[str, int]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not _is_library(filename):
+        if not is_library_file(filename):
             return filename, frame.f_lineno
         frame = frame.f_back
     return "<unknown>", 0
+
+
+def warn_user(message: str) -> None:
+    """Warn of the innermost line that is neither this library's nor NumPy's, as `warnings.warn` would from there."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    if frame is not None:
+        known = frame.f_globals.setdefault("__warningregistry__", {})
+        module = frame.f_globals.get("__name__", "<unknown>")
+        warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module, known)
 
 
 def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:

@@ -7,16 +7,31 @@ because an example-level function may return it as a value.
 import collections
 import copy
 import dataclasses
+import enum
 import functools
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.current import is_changing
-from autobatch.errors import StructureError
+from autobatch.errors import StructureError, UnsupportedError
 
-__all__ = ["TreeDef", "attributes", "flatten", "is_node", "leaves", "map_tree", "paths", "replace_leaves", "unflatten"]
+__all__ = [
+    "TreeDef",
+    "attributes",
+    "flatten",
+    "in_dataclass",
+    "is_node",
+    "leaves",
+    "map_tree",
+    "paths",
+    "refuse_objects",
+    "replace_leaves",
+    "unflatten",
+]
 
 _PLAIN = frozenset(
     (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
@@ -179,6 +194,98 @@ def paths(structure: TreeDef) -> Iterator[str]:
             step = f".{key}"
         for rest in paths(child):
             yield step + rest
+
+
+def in_dataclass(structure: TreeDef, inside: bool = False) -> Iterator[bool]:
+    """For each leaf, left to right, whether an object of a dataclass holds it.
+
+    >>> holder = dataclasses.make_dataclass("Holder", ["size"])
+    >>> list(in_dataclass(flatten([1, holder((2, 3))])[1]))
+    [False, True, True]
+    """
+    if structure.kind is None:
+        yield inside
+        return
+    within = inside or _kind_of(structure.kind) is _FIELDS
+    for child in structure.children:
+        yield from in_dataclass(child, within)
+
+
+_MOST_PARTS = 1000  # of an object that are looked at
+_NO_MODELS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
+
+
+def refuse_objects(values: Iterable[Any], structure: TreeDef, name: Callable[[], str]) -> None:
+    """Refuse parameters that lie in objects which pytrees do not look into: they would silently stay what they are.
+
+    Args:
+        values: the leaves of `structure`. name: says what the source calls the tree.
+
+    Raises:
+        UnsupportedError: names the first such object.
+
+    >>> import types
+    >>> values, structure = flatten({"cell": types.SimpleNamespace(w=np.ones(2), name="a")})
+    >>> refuse_objects(values, structure, lambda: "params")
+    Traceback (most recent call last):
+        ...
+    autobatch.errors.UnsupportedError: params['cell'] is a SimpleNamespace, which is not looked into: its w would get \
+no gradient; make its class a dataclass (@dataclasses.dataclass), or pass a dict, {'w': params['cell'].w}
+    """
+    for place, value in enumerate(values):
+        if type(value) in _PLAIN or hasattr(value, "dtype") or hasattr(value, "_ab_rank"):
+            continue
+        numbers = structure.kind is None  # the object is all that there is, so a number in it is a parameter
+        found = [key for key, part in _state(value) if _holds_floats(part, numbers)]
+        if not found:
+            continue
+        path = name() + next(itertools.islice(paths(structure), place, None))
+        shown = ", ".join(f"{key}" for key in found[:4])
+        named = isinstance(found[0], str) and not isinstance(value, Mapping)
+        instead = f"{{{found[0]!r}: {path}.{found[0]}}}" if named else f"dict({path}) or list({path})"
+        advice = "make its class a dataclass (@dataclasses.dataclass), or pass a dict" if named else "pass a plain one"
+        raise UnsupportedError(
+            f"{path} is a {type(value).__name__}, which is not looked into: its {shown} would get no gradient; "
+            f"{advice}, {instead}"
+        )
+
+
+def _state(tree: Any) -> list[tuple[Any, Any]]:
+    """The parts of any container or object, by their keys or names."""
+    if isinstance(tree, _NO_MODELS) or type(tree) in _PLAIN:
+        return []
+    if isinstance(tree, Mapping):
+        return list(tree.items())
+    if isinstance(tree, list | tuple | set | frozenset | collections.deque):
+        return list(enumerate(tree))
+    slots = [each for kind in type(tree).__mro__ for each in _slots(kind)]
+    own = [(each, getattr(tree, each)) for each in slots if hasattr(tree, each)]
+    return own + list(getattr(tree, "__dict__", {}).items())
+
+
+def _slots(kind: type) -> list[str]:
+    """The names of the slots that this class itself adds."""
+    return [
+        name for name, each in vars(kind).items() if isinstance(each, types.MemberDescriptorType) and name[:2] != "__"
+    ]
+
+
+def _holds_floats(part: Any, numbers: bool) -> bool:
+    """Whether there is an array or table of floats in a part of an object, or with `numbers` a float."""
+    parts, seen = [part], {id(part)}
+    for each in parts:  # which grows on the way
+        dtype = getattr(each, "dtype", None)
+        if dtype is not None:
+            if getattr(dtype, "kind", "") == "f" and (numbers or not isinstance(each, np.generic)):
+                return True
+            continue
+        if type(each) is float and numbers:
+            return True
+        for _, inner in _state(each)[:_MOST_PARTS]:
+            if id(inner) not in seen and len(parts) < _MOST_PARTS:
+                seen.add(id(inner))
+                parts.append(inner)
+    return False
 
 
 def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:

@@ -241,6 +241,8 @@ def _left(tree: Any, root: Root) -> Any:
         out.region = None
         if isinstance(leaf, MaskedBatch) and type(leaf.data) in (PendingRows, Unpadded):
             out.data = leaf.data._ab_force()
+        if isinstance(leaf, MaskedBatch):
+            out.guard_data()
         return out
 
     tree = _per_example(settle(tree), root.batch_size)

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import math
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -100,6 +101,7 @@ def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) 
         StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that does not fit.
     """
     values, structure = pytree.flatten(params)
+    pytree.refuse_objects(values, structure, lambda: "params")
     columns = [list(like_leaves(structure, slot, "state")) for slot in slots]
     found = like_leaves(structure, grads, "grads")
     out = []
@@ -139,6 +141,30 @@ def _check(leaf: Leaf, by_row: bool) -> None:
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
 
 
+def _memory_of(value: Any) -> Any:
+    """What two parameters have in common that are one: the table, or where an array lies; None for numbers."""
+    weights = value.weights if isinstance(value, EmbeddingTable) else value
+    if isinstance(weights, np.ndarray):
+        return (weights.__array_interface__["data"][0], weights.shape, weights.strides) if weights.size else None
+    return id(weights) if is_table(weights) else None
+
+
+def _add_up_shared(leaves: Sequence[Leaf]) -> None:
+    """One array or table at several places is updated once, at the first, with the sum of its gradients."""
+    first: dict[Any, Leaf] = {}
+    for leaf in leaves:
+        key = _memory_of(leaf.value)
+        one = leaf if key is None else first.setdefault(key, leaf)
+        if one is not leaf and leaf.grad is not None:
+            one.grad, leaf.grad = leaf.grad if one.grad is None else _sum(one.grad, leaf.grad), None
+
+
+def _sum(x: Any, y: Any) -> Any:
+    if isinstance(x, SparseRows) and isinstance(y, SparseRows):
+        return SparseRows.trusted(np.concatenate([x.ids, y.ids]), np.concatenate([x.rows, y.rows]), x.num_rows)
+    return np.add(*(grad.to_dense() if isinstance(grad, SparseRows) else grad for grad in (x, y)))
+
+
 def _described(value: Any) -> str:
     return f"of dtype {value.dtype}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
 
@@ -164,11 +190,19 @@ Params = TypeVar("Params")
 
 
 def check(name: str, value: Any, *, below: float = math.inf) -> None:
-    """Refuse a number that is negative, NaN or not below a bound; schedules pass."""
-    if callable(value):
-        return
-    if not 0 <= value < below:
-        raise ValueError(f"{name}={value}; expected at least 0{f' and below {below:g}' if below < math.inf else ''}")
+    """Refuse what is no number, whatever its type, and a number that is negative, NaN or not below a bound.
+
+    Raises:
+        DTypeError: no number. ValueError: one that is out of bounds.
+    """
+    number: Any = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
+    kinds: Any = numbers.Real
+    if isinstance(number, bool) or not isinstance(number, kinds):
+        raise DTypeError(f"{name}={value!r} is a {type(value).__name__}; expected a number, at least 0")
+    if not 0 <= number < below:
+        raise ValueError(
+            f"{name}={value}; expected at least 0 and {f'below {below:g}' if below < math.inf else 'finite'}"
+        )
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -189,7 +223,8 @@ class Optimizer(abc.ABC):
         state_dtype: the dtype of the state; None: the parameter's, float32 for float16.
 
     Raises:
-        ValueError: a negative number among these. DTypeError: a state dtype that is no float.
+        ValueError: a negative, infinite or NaN number among these, or a share that is not below 1; also where one is
+            set later. DTypeError: something else than a number, or a state dtype that is no float.
 
     >>> from autobatch.optim import SGD
     >>> optimizer, params = SGD(lr=lambda step: 0.1 / (1 + step), clip_value=1.0), [np.ones(2)]
@@ -205,12 +240,32 @@ class Optimizer(abc.ABC):
     state_dtype: DTypeLike | None = None
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                check(field.name, value)
-        if self.state_dtype is not None and np.dtype(self.state_dtype).kind != "f":
-            raise DTypeError(f"state_dtype={np.dtype(self.state_dtype)}; expected a float dtype")
+        """For what fields have to be together; each by itself is checked when it is set."""
+        return
+
+    def __setattr__(self, name: str, value: Any) -> None:  # by __init__, and where a training loop sets lr
+        field = type(self).__dataclass_fields__.get(name)
+        if field is not None:
+            self._check_option(name, field.default, value)
+        object.__setattr__(self, name, value)
+
+    def _check_option(self, name: str, default: Any, value: Any) -> None:
+        """Refuse a value of another kind than the default's, or out of bounds."""
+        if name == "state_dtype":
+            _check_state_dtype(value)
+        elif isinstance(default, bool):
+            if not isinstance(value, bool | np.bool_):
+                raise DTypeError(f"{name}={value!r}; expected True or False")
+        elif name == "betas":
+            if not isinstance(value, list | tuple) or len(value) != len(default):
+                raise DTypeError(f"betas={value!r}; expected {len(default)} numbers, each at least 0 and below 1")
+            for i, beta in enumerate(value):
+                check(f"betas[{i}]", beta, below=1.0)
+        elif name == "lr":
+            if not callable(value):
+                check(name, value)
+        elif isinstance(default, numbers.Real) or (value is not None and name in ("clip_value", "clip_norm")):
+            check(name, value)
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -231,11 +286,27 @@ class Optimizer(abc.ABC):
         Returns:
             The number of steps under "step", and for each of `slots` a tree like the parameters: an array of a
             parameter's shape (one number for each row where `by_row`), None for other leaves.
-        """
-        return {"step": 0} | {slot: pytree.map_tree(self._initial, params) for slot in self.slots}
 
-    def _initial(self, value: Any) -> Any:
-        return state_like(value, self._fill(), self.state_dtype, self.by_row)
+        Raises:
+            UnsupportedError: parameters lie in an object that is no dataclass, which is not looked into.
+        """
+        pytree.refuse_objects(*pytree.flatten(params), lambda: "params")
+        return {"step": 0} | {slot: self._initial(params) for slot in self.slots}
+
+    def _initial(self, params: Any) -> Any:
+        """One slot; a parameter at several places has one state."""
+        values, structure = pytree.flatten(params)
+        known: dict[Any, Any] = {}
+        out = []
+        for value in values:
+            key = _memory_of(value)
+            state = None if key is None else known.get(key)
+            if state is None:
+                state = state_like(value, self._fill(), self.state_dtype, self.by_row)
+            if key is not None:
+                known[key] = state
+            out.append(state)
+        return pytree.unflatten(structure, out)
 
     def _fill(self) -> float:
         return 0.0
@@ -295,9 +366,10 @@ class Optimizer(abc.ABC):
                 raise ValueError(f"{name}={value}; expected at least 1")
         how = Running(threads, num_splits, _checked_scratch(scratch), nontemporal)
         leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
+        _add_up_shared(leaves)
         memory = self._memory(structure, indexers, len(leaves))
         before = state["step"]
-        kernel, numbers = self._step(before + 1, self._rate(before))
+        kernel, constants = self._step(before + 1, self._rate(before))
         steps, results = [], []
         for leaf, indexer in zip(leaves, memory, strict=True):
             if leaf.grad is None:
@@ -313,9 +385,8 @@ class Optimizer(abc.ABC):
             norm = math.sqrt(math.fsum(map(squares, steps)))
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
-        run_steps(steps, kernel, self._streaming(), numbers, scale, limit, how)
-        given = [leaf.grad is not None for leaf in leaves]
-        new = [result() if moved else result for result, moved in zip(results, given, strict=True)]
+        run_steps(steps, kernel, self._streaming(), constants, scale, limit, how)
+        new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)
         return params, state | {"step": before + 1}
@@ -364,13 +435,22 @@ class Optimizer(abc.ABC):
         lr: Any = self.lr  # type: ignore[attr-defined]
         if not callable(lr):
             return lr
-        rate = float(lr(step))
+        rate = lr(step)
         check(f"lr({step})", rate)
-        return rate
+        return float(rate)
 
     @abc.abstractmethod
     def _step(self, step: int, lr: float) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
         """The kernel of the step number `step` (from 1), and its numbers, made with a dtype's constructor."""
+
+
+def _check_state_dtype(given: Any) -> None:
+    try:
+        dtype = None if given is None else np.dtype(given)
+    except TypeError:
+        raise DTypeError(f"state_dtype={given!r}; expected a float dtype, such as np.float32, or None") from None
+    if dtype is not None and dtype.kind != "f":
+        raise DTypeError(f"state_dtype={dtype}; expected a float dtype")
 
 
 def _checked_scratch(scratch: Any) -> Sequence[np.ndarray] | None:

@@ -45,7 +45,6 @@ class SGD(Optimizer):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov=True with momentum=0; give a momentum, such as 0.9")
 
@@ -148,11 +147,6 @@ class Adam(Optimizer):
     eps: float = 1e-8
     weight_decay: float = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for i, beta in enumerate(self.betas):
-            check(f"betas[{i}]", beta, below=1.0)
-
     @property
     def slots(self) -> tuple[str, ...]:
         return ("mean", "square")
@@ -217,9 +211,10 @@ class RMSProp(Optimizer):
     momentum: float = 0.0
     centered: bool = False
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check("alpha", self.alpha, below=math.nextafter(1.0, 2.0))
+    def _check_option(self, name: str, default: Any, value: Any) -> None:
+        super()._check_option(name, default, value)
+        if name == "alpha":
+            check(name, value, below=math.nextafter(1.0, 2.0))
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -264,6 +259,10 @@ class FTRL(Optimizer):
     @property
     def slots(self) -> tuple[str, ...]:
         return ("squares", "linear")
+
+    def __post_init__(self) -> None:
+        if not callable(self.lr) and not self.lr:
+            raise ValueError("lr=0 for FTRL, which divides by it")
 
     def init(self, params: Any) -> dict[str, Any]:
         state = super().init(params)

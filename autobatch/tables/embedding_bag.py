@@ -21,6 +21,7 @@ from autobatch.ops.rules.ragged_checks import (
     by_lane,
     check_ids,
     check_lane_ids,
+    check_offsets,
     flattened,
     flattened_lists,
     integer_ids,
@@ -230,9 +231,15 @@ def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
 def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
     """Each example of a packed batch is a bag."""
     _refuse_offsets(offsets, "a PackedBatch, which has its own")
-    bounds = np.asarray(input.offsets)
-    weights = weights.values if hasattr(weights, "offsets") else weights
-    return _weighted(_ids(input.values, options), bounds, weights, options)
+    ids = _ids(input.values, options)
+    if ids.ndim != 1:
+        raise ShapeError(f"the input's values have shape {ids.shape}; expected (N,) ids, one bag after the other")
+    bounds = check_offsets(input.offsets, len(ids))  # any object may call its attributes so
+    if hasattr(weights, "offsets"):
+        if not options.positional and not np.array_equal(weights.offsets, bounds):
+            raise ShapeError("the weights have other offsets than the ids; expected a weight for each id")
+        weights = weights.values
+    return _weighted(ids, bounds, weights, options)
 
 
 def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:

@@ -215,8 +215,8 @@ def test_iteration_over_a_static_dimension():
 
 
 def test_repr_is_short():
-    assert repr(MaskedBatch.from_examples([[1, 2], [3]])).startswith(
-        "MaskedBatch(batch_size=2, example=(?,) int64, lengths=[2 1], data="
+    assert repr(MaskedBatch([[1, 2], [3, 77]], lengths=[2, 1])) == (
+        "MaskedBatch(batch_size=2, example=(?,) int64, lengths=[2 1], examples=[[1 2], [3]])"
     )
     assert len(repr(MaskedBatch(np.zeros((1000, 100, 100)), lengths=np.zeros(1000, int)))) < 1000
 
@@ -226,7 +226,7 @@ def test_copies():
     deep = copy.deepcopy(batch)
     deep.data[:] = 0
     same(batch.examples(), [np.array([1.0]), np.array([2.0, 3.0])])
-    assert copy.copy(batch).data is batch.data
+    assert np.shares_memory(copy.copy(batch).data, batch.data)
     weak = pickle.loads(pickle.dumps(batch.shape[0]))
     assert weak.examples() == [1, 2]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch import EmbeddingTable, MaskedBatch, SparseRows
 from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.autodiff.tape import TapeArray
@@ -201,7 +202,7 @@ def test_a_batch_inside():
 
     def f(w):
         out = np.tanh(MaskedBatch.from_examples(examples) * w).sum(axis=0)
-        return out.data.sum()
+        return ab.sum(out)
 
     value, gradient = value_and_grad(f)(w)
     loop = lambda w: sum(np.tanh(x * w).sum() for x in examples)
@@ -212,7 +213,7 @@ def test_a_batch_inside():
 def test_the_gradient_of_a_batch_is_a_batch():
     batch = MaskedBatch.from_examples([make(n) for n in (3, 0, 5)])
     batch.data[~np.asarray(batch.mask)] = np.nan
-    out = grad(lambda x: (x * x).sum(axis=0).data.sum())(batch)
+    out = grad(lambda x: ab.sum((x * x).sum(axis=0)))(batch)
     assert isinstance(out, MaskedBatch)
     for ct, x in zip(out.examples(), batch.examples(), strict=True):
         np.testing.assert_allclose(ct, 2 * x)

@@ -1,14 +1,17 @@
 """Optimisers against step-by-step oracles in float64 (torch's formulas), dense and by rows."""
 
 import collections
+import dataclasses
+import math
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from autobatch import EmbeddingTable, SparseRows, grad, lookup
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
-from autobatch.optim import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp
+from autobatch.optim import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp, RowWiseAdagrad
 from tests import naive
 
 RANDOM = np.random.default_rng(4)
@@ -180,6 +183,81 @@ def test_bad_state_and_options():
     ]:
         with pytest.raises(ValueError, match=match):
             make_it()
+
+
+OPTIMIZERS = [SGD, Adagrad, RowWiseAdagrad, Adam, AdamW, RMSProp, FTRL]
+NO_NUMBERS = [None, "0.1", [0.1], np.array([0.1]), 1j, True, np.True_]
+NOT_IN_BOUNDS = [math.nan, -1, -1.0, np.float32(-1), np.float64(math.nan), np.int64(-3), math.inf, Fraction(-1, 2)]
+PAIRS = [0.9, (0.9,), "ab", (0.9, None), (1.0, 0.9), [0.9, math.nan], (0.9, np.float32(1.5)), (-0.1, 0.9), None]
+
+
+HYPERPARAMETERS = [(kind, field) for kind in OPTIMIZERS for field in dataclasses.fields(kind)]
+
+
+@pytest.mark.parametrize(("kind", "field"), HYPERPARAMETERS, ids=lambda x: getattr(x, "__name__", None) or x.name)
+def test_every_hyperparameter_is_checked_by_value_whatever_its_type(kind, field):
+    name, optional = field.name, field.default is None
+    if name == "betas":
+        wrong = PAIRS
+    elif isinstance(field.default, bool):
+        wrong = [None, 1, 0.5, "yes"]
+    elif name == "state_dtype":
+        wrong = ["float7", np.int64, 3.5, [0.1]]
+    else:
+        wrong = NO_NUMBERS[optional:] + NOT_IN_BOUNDS + [1.5] * (name == "alpha")
+    start = {"lr": 0.1}
+    for value in wrong:
+        with pytest.raises((ValueError, TypeError), match=name):
+            kind(**(start | {name: value}))
+        optimizer = kind(**start)
+        with pytest.raises((ValueError, TypeError), match=name):
+            setattr(optimizer, name, value)
+
+
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_numbers_of_every_type_are_taken_and_what_a_schedule_gives_is_checked(kind):
+    for value in (1, 0.5, np.float32(0.5), np.float64(0.5), np.int64(1), Fraction(1, 2), np.array(0.5)):
+        optimizer = kind(lr=value, weight_decay=value, clip_norm=value)
+        weights = np.ones(2)
+        optimizer.update(weights, np.ones(2), optimizer.init(weights))
+        assert np.isfinite(weights).all()
+    for value in (None, "a", math.nan, -1.0, np.float32(-1)):
+        optimizer = kind(lr=lambda step, value=value: value)
+        with pytest.raises((ValueError, TypeError), match=r"lr\(0\)"):
+            optimizer.update(np.ones(2), np.ones(2), optimizer.init(np.ones(2)))
+
+
+def sparse_part(rng):
+    return SparseRows(rng.integers(0, 5, 7), rng.standard_normal((7, 3)), 5)
+
+
+@pytest.mark.parametrize("kinds", ["dense dense", "sparse sparse", "sparse dense", "dense none", "none sparse"])
+@pytest.mark.parametrize("holder", ["array", "table", "table and its array", "two tables of one array"])
+@pytest.mark.parametrize("kind", OPTIMIZERS)
+def test_a_parameter_at_two_places_is_updated_once_with_the_sum(kind, holder, kinds):
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((5, 3))
+    alone, once = EmbeddingTable(weights.copy()), kind(lr=0.1)
+    one = weights if holder == "array" else EmbeddingTable(weights)
+    other = {"table and its array": weights, "two tables of one array": EmbeddingTable(weights)}.get(holder, one)
+    params = {"a": one, "between": np.ones(2), "b": other}
+    optimizer = kind(lr=0.1)
+    state, expected = optimizer.init(params), once.init(alone)
+    make = {"dense": lambda: rng.standard_normal((5, 3)), "sparse": lambda: sparse_part(rng), "none": lambda: None}
+    for _ in range(3):
+        parts = [make[each]() for each in kinds.split()]
+        grads = dict(zip("ab", parts, strict=True)) | {"between": np.ones(2)}
+        params, state = optimizer.update(params, grads, state)
+        given = [part for part in parts if part is not None]
+        if all(isinstance(part, SparseRows) for part in given):
+            ids, rows = (np.concatenate([getattr(part, name) for part in given]) for name in ("ids", "rows"))
+            total = SparseRows(ids, rows, 5)
+        else:
+            total = sum(part.to_dense() if isinstance(part, SparseRows) else part for part in given)
+        alone, expected = once.update(alone, total, expected)
+    assert params["a"] is one
+    assert params["b"] is other
+    np.testing.assert_allclose(weights, alone.weights, rtol=1e-12)
 
 
 def test_an_update_inside_a_gradient_is_refused():

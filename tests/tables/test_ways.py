@@ -35,8 +35,8 @@ def expected():
     "batched",
     [
         lambda params: sum(ab.map(score, SENTENCES, params=params)),
-        lambda params: ab.batch(score)(ab.MaskedBatch.from_examples(SENTENCES), params).data.sum(),
-        lambda params: ab.batch(score)(ab.PackedBatch.from_examples(SENTENCES), params).data.sum(),
+        lambda params: ab.sum(ab.batch(score)(ab.MaskedBatch.from_examples(SENTENCES), params)),
+        lambda params: ab.sum(ab.batch(score)(ab.PackedBatch.from_examples(SENTENCES), params)),
         lambda params: np.tanh(
             ab.embedding_bag(ab.PackedBatch.from_examples(SENTENCES), params["emb"], mode="sum") @ params["w"]
         ).sum(),
@@ -113,7 +113,7 @@ def test_a_look_up_that_is_put_off_is_like_one_that_is_not(build):
     params, sentences = parameters(), [words for words in SENTENCES if len(words)]
     out = ab.batch(rows_and_more)(build(sentences), params)
     if isinstance(out[0], ab.MaskedBatch):
-        assert type(out[0].data) is np.ndarray
+        assert isinstance(out[0].data, np.ndarray)
     for found, words in zip(ab.examples(out), sentences, strict=True):
         for left, right in zip(found, rows_and_more(words, params), strict=True):
             np.testing.assert_allclose(left, right, atol=1e-12)

@@ -69,7 +69,7 @@ def accepted() -> None:
     assert_type(ab.nn.softmax(masked, axis=0), NDArray[Any])
     assert_type(2.0 * (masked - w) @ w, ab.MaskedBatch)
     scores: Array = scaled(masked, w)
-    mean: float = scaled(masked, w).data.mean()
+    mean: float = ab.mean(scaled(masked, w))
     sum_of_both = np.add(masked, packed) + masked
     assert_type(scores.sum() + sum_of_both.sum() + mean, Any)
 

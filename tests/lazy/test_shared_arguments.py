@@ -1,0 +1,78 @@
+"""`ab.map` and arrays by position: zipped with a warning, or shared by all examples with `ab.shared`."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+RNG = np.random.default_rng(0)
+XS = [RNG.standard_normal(3) for _ in range(3)]
+W = RNG.standard_normal((3, 3))
+
+
+def f(x, w):
+    return np.tanh(x @ w).sum()
+
+
+@pytest.mark.parametrize("w", [W, W[:, 0], W.astype(int), ab.EmbeddingTable(W)], ids=["matrix", "row", "ints", "table"])
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_an_array_beside_lists_warns_and_is_zipped(kind, w):
+    with pytest.warns(UserWarning, match=r"argument 2, an array of shape .*\(W=W\) or as ab.shared\(W\)") as caught:
+        got = ab.map(lambda x, row: x * row, kind(XS), w)
+    assert [each.filename for each in caught] == [__file__]
+    for one, x, row in zip(got, XS, w, strict=True):
+        np.testing.assert_array_equal(one, x * row)
+    with pytest.warns(UserWarning, match="argument 1, "):
+        ab.map(lambda row, x: x * row, w, kind(XS))
+
+
+def test_an_array_of_another_length_warns_and_is_an_error():
+    with pytest.warns(UserWarning, match="argument 2, "), pytest.raises(ValueError, match="lengths"):
+        ab.map(f, XS, np.ones((5, 3)))
+
+
+def test_an_array_that_carries_gradients_warns():
+    with pytest.warns(UserWarning, match="argument 2, "):
+        ab.grad(lambda w: ab.mean(ab.map(lambda x, row: (x * row).sum(), XS, w)))(W)
+
+
+@pytest.mark.parametrize(
+    "sequences",
+    [(XS,), (np.array(XS),), (np.array(XS), W), (XS, list(W)), (XS, range(3)), (XS, ab.MaskedBatch.from_examples(XS))],
+)
+def test_other_sequences_are_silent(sequences):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ab.map(lambda *values: values[-1], *sequences)
+
+
+def g(x, w, y, *, scale):
+    return f(x, w["w"]) * scale if y > 0 else y * w["w"].sum()
+
+
+def waits(x, w, y, *, scale):
+    return g(x, w, y, scale=scale) if f(x, w["w"]) > 0 else np.sum(x)
+
+
+@pytest.mark.parametrize("function", [g, waits, ab.batch(g)])
+def test_what_is_shared_stands_at_its_place_in_every_example(function):
+    params, ys = {"w": W}, [1.0, -2.0, 3.0]
+    plain = getattr(function, "__wrapped__", function)
+
+    def loop(p):
+        return np.stack([plain(x, p, y, scale=2.0) for x, y in zip(XS, ys, strict=True)]).sum()
+
+    for _ in range(3):
+        got = ab.map(function, XS, ab.shared(params), ys, scale=2.0)
+        np.testing.assert_allclose(got, [plain(x, params, y, scale=2.0) for x, y in zip(XS, ys, strict=True)])
+        mapped = ab.grad(lambda p: ab.sum(ab.map(function, XS, ab.shared(p), ys, scale=2.0)))(params)
+        np.testing.assert_allclose(mapped["w"], ab.grad(loop)(params)["w"])
+    np.testing.assert_allclose(ab.map(lambda w, x: f(x, w), ab.shared(W), XS), [f(x, W) for x in XS])
+    assert "3 examples" in str(ab.explain(function, XS, ab.shared(params), ys, scale=2.0))
+
+
+def test_shared_alone_is_no_sequence():
+    with pytest.raises(ab.errors.UnsupportedError, match="got no sequence of examples"):
+        ab.map(f, ab.shared(W))
