@@ -70,6 +70,27 @@ def test_numpy_own_on_a_tape(function):
     np.testing.assert_allclose(getattr(got, "value", got), f(ROWS[0]))
 
 
+@pytest.mark.parametrize("homes", [["physics._ufuncs", "physics.special", "physics.special.all"], ["_physics"], []])
+def test_a_ufunc_of_another_library_is_named_as_its_own(homes, monkeypatch):
+    def expit(x):
+        return 1.0 / (1.0 + np.exp(-x))
+
+    ufunc = np.frompyfunc(expit, 1, 1)
+    for home in homes:
+        module = types.ModuleType(home)
+        setattr(module, ufunc.__name__, ufunc)
+        monkeypatch.setitem(sys.modules, home, module)
+    named = ".".join([*homes[1 if len(homes) > 1 else 0 :][:1], ufunc.__name__])
+    says = rf"^{re.escape(named)} has no batching rule; it runs"
+    forget_warnings()
+    with pytest.warns(FallbackWarning, match=says):
+        ufunc(MaskedBatch.from_examples(ROWS))
+    with pytest.warns(FallbackWarning, match=says):
+        ab.map(lambda x: ufunc(x), ROWS)
+    with pytest.raises(UnsupportedError, match=f"{re.escape(named)} has no batching rule"):
+        ufunc(Tape().leaf(ROWS[0]))
+
+
 def test_what_has_no_rule_runs_as_a_loop_and_says_so():
     x = MaskedBatch.from_examples([np.eye(2), 2 * np.eye(3)])
     with pytest.warns(FallbackWarning, match=r"np\.linalg\.eigvals has no batching rule \(a factorisation"):
