@@ -1,13 +1,18 @@
 """The table of NumPy's functions: complete, disjoint, and what it says NumPy's own code serves works."""
 
 import operator
+import re
+import sys
+import types
 
 import numpy as np
 import numpy.fft
 import numpy.testing.overrides
 import pytest
 
+import autobatch as ab
 from autobatch import MaskedBatch
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.without_op import UNSUPPORTED_REASONS, reason, twin
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
