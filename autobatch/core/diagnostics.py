@@ -31,6 +31,7 @@ __all__ = [
     "forget_warnings",
     "handling",
     "noted_fallbacks",
+    "raised_at",
     "silence",
     "underflow_is_ignored",
     "user_line",
@@ -73,6 +74,16 @@ def user_line() -> tuple[str, int]:
             return filename, frame.f_lineno
         frame = frame.f_back
     return "<unknown>", 0
+
+
+def raised_at(error: BaseException) -> tuple[str, int] | None:
+    """(file, line) of the user's innermost line that an error was raised through, below where it was caught."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if not _is_library(trace.tb_frame.f_code.co_filename):
+            found = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+    return found
 
 
 def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:

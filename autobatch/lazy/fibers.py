@@ -11,7 +11,7 @@ from typing import Any
 import greenlet
 
 from autobatch.core.current import Example, current_region, example, set_example
-from autobatch.core.diagnostics import fell_back, users_filters
+from autobatch.core.diagnostics import fell_back, raised_at, users_filters
 from autobatch.core.memory import collector_paused
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
@@ -211,6 +211,7 @@ def map_with_stats(
         return result
 
     fibers = Fibers(trace, call, count, functools.partial(finish, trace), known)
+    waits: tuple[str, int] | None = None  # the line at which the first one does
     try:
         with collector_paused():
             try:
@@ -236,6 +237,7 @@ def map_with_stats(
             return fibers.results, trace.stats
         if error is None:
             cause = NeedsLoop("an example changes what the examples share, and one waits for a value")
+            waits = next(iter(trace.stats.forced), None)
         else:
             quiet = not (own.may_change or trace.inputs.written or trace.inputs.lent or changed)
             if trace.failed is None and quiet:
@@ -251,7 +253,8 @@ def map_with_stats(
     trace.stats.fallbacks[reason] += 1
     trace.stats.looped = reason
     if arguments_of is None:  # else it was no map that the user called: the caller says it
-        fell_back(f"ab.map could not run these examples together ({reason})")
+        where = waits or (None if cause is None else raised_at(cause))
+        fell_back(f"ab.map could not run these examples together ({reason})", where)
     return results, trace.stats
 
 
