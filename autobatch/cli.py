@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from autobatch.api.batch import source
-from autobatch.blocks.kernel_cache import cache_folder
+from autobatch.blocks.kernel_cache import SUFFIX, cache_folder
 from autobatch.core.config import Config
 from autobatch.errors import UnsupportedError
 
@@ -74,7 +74,7 @@ def _print_source(name: str, blocks: bool) -> int:
 def _print_overview() -> None:
     print(f"autobatch {_version('autobatch')} on Python {platform.python_version()}")
     print(", ".join(f"{name} {_version(name)}" for name in _REQUIRED))
-    kernels = len(list(cache_folder().glob("*.py")))
+    kernels = len(list(cache_folder().glob(f"*{SUFFIX}")))
     print(f"{kernels} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR names another folder)")
     print("\nOptions, set for a block by `with ab.options(name=value):`")
     meanings = _meanings()

@@ -11,6 +11,7 @@ __all__ = [
     "ForcedValueError",
     "NeedsLoop",
     "OffsetsError",
+    "OptionError",
     "ShapeError",
     "StructureError",
     "UnsupportedError",
@@ -40,6 +41,10 @@ class OffsetsError(BadIdError, ShapeError):
 
 class UnsupportedError(TypeError):
     """Something that cannot be batched or differentiated, where a loop over the examples is not allowed."""
+
+
+class OptionError(UnsupportedError, ValueError):
+    """An option with a value that is none of those it takes, or that does not go with another option."""
 
 
 class ForcedValueError(TypeError):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
+import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.api.transforms import map_columns
@@ -68,7 +69,13 @@ class BatchFunction(Generic[P, R_co]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.__wrapped__
         if not has_batch(args, kwargs):
-            return function(*args, **kwargs) if in_example() else as_first_example(function, args, kwargs)
+            if in_example():
+                return function(*args, **kwargs)
+            try:
+                return as_first_example(function, args, kwargs)
+            except Exception as error:
+                _note_lists(error, function, (*args, *kwargs.values()))
+                raise
         region = current_region()
         if region is not None and not _outside(args, kwargs):
             return call(function, *args, **kwargs)
@@ -95,6 +102,21 @@ class BatchFunction(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<batch function {getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__))}>"
+
+
+def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
+    """Say of a call that failed that a list of arrays among its arguments was one example."""
+    sizes = [len(arg) for arg in given if type(arg) is list and arg and all(isinstance(x, np.ndarray) for x in arg)]
+    if sizes and not any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
+        name = getattr(function, "__name__", "")
+        name = name if name.isidentifier() else "f"
+        error.add_note(
+            f"a list of {sizes[0]} arrays {_ONE_EXAMPLE}; for a batch of {sizes[0]} write "
+            f"{name}(ab.MaskedBatch.from_examples(arrays)), or ab.map({name}, arrays) for a list of results"
+        )
+
+
+_ONE_EXAMPLE = "is one example to a function decorated with ab.batch"
 
 
 def _convert(function: Any, watched: bool = False) -> Any:

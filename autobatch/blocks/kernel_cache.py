@@ -1,33 +1,58 @@
 """Compiled kernels: made by a process of their own, kept on disk, used once they are there.
 
-A kernel is a module named by what is in it, in the user's cache folder (`AUTOBATCH_CACHE_DIR` names another); what
-Numba compiled lies beside it. Asking for a kernel that is not there starts the process that compiles; nothing waits for
-it. Where the folder cannot be written to, or that process fails, there are no kernels, and no error.
+A kernel is known by a name that says all that decides what it is compiled to: its text, versions, the CPU. Asking for
+one that is not there has another process compile it; nothing waits for it. What that process makes comes back through a
+pipe and is kept in the user's cache folder (`AUTOBATCH_CACHE_DIR` names another), so the disk may be full, foreign or
+absent: that costs a compilation. What is read there is run, so it is read only where nobody else could have put it, and
+loaded only if its checksum is right; whatever is wrong with it, it is compiled again. Where no process may be started,
+there are no kernels, and no error.
 """
 
 import atexit
+import collections
 import contextlib
+import faulthandler
+import functools
 import hashlib
 import importlib.util
 import json
 import os
 import pathlib
+import pickle
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import llvmlite
 import numba
-from numba.core import config
+import numpy as np
+from numba.core import compiler, config, registry, serialize
 
-import autobatch.kernels as kernels_package
+from autobatch.kernels import jit
 
-__all__ = ["Kernel", "cache_folder", "load_compiled", "main", "wait_for_kernels"]
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
-_INTERVAL = 0.05  # seconds between two looks for what the other process has compiled
+__all__ = ["SUFFIX", "Kernel", "cache_folder", "kernel_of", "main", "wait_for_kernels"]
+
+SUFFIX = ".kernel"
+_INTERVAL = 0.05  # seconds between two looks at what the other process has compiled
+_RETRY = 0.5  # seconds before a kernel is asked for again whose process has died
+_TRIES = 3
+_SECONDS = 120  # that a kernel may take to compile, and that the process waits for another one
+_BYTES = 8 << 30  # of memory that the process may map
+_AHEAD = 32 << 10  # bytes that are sent before they are answered: less than any pipe holds, so that nobody waits
+_SOURCES = "jit", "vectors", "vector_math"  # of autobatch.kernels: what the kernels are written in
+_DIGEST = hashlib.sha256().digest_size
 
 
 def cache_folder() -> pathlib.Path:
@@ -45,13 +70,20 @@ def cache_folder() -> pathlib.Path:
     return base / "autobatch"
 
 
+@functools.cache
 def _stamp() -> str:
-    """What, beside its own text, decides what a kernel is compiled to: the functions it is written in, and versions."""
-    digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__} {sys.version}".encode())
-    folder = pathlib.Path(kernels_package.__file__).parent
-    for name in ("jit.py", "vectors.py", "vector_math.py"):
-        digest.update((folder / name).read_bytes())
+    """What, beside its own text, decides what a kernel is compiled to."""
+    cpu = registry.cpu_target.target_context.codegen().magic_tuple()
+    digest = hashlib.sha256(repr((sys.version, np.__version__, numba.__version__, llvmlite.__version__, cpu)).encode())
+    for name in _SOURCES:
+        spec: Any = importlib.util.find_spec(f"autobatch.kernels.{name}")
+        digest.update(spec.loader.get_data(spec.origin))
     return digest.hexdigest()
+
+
+def name_of(text: str) -> str:
+    """The name of a kernel: two that are compiled differently have two."""
+    return "kernel_" + hashlib.sha256((_stamp() + text).encode()).hexdigest()[:32]
 
 
 class Kernel:
@@ -60,10 +92,10 @@ class Kernel:
     Attributes:
         entry: what calls it without asking for the types of its arguments; None as long as it is not there.
         lanes: what it takes first.
-        failed: it will never be there.
+        failed: this process will not have it.
     """
 
-    __slots__ = ("_asked", "_next_look", "entry", "failed", "lanes", "text")
+    __slots__ = ("_asked", "_made", "_next_look", "_tries", "entry", "failed", "lanes", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -71,33 +103,45 @@ class Kernel:
         self.lanes: tuple[Any, ...] = ()
         self.failed = bool(config.DISABLE_JIT)
         self._asked = False
+        self._made: bytes | None = None
         self._next_look = 0.0
+        self._tries = 0
 
     def look(self) -> bool:
-        """Whether it is there by now; asks for it if it is not. Looks at the disk every so often only."""
+        """Whether it is there by now; asks for it if it is not. Looks every so often only."""
         if self.entry is not None or self.failed:
             return self.entry is not None
         now = time.monotonic()
         if now < self._next_look:
             return False
         self._next_look = now + _INTERVAL
+        if self._asked:
+            return False
         try:
-            path = _write(self.text)
-            found = load_compiled(path)
+            name = name_of(self.text)
+            found = self._made or _read(name)
+            self._made = None
             if found is not None:
-                self.lanes, self.entry = found
-            elif path.with_suffix(".failed").exists():
-                self.failed = True
-            elif not self._asked:
+                with contextlib.suppress(Exception):  # whatever is wrong with it, it is compiled again
+                    self.lanes, self.entry = _load(name, self.text, found)
+            if self.entry is None:
+                self._tries += 1
                 self._asked = True
-                self.failed = not _compiler.ask(path)
-        except Exception:  # a folder that cannot be written to, a cache of other versions: no kernel
+                self.failed = self._tries > _TRIES or not _compiler.ask(self)
+        except Exception:  # no process, no source of what it is written in: no kernel
             self.failed = True
         return self.entry is not None
 
+    def answered(self, made: bytes | None) -> None:
+        """It was compiled to this, or to nothing; None if the process died before it said."""
+        self._made = made
+        self.failed = made == b""
+        if made is None:
+            self._next_look = time.monotonic() + _RETRY
+        self._asked = False
+
 
 _known: dict[str, Kernel] = {}
-_stamped: list[str] = []
 _lock = threading.Lock()
 
 
@@ -118,83 +162,229 @@ def wait_for_kernels(seconds: float = 60.0) -> bool:
         time.sleep(_INTERVAL)
 
 
-def _write(text: str) -> pathlib.Path:
-    """The module of a kernel, written unless it is there."""
-    if not _stamped:
-        _stamped.append(_stamp())
-    name = hashlib.sha256((_stamped[0] + text).encode()).hexdigest()[:32]
-    folder = cache_folder()
-    path = folder / f"kernel_{name}.py"
-    if not path.exists():
+# --- on disk
+
+
+_said: set[str] = set()
+
+
+def _say_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Whether nobody but this user (and root) could have put there what is there."""
+    return not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
+
+
+def _folder() -> pathlib.Path | None:
+    """The cache folder; None if there is none that may be trusted."""
+    try:
+        folder = cache_folder().absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
-            raise PermissionError(f"{folder} belongs to another user, who could put code there")
-        temporary = folder / f"{path.name}.{os.getpid()}.{threading.get_ident()}"
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    return path
+        own = _is_own(folder.stat())
+    except (OSError, RuntimeError):  # nothing can be written there; no home
+        return None
+    if not own:
+        _say_once(
+            f"{folder} is not used for compiled kernels: other users can write to it, and what is there is run. "
+            f"Expected a folder of your own: chmod 700 it, or name another one in AUTOBATCH_CACHE_DIR"
+        )
+        return None
+    return folder
 
 
-def load_compiled(path: pathlib.Path, *, compile: bool = False) -> tuple[tuple[Any, ...], Callable[..., Any]] | None:
-    """The lanes and the entry of a kernel that is on disk; None if it is not compiled there.
-
-    Args:
-        compile: compile it now instead, and leave it on disk.
-    """
-    spec = importlib.util.spec_from_file_location(f"autobatch_{path.stem}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where Numba looks for what it once compiled
-    spec.loader.exec_module(module)
-    dispatcher, signature = module.kernel.dispatcher, module.SIGNATURE
-    if compile:
-        dispatcher.compile(signature)
-    else:
-        found = dispatcher._cache.load_overload(signature, dispatcher.targetctx)
-        if found is None:
+def _read(name: str) -> bytes | None:
+    """What is kept under a name, unless it is not this user's."""
+    folder = _folder()
+    if folder is None:
+        return None
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(folder / (name + SUFFIX), flags)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not (stat.S_ISREG(status.st_mode) and _is_own(status)):
+            _say_once(f"{folder / name}{SUFFIX} is not read: it is no file that only you can write to. Delete it")
             return None
-        dispatcher.add_overload(found)
-    return module.LANES, dispatcher.overloads[signature.args].entry_point
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def _keep(folder: pathlib.Path, name: str, made: bytes) -> None:
+    """Keep it for other processes: whole, or not at all."""
+    with contextlib.suppress(OSError):
+        descriptor, temporary = tempfile.mkstemp(dir=folder)  # a random name that did not exist, for this user only
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(made)
+            os.replace(temporary, folder / (name + SUFFIX))
+        except OSError:
+            os.unlink(temporary)
+            raise
+
+
+# --- from text to machine code and back
+
+
+def _module(name: str, text: str) -> Any:
+    module = types.ModuleType(f"autobatch_{name}")
+    sys.modules[module.__name__] = module  # where Numba looks for what it once compiled
+    exec(compile(text, f"<{module.__name__}>", "exec"), module.__dict__)
+    return module
+
+
+def _digest(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + content).digest()
+
+
+def _compile(name: str, text: str) -> bytes:
+    """A kernel as it is kept: a checksum, and what Numba makes of it."""
+    module = _module(name, text)
+    dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
+    dispatcher.compile(module.SIGNATURE)
+    made = dispatcher.overloads[module.SIGNATURE.args]
+    if made.library.has_dynamic_globals:
+        raise TypeError("it holds addresses of this process")
+    content = serialize.dumps(made._reduce())
+    return _digest(name, content) + content
+
+
+def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[..., Any]]:
+    """The lanes and the entry of a kernel.
+
+    Raises:
+        ValueError: it is not what was kept under this name.
+    """
+    content = kept[_DIGEST:]
+    if kept[:_DIGEST] != _digest(name, content):
+        raise ValueError(f"{name} is damaged: its checksum is another")
+    module = _module(name, text)
+    dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
+    dispatcher.targetctx.refresh()  # else there are no helpers of Numba's for it to be linked with
+    dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
+    return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
+
+
+# --- the process that compiles
+
+
+def _send(descriptor: int, message: bytes) -> None:
+    message = len(message).to_bytes(8, "big") + message
+    while message:
+        message = message[os.write(descriptor, message) :]
+
+
+def _receive(descriptor: int) -> bytes | None:
+    """The next message; None if there will be none."""
+
+    def exactly(count: int) -> bytes | None:
+        got = b""
+        while len(got) < count:
+            more = os.read(descriptor, min(count - len(got), 1 << 20))
+            if not more:
+                return None
+            got += more
+        return got
+
+    size = exactly(8)
+    return None if size is None else exactly(int.from_bytes(size, "big"))
+
+
+def _python() -> str | None:
+    """A Python that can be started: not an application that Python is frozen into or embedded in."""
+    name = os.path.basename(sys.executable or "").lower()
+    frozen = getattr(sys, "frozen", False) or not name.startswith(("python", "pypy"))
+    return None if frozen or not os.access(sys.executable, os.X_OK) else sys.executable
+
+
+_CODE = """
+import json, os, sys
+answers = os.dup(1)
+os.dup2(2, 1)
+sys.path[:] = json.loads(sys.argv[1])
+from autobatch.blocks.kernel_cache import main
+main(0, answers)
+"""
 
 
 class _Compiler:
-    """The process that compiles, started when it is first needed; each process has its own."""
+    """The process that compiles, started when it is needed and ended when it is not; each process has its own."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._owner = -1
-        self._lock = threading.Lock()
+        self._forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
 
-    def ask(self, path: pathlib.Path) -> bool:
+    def _forget(self) -> None:
+        """It is the process of the one that forked, and so are the locks."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.RLock()
+        self._waiting: collections.deque[tuple[Kernel, bytes]] = collections.deque()
+        self._sent: collections.deque[tuple[Kernel, bytes]] = collections.deque()
+
+    def ask(self, kernel: Kernel) -> bool:
         """Have a kernel compiled; False if that cannot be."""
         with self._lock:
-            if self._process is None or self._owner != os.getpid():
+            if self._process is None:
                 self._process = self._start()
-                self._owner = os.getpid()
-            process = self._process
-            if process is None or process.stdin is None or process.poll() is not None:
+            if self._process is None:
                 return False
-            process.stdin.write(f"{path}\n".encode())
-            process.stdin.flush()
+            folder = _folder()
+            request = json.dumps([folder and str(folder), name_of(kernel.text), kernel.text]).encode()
+            self._waiting.append((kernel, request))
+            self._send_some(self._process)
             return True
 
-    @staticmethod
-    def _start() -> "subprocess.Popen[bytes] | None":
-        if not sys.executable:
+    def _send_some(self, process: "subprocess.Popen[bytes]") -> None:
+        """As much as the pipe surely holds."""
+        ahead = sum(len(request) for _, request in self._sent)
+        while self._waiting and (not self._sent or ahead + len(self._waiting[0][1]) < _AHEAD):
+            self._sent.append(self._waiting.popleft())
+            ahead += len(self._sent[-1][1])
+            with contextlib.suppress(OSError):  # it has died, of which `_listen` hears
+                assert process.stdin is not None
+                _send(process.stdin.fileno(), self._sent[-1][1])
+
+    def _listen(self, process: "subprocess.Popen[bytes]") -> None:
+        """Hand out its answers, and reap it."""
+        assert process.stdout is not None
+        while (made := _receive(process.stdout.fileno())) is not None:
+            with self._lock:
+                self._sent.popleft()[0].answered(made)
+                self._send_some(process)
+        with self._lock:
+            self._process = None
+            lost = [*self._sent, *self._waiting]
+            self._sent.clear()
+            self._waiting.clear()
+        process.kill()
+        process.wait()
+        for kernel, _ in lost:
+            kernel.answered(None)
+
+    def _start(self) -> "subprocess.Popen[bytes] | None":
+        python = _python()
+        if python is None:
             return None
-        code = (
-            "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-            "from autobatch.blocks.kernel_cache import main; main()"
-        )
         process = subprocess.Popen(
-            [sys.executable, "-c", code, json.dumps([entry or os.getcwd() for entry in sys.path])],
+            [python, "-P", "-c", _CODE, json.dumps([entry or os.getcwd() for entry in sys.path])],
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            bufsize=0,  # no locks that a thread could hold at the end
             start_new_session=True,  # an interrupt typed at the keyboard is not for it
         )
         atexit.register(_let_go, process)
+        threading.Thread(target=self._listen, args=(process,), name="autobatch kernels", daemon=True).start()
         return process
 
 
@@ -210,15 +400,31 @@ def _let_go(process: "subprocess.Popen[bytes]") -> None:
 _compiler = _Compiler()
 
 
-def main() -> None:
-    """Compile what is asked for, behind everything else that runs on the machine."""
+def main(requests: int, answers: int) -> None:
+    """Compile what is asked for, behind everything else that runs on the machine.
+
+    Args:
+        requests, answers: file descriptors. An answer is what is kept, or empty for what does not compile.
+    """
     if hasattr(os, "nice"):
         os.nice(10)
-    for line in sys.stdin:
-        path = pathlib.Path(line.rstrip("\n"))
+    if resource is not None:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_AS, (_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    while True:
+        faulthandler.dump_traceback_later(_SECONDS, exit=True)  # also out of machine code, unlike a signal
+        request = _receive(requests)
+        if request is None:
+            return
+        faulthandler.dump_traceback_later(_SECONDS, exit=True)
+        folder, name, text = json.loads(request)
         try:
-            if load_compiled(path) is None:
-                load_compiled(path, compile=True)
-        except Exception as error:
-            with contextlib.suppress(OSError):
-                path.with_suffix(".failed").write_text(repr(error), encoding="utf-8")
+            made = _compile(name, text)
+        except MemoryError:
+            raise
+        except Exception:
+            made = b""
+        if made and folder:
+            _keep(pathlib.Path(folder), name, made)
+        with contextlib.suppress(OSError):  # who asked has ended
+            _send(answers, made)

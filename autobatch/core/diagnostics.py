@@ -1,6 +1,7 @@
 """What the user is told: warnings of what falls back to a loop, and how warnings and floating-point errors are handled.
 
-- Falling back to a loop over the examples is one warning per source line, an error where `strict` forbids it.
+- Falling back to a loop over the examples is one warning per source line, an error where `strict` forbids it. Code that
+  catches warnings, and wants them "always", gets it once more.
 - A launch happens later and elsewhere than the calls that it runs, so a call that was recorded inside of `np.errstate`
   carries its handling along (`handling`). `warnings.filters` belong to the whole process: what is caught inside of
   `warnings.catch_warnings` cannot be launched elsewhere (`catches_warnings`).
@@ -31,6 +32,7 @@ __all__ = [
     "handling",
     "is_library_file",
     "noted_fallbacks",
+    "raised_at",
     "silence",
     "underflow_is_ignored",
     "user_line",
@@ -39,7 +41,7 @@ __all__ = [
 ]
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_warned: set[tuple[str, int, str]] = set()
+_warned: dict[tuple[str, int, str], Any] = {}  # and the filters under which it was said last
 _noted: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
 
 
@@ -88,6 +90,16 @@ def warn_user(message: str) -> None:
         warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module, known)
 
 
+def raised_at(error: BaseException) -> tuple[str, int] | None:
+    """(file, line) of the user's innermost line that an error was raised through, below where it was caught."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if not is_library_file(trace.tb_frame.f_code.co_filename):
+            found = trace.tb_frame.f_code.co_filename, trace.tb_lineno
+        trace = trace.tb_next
+    return found
+
+
 def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:
     """Say that something does not run for all examples at once, and why.
 
@@ -98,6 +110,8 @@ def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as 
 
     Raises:
         UnsupportedError: under `strict`.
+
+    It is said once per line and reason, and again under other filters (`warnings.catch_warnings`) that say "always".
     """
     filename, line = where or user_line()
     if config.strict:
@@ -107,10 +121,27 @@ def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as 
     if noted is not None:
         noted.append(f"{filename}:{line}: {reason}")
         return
-    if not config.warn or (filename, line, reason) in _warned:
+    if not config.warn:
         return
-    _warned.add((filename, line, reason))
-    warnings.warn_explicit(f"{reason}; it runs {way}", FallbackWarning, filename, line)
+    filters, said, message = users_filters(), (filename, line, reason), f"{reason}; it runs {way}"
+    if said in _warned and (_warned[said] is filters or not _always(filters, message, filename, line)):
+        return
+    _warned[said] = filters
+    warnings.warn_explicit(message, FallbackWarning, filename, line)
+
+
+def _always(filters: Any, message: str, filename: str, line: int) -> bool:
+    """Whether the first of the filters that is about a fallback says "always"."""
+    module = filename.removesuffix(".py")  # as warn_explicit has it
+    for action, text, category, where, at in filters:
+        if (
+            issubclass(FallbackWarning, category)
+            and (text is None or text.match(message))
+            and (where is None or where.match(module))
+            and at in (0, line)
+        ):
+            return action in ("always", "all")
+    return False
 
 
 def forget_warnings() -> None:

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 
 import numba
 
-__all__ = ["jit"]
+__all__ = ["OPTIONS", "jit"]
+
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,11 +29,10 @@ class Kernel:
     @functools.cached_property
     def dispatcher(self) -> Any:
         """What Numba makes of it; a package and a user cache that are both read-only leave it uncached on disk."""
-        options: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
         try:
-            return numba.njit(cache=True, **options)(self.py_func)
+            return numba.njit(cache=True, **OPTIONS)(self.py_func)
         except RuntimeError:  # Numba found no directory that it may write its cache to
-            return numba.njit(**options)(self.py_func)
+            return numba.njit(**OPTIONS)(self.py_func)
 
     @property
     def _numba_type_(self) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import greenlet
 
 from autobatch.core.current import Example, current_region, example, set_example
-from autobatch.core.diagnostics import fell_back, users_filters
+from autobatch.core.diagnostics import fell_back, raised_at, users_filters
 from autobatch.core.memory import collector_paused
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
@@ -208,7 +208,7 @@ def map_with_stats(
     own = ExampleState(columns if stores else [], Snapshot([function, shared] if stores else [], bounded=True), copies)
     before = own.shared
 
-    def looped(reason: str, early: bool = False) -> tuple[list[Any], Stats]:
+    def looped(reason: str, where: tuple[str, int] | None = None, early: bool = False) -> tuple[list[Any], Stats]:
         says = arguments_of is None  # else it was no map that the user called: the caller says it
         why = f"ab.map could not run these examples together ({reason})"
         if says and early:
@@ -217,7 +217,7 @@ def map_with_stats(
         trace.stats.fallbacks[reason] += 1
         trace.stats.looped = reason
         if says and not early:
-            fell_back(why)
+            fell_back(why, where)
         return results, trace.stats
 
     if stores and shows_order(before, own.kinds):
@@ -235,6 +235,7 @@ def map_with_stats(
         return result
 
     fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, own.is_changing)
+    waits: tuple[str, int] | None = None  # the line at which the first one does
     try:
         with collector_paused():
             try:
@@ -260,6 +261,7 @@ def map_with_stats(
             return fibers.results, trace.stats
         if error is None:
             cause = NeedsLoop("an example changes what the examples share, and one waits for a value")
+            waits = next(iter(trace.stats.forced), None)
         else:
             quiet = not (own.may_change or trace.inputs.written or trace.inputs.lent or changed)
             if trace.failed is None and quiet:
@@ -270,7 +272,8 @@ def map_with_stats(
         trace.inputs.clear()
     before.restore()
     own.restore()
-    return looped(f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed")
+    where = waits or (None if cause is None else raised_at(cause))
+    return looped(f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed", where)
 
 
 def run_plain(

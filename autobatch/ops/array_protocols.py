@@ -57,7 +57,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         return _call(ufunc, (a, b), kwargs)
     function = _METHODS.get(method, {}).get(ufunc)
     if function is None:
-        raise Declined(f"np.{ufunc.__name__}.{method} has no batching rule")
+        raise Declined(f"{name_of(ufunc)}.{method} has no batching rule")
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
     options.setdefault("axis", 0)
     return function(*inputs, **options)
@@ -66,13 +66,13 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
 def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     op = UFUNCS.get(ufunc)
     if op is None:
-        raise Declined(UNSUPPORTED.get(ufunc, f"np.{ufunc.__name__} has no batching rule"))
+        raise Declined(UNSUPPORTED.get(ufunc, f"{name_of(ufunc)} has no batching rule"))
     if not kwargs:
         return op(*inputs)
     given = {key: value for key, value in kwargs.items() if not is_default(key, value, _NO_OPTION.get(key, ufunc))}
     dtype = given.pop("dtype", None)
     if given:
-        raise Declined(f"np.{ufunc.__name__}({', '.join(given)}=...) has no batching rule")
+        raise Declined(f"{name_of(ufunc)}({', '.join(given)}=...) has no batching rule")
     return op(*inputs) if dtype is None else op(*inputs, dtype=np.dtype(dtype))
 
 
@@ -383,7 +383,7 @@ def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
     """A ufunc with `out=`: the result is written into the array that was given."""
     target = out[0]
     if len(out) != 1 or target is None:
-        return refuse(ufunc, inputs, {**kwargs, "out": out}, f"np.{ufunc.__name__} with several outputs into out=")
+        return refuse(ufunc, inputs, {**kwargs, "out": out}, f"{name_of(ufunc)} with several outputs into out=")
     called = ufunc if method == "__call__" else getattr(ufunc, method)
     if not is_boxed(target):
         top = top_box((inputs, kwargs))

@@ -20,9 +20,7 @@ from autobatch.syntax.source import NoSourceError, as_function, find, is_library
 __all__ = ["FORM", "ID", "KNOWN", "helper", "is_users", "through_form"]
 
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # what makes a form; the forms by the ids of their functions
-_OF_CONTAINERS = frozenset(
-    name for kind in (list, dict, set, str, tuple) for name in dir(kind) if not name.startswith("_")
-)
+_OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
 _MISSING = object()
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)

@@ -26,12 +26,12 @@ from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.names import stored_names
 from autobatch.rewrite.ownership import Ownership, is_fresh, is_maker
-from autobatch.syntax.scopes import local_nodes, parameters
+from autobatch.syntax.scopes import local_nodes
 
 __all__ = ["CELLS", "mark"]
 
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
-_LISTS = (ast.List, ast.ListComp)
+_NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, ast.Dict, ast.DictComp)
 
 
 def mark(tree: ast.FunctionDef) -> None:
@@ -40,11 +40,9 @@ def mark(tree: ast.FunctionDef) -> None:
     A value is marked `made`; the function of a call `maker` or `listed`.
     """
     written = set().union(*(_written(part.body) for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)))
-    lists = {name for part in ast.walk(tree) for name, value in _bindings(part) if isinstance(value, _LISTS)}
     for part in ast.walk(tree):
         if isinstance(part, ast.FunctionDef):
             Ownership(part)  # marks what containers and objects are going to hold as `owned`
-            lists |= parameters(part)
     for part in ast.walk(tree):
         for name, value in _bindings(part):
             if name in written and is_fresh(value) and not _has_target(value):
@@ -54,7 +52,7 @@ def mark(tree: ast.FunctionDef) -> None:
             if getattr(part, "owned", False) or (getattr(part, "made", False) and is_maker(part)):
                 part.func.maker = True  # type: ignore[attr-defined]
                 part.made = False  # type: ignore[attr-defined]
-            elif any(_may_be_list(arg, lists) for arg in part.args[:2]) or _named(part.func) in _TAKING:
+            elif any(map(_may_be_list, part.args[:2])) or _named(part.func) in _TAKING:
                 part.func.listed = True  # type: ignore[attr-defined]
 
 
@@ -90,10 +88,11 @@ def _has_target(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and (len(value.args) > 2 or any(k.arg in ("out", None) for k in value.keywords))
 
 
-def _may_be_list(arg: ast.expr, lists: set[str]) -> bool:
-    while isinstance(arg, ast.Subscript):
-        arg = arg.value
-    return isinstance(arg, (*_LISTS, ast.Tuple)) or (isinstance(arg, ast.Name) and arg.id in lists)
+def _may_be_list(arg: ast.expr) -> bool:
+    """Whether an argument may be a list, as far as its syntax says: also what a call (`ab.map`) gives."""
+    if isinstance(arg, ast.BinOp):
+        return isinstance(arg.op, ast.Add | ast.Mult) and (_may_be_list(arg.left) or _may_be_list(arg.right))
+    return not isinstance(arg, _NO_LISTS)
 
 
 # What runs in the place of the calls.

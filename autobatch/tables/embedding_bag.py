@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import BadIdError, DTypeError, NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.errors import BadIdError, DTypeError, NeedsLoop, OptionError, ShapeError, UnsupportedError, note_example
 from autobatch.ops.rules.padding import fill, select
 from autobatch.ops.rules.ragged_checks import (
     by_lane,
@@ -120,7 +120,8 @@ def embedding_bag(
         BadIdError: an id outside the table (negative ids included), or offsets that do not start at 0, fall, or pass N.
         ShapeError: shapes that do not fit together.
         DTypeError: ids or offsets that are not integers, weights that are not floats.
-        UnsupportedError: an unknown mode; weights or `scale_grad_by_freq` with max or min; `sparse` with an array.
+        OptionError: an unknown mode; weights or `scale_grad_by_freq` with max or min; `sparse` with an array. It is a
+            `ValueError` as torch's, and an `UnsupportedError`.
 
     Source: `torch.nn.functional.embedding_bag`; min, sqrtn, weighted means and the keywords after the star are
     additions.
@@ -137,7 +138,7 @@ def embedding_bag(
         out = direct_bags(input, weight, offsets, mode, per_sample_weights, bool(include_last_offset))
         if out is not None:
             return out
-    modes = (mode,) if isinstance(mode, str) else tuple(mode)
+    modes: tuple[Any, ...] = tuple(mode) if isinstance(mode, list | tuple) else (mode,)
     weights = per_sample_weights if positional_weights is None else positional_weights
     _check_options(weight, scale_grad_by_freq, modes, sparse, weights, bad_ids, max_norm)
     if positional_weights is not None and per_sample_weights is not None:
@@ -175,26 +176,26 @@ def _check_options(
 ) -> None:
     for mode in modes:
         if mode not in BAG_MODES:
-            raise UnsupportedError(f"mode={mode!r}; expected one of {', '.join(BAG_MODES)}, or several of them")
+            raise OptionError(f"mode={mode!r}; expected one of {', '.join(BAG_MODES)}, or several of them")
     if not modes:
-        raise UnsupportedError(f"mode=(); expected one of {', '.join(BAG_MODES)}, or several of them")
+        raise OptionError(f"mode=(); expected one of {', '.join(BAG_MODES)}, or several of them")
     if ndim_of(weight) != 2:
         raise ShapeError(f"a table of shape {shape_of(weight)}; expected (num_rows, dim): is it the second argument?")
     other = next((mode for mode in modes if not MODES[mode].weights_own), None)
     sums = ", ".join(mode for mode in BAG_MODES if MODES[mode].weights_own) if other else ""
     if by_freq and other:
-        raise UnsupportedError(f"scale_grad_by_freq=True with mode={other!r}; only {sums} take it")
+        raise OptionError(f"scale_grad_by_freq=True with mode={other!r}; only {sums} take it")
     if bad_ids not in ("raise", "skip"):
-        raise UnsupportedError(f"bad_ids={bad_ids!r}; expected 'raise' or 'skip'")
+        raise OptionError(f"bad_ids={bad_ids!r}; expected 'raise' or 'skip'")
     if sparse and not isinstance(_table_below(weight), Table):
-        raise UnsupportedError("sparse=True with a plain array; the gradient of an EmbeddingTable(weight) is sparse")
+        raise OptionError("sparse=True with a plain array; the gradient of an EmbeddingTable(weight) is sparse")
     if weights is not None:
         if other:
-            raise UnsupportedError(f"per_sample_weights with mode={other!r}; only {sums} take them")
+            raise OptionError(f"per_sample_weights with mode={other!r}; only {sums} take them")
         if dtype_of(weights).kind != "f":
             raise DTypeError(f"per_sample_weights have dtype {dtype_of(weights)}; expected floats")
     if max_norm is not None and not (isinstance(max_norm, int | float | np.number) and max_norm >= 0):
-        raise UnsupportedError(f"max_norm={max_norm!r}; expected a number, 0 or greater")
+        raise OptionError(f"max_norm={max_norm!r}; expected a number, 0 or greater")
     check_bag_table(dtype_of(weight), modes, weights is not None)
 
 

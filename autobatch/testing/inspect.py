@@ -304,7 +304,7 @@ def compiled_at_once() -> Iterator[None]:
 
 def no_compiler() -> contextlib.AbstractContextManager[None]:
     """No process compiles kernels on the side."""
-    return replaced(kernel_cache._compiler, ask=lambda path: False)
+    return replaced(kernel_cache._compiler, ask=lambda kernel: False)
 
 
 def step_by_step() -> contextlib.AbstractContextManager[None]:

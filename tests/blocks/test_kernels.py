@@ -34,9 +34,10 @@ def compiler(monkeypatch, tmp_path):
     own = kernel_cache._Compiler()
     monkeypatch.setattr(kernel_cache, "_compiler", own)
     yield own
-    if own._process is not None:
-        own._process.stdin.close()
-        own._process.wait(60)
+    process = own._process
+    if process is not None:
+        process.stdin.close()
+        process.wait(60)
 
 
 def run_some(program, operands, times=8):
@@ -75,7 +76,7 @@ import sys
 from autobatch.blocks import kernel_cache
 from autobatch.blocks.launch import launch
 from tests.blocks.test_kernels import BATCHED, boxed, cell, form_of, operands_of, run_some, traced
-kernel_cache._compiler.ask = lambda path: sys.exit("it compiles again")
+kernel_cache._compiler.ask = lambda kernel: sys.exit("it compiles again")
 operands = operands_of(5, 21)
 program = traced(cell, operands, BATCHED)
 run_some(program, operands)
@@ -116,11 +117,12 @@ def test_a_folder_that_cannot_be_written_to(monkeypatch, tmp_path):
 
 def test_a_kernel_that_does_not_compile(compiler, tmp_path):
     kernel = kernel_cache.kernel_of("SIGNATURE = None\nLANES = ()\nkernel = None\n")
-    kernel.look()
+    assert not kernel.look()
+    assert kernel_cache.wait_for_kernels()
     assert kernel.failed
 
 
-def test_a_process_that_dies_is_no_error(compiler, monkeypatch):
+def test_without_a_python_to_start_there_are_no_kernels(compiler, monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     operands = operands_of(3, 9)
     program = traced(cell, operands, BATCHED)

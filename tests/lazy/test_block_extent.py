@@ -199,3 +199,54 @@ def test_an_error_of_a_key_is_the_users():
         with pytest.raises(error, match="u_") as caught:
             ab.map(f, vectors(3, SIZE), [0, wrong, 1], p=WEIGHTS)
         assert any("example 1" in note for note in caught.value.__notes__)
+
+
+class Cell:
+    def __init__(self, w):
+        self.w = w
+
+    def _step(self, x):
+        y = np.tanh(x @ self.w)
+        z = y * 2 + 1
+        return np.exp(-z * z)
+
+    update = copy = index = count = join = add = format = insert = _step
+
+    def __call__(self, x):
+        return self._step(x)
+
+
+METHODS_OF_CONTAINERS = ("update", "copy", "index", "count", "join", "add", "format", "insert", "_step")
+
+
+@pytest.mark.parametrize("name", METHODS_OF_CONTAINERS)
+def test_a_function_without_a_block_of_its_own_calls_the_blocks_of_others(name):
+    programs = {
+        "update": lambda x, cell: cell.update(x), "copy": lambda x, cell: cell.copy(x),
+        "index": lambda x, cell: cell.index(x), "count": lambda x, cell: cell.count(x),
+        "join": lambda x, cell: cell.join(x), "add": lambda x, cell: cell.add(x),
+        "format": lambda x, cell: cell.format(x), "insert": lambda x, cell: cell.insert(x),
+        "_step": lambda x, cell: cell(x),
+    }  # fmt: skip
+    cell, xs = Cell(normal(3, 3)), vectors(4, 3)
+    results, stats = map_with_stats(programs[name], xs, cell=cell)
+    assert stats.launches == 1
+    assert_same(results, [cell(x) for x in xs])
+
+
+def test_a_zip_of_lists_whose_lengths_differ_by_example_is_recorded():
+    def paired(pair, w):
+        a, b = pair
+        state = w[0]
+        for x, y in zip(a, b):  # noqa: B905  (the shorter one ends it)
+            state = np.tanh(state + x * y)
+        rows = [np.tanh(x @ w) + y for x, y in zip(a, b)]  # noqa: B905
+        return state, rows, sum(x @ y for i, (x, y) in enumerate(zip(a, b)))  # noqa: B905
+
+    pairs = [(vectors(n, 3), vectors(m, 3, seed=1)) for n, m in ((2, 3), (3, 3), (0, 2), (4, 1), (1, 0))]
+    w = normal(3, 3)
+    for _ in range(3):  # the third is replayed
+        results, stats = map_with_stats(paired, pairs, w=w)
+        assert stats.looped is None
+        assert not stats.fallbacks
+        assert_same(results, [paired(pair, w) for pair in pairs])

@@ -1,9 +1,11 @@
 """Bad input and bad luck: the loop's exception, the example's index, nothing left behind."""
 
 import gc
+import inspect
 import queue
 import re
 import threading
+import warnings
 import weakref
 
 import greenlet
@@ -246,3 +248,41 @@ def test_a_value_that_is_kept_lets_go_of_its_segment():
         return first, second
 
     ab.map(f, vectors(2, 4), w=W)
+
+
+class Count:
+    n = 0.0
+
+
+def waits_for_a_value(x, count):
+    y = np.tanh(x) + 1
+    count.n += float(y.sum())  # THE LINE
+    return y * count.n
+
+
+def has_a_rule_for_no_such_call(x, count):
+    y = np.tanh(x)
+    z = y * 2 + 1
+    u = np.unwrap(z) * 2  # THE LINE
+    v = np.exp(u)
+    return v + y
+
+
+def writes_where_it_may_not(x, count):
+    y = np.tanh(x)
+    v = np.asarray(x.copy(), order="F").reshape(-1)
+    v[0] = y[0]  # THE LINE
+    return v + y
+
+
+@pytest.mark.parametrize("f", [waits_for_a_value, has_a_rule_for_no_such_call, writes_where_it_may_not])
+def test_a_fallback_names_the_line_of_the_model(f):
+    lines, first = inspect.getsourcelines(f)
+    line = first + next(i for i, each in enumerate(lines) if "THE LINE" in each)
+    xs = [*vectors(2, 4), *vectors(2, 5)]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        results = ab.map(f, xs, count=Count())
+    assert_same(results, loop(f, xs, count=Count()))
+    assert {(each.filename, each.lineno) for each in said} <= {(__file__, line)}
+    assert said or f is writes_where_it_may_not

@@ -4,6 +4,7 @@ import functools
 import inspect
 import linecache
 import pickle
+import re
 import textwrap
 
 import numpy as np
@@ -261,3 +262,31 @@ def test_the_callers_batch_is_not_written():
     got = examples(batch(f)(xs))
     assert_same(got, [np.array([10.0, 2.0, 2.0]), np.array([10.0])])
     assert (data == 1).all()
+
+
+LISTS = {
+    "a method": lambda x: x.sum(),
+    "an operator": lambda x: x * 2.0,
+    "NumPy": lambda x: np.tanh(x),
+    "an index": lambda x: x["name"],
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+def test_of_a_list_of_arrays_an_error_says_that_it_is_one_example(kind):
+    f = LISTS[kind]
+    arrays = [np.ones(2), np.ones(3)]
+    with pytest.raises(Exception) as plain:  # noqa: PT011  (whatever Python says)
+        f(arrays)
+    for call in (lambda: batch(f)(arrays), lambda: batch(lambda x: batch(f)(x))(arrays)):
+        with pytest.raises(plain.type, match=re.escape(str(plain.value))) as raised:
+            call()
+        assert [note for note in raised.value.__notes__ if "MaskedBatch.from_examples(arrays)" in note]
+        assert len(raised.value.__notes__) == 1
+    with pytest.raises((TypeError, AttributeError)) as raised:
+        batch(f)([1, "two"])
+    assert not hasattr(raised.value, "__notes__")
+
+
+def test_a_list_that_a_function_takes_is_no_error():
+    assert batch(lambda xs: len(xs))([np.ones(2), np.ones(3)]) == 2

@@ -6,6 +6,7 @@ import heapq
 import math
 import random
 import statistics
+import warnings
 
 import numpy as np
 import pytest
@@ -357,3 +358,27 @@ def test_keyboard_interrupt_passes_through():
     with pytest.raises(KeyboardInterrupt, match=r"^$"):
         batch(f)(batch_of(XS))
     equals_loop(lambda x: x + 1, XS)
+
+
+def test_a_warning_can_be_seen_again_where_always_is_asked_for():
+    def f(x):
+        return np.unwrap(np.tanh(x) + 1)
+
+    b = MaskedBatch.from_examples([np.ones(2), np.ones(3)])
+    xs = b.examples()
+
+    def said(action, *calls):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter(action)
+            for call in calls:
+                call()
+        assert all("np.unwrap has no batching rule" in str(each.message) for each in found)
+        return len(found)
+
+    for call in (lambda: batch(f)(b), lambda: ab.map(f, xs)):
+        forget_warnings()
+        assert said("always", call, call) == 1, "once per line"
+        assert said("default", call) == 0
+        assert said("always", call) == 1
+        assert said("ignore", call) == 0
+        assert said("always", call) == 1

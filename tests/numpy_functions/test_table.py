@@ -1,13 +1,18 @@
 """The table of NumPy's functions: complete, disjoint, and what it says NumPy's own code serves works."""
 
 import operator
+import re
+import sys
+import types
 
 import numpy as np
 import numpy.fft
 import numpy.testing.overrides
 import pytest
 
+import autobatch as ab
 from autobatch import MaskedBatch
+from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.without_op import UNSUPPORTED_REASONS, reason, twin
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
@@ -68,6 +73,27 @@ def test_numpy_own_on_a_tape(function):
     f = OWN[function]
     got = f(Tape().leaf(ROWS[0]))
     np.testing.assert_allclose(getattr(got, "value", got), f(ROWS[0]))
+
+
+@pytest.mark.parametrize("homes", [["physics._ufuncs", "physics.special", "physics.special.all"], ["_physics"], []])
+def test_a_ufunc_of_another_library_is_named_as_its_own(homes, monkeypatch):
+    def expit(x):
+        return 1.0 / (1.0 + np.exp(-x))
+
+    ufunc = np.frompyfunc(expit, 1, 1)
+    for home in homes:
+        module = types.ModuleType(home)
+        setattr(module, ufunc.__name__, ufunc)
+        monkeypatch.setitem(sys.modules, home, module)
+    named = ".".join([*homes[1 if len(homes) > 1 else 0 :][:1], ufunc.__name__])
+    says = rf"^{re.escape(named)} has no batching rule; it runs"
+    forget_warnings()
+    with pytest.warns(FallbackWarning, match=says):
+        ufunc(MaskedBatch.from_examples(ROWS))
+    with pytest.warns(FallbackWarning, match=says):
+        ab.map(lambda x: ufunc(x), ROWS)
+    with pytest.raises(UnsupportedError, match=f"{re.escape(named)} has no batching rule"):
+        ufunc(Tape().leaf(ROWS[0]))
 
 
 def test_what_has_no_rule_runs_as_a_loop_and_says_so():

@@ -243,3 +243,55 @@ def test_closures_are_let_go():
     del f, held
     gc.collect()
     assert reference() is None
+
+
+def loss_of(x, p):
+    return ((x * p["w"]) ** 2).sum()
+
+
+def losses_of(xs, p):
+    return ab.map(loss_of, xs, p=p)
+
+
+class Losses:
+    def __init__(self, xs, p):
+        self.all = losses_of(xs, p)
+
+
+STEPS = {
+    "np.mean": lambda p, xs: np.mean(ab.map(loss_of, xs, p=p)),
+    "np.sum": lambda p, xs: np.sum(ab.map(loss_of, xs, p=p)),
+    "np.max": lambda p, xs: np.max(ab.map(loss_of, xs, p=p)),
+    "np.average": lambda p, xs: np.average(ab.map(loss_of, xs, p=p)),
+    "np.stack": lambda p, xs: np.stack(ab.map(loss_of, xs, p=p)).sum(),
+    "np.array": lambda p, xs: np.array(ab.map(loss_of, xs, p=p)).mean(),
+    "np.asarray": lambda p, xs: np.asarray(ab.map(loss_of, xs, p=p)).mean(),
+    "sum": lambda p, xs: sum(ab.map(loss_of, xs, p=p)) / len(xs),
+    "of a ufunc": lambda p, xs: np.square(ab.map(loss_of, xs, p=p)).sum(),
+    "of a helper": lambda p, xs: np.mean(losses_of(xs, p)),
+    "of an attribute": lambda p, xs: np.mean(Losses(xs, p).all),
+    "of two lists": lambda p, xs: np.mean(losses_of(xs, p) + losses_of(xs[:1], p)),
+    "of a choice": lambda p, xs: np.mean(losses_of(xs, p) if xs else [0.0]),
+    "of a name": lambda p, xs: np.mean(losses := losses_of(xs, p)) + losses[0] * 0,
+    "of a part": lambda p, xs: np.mean({"train": losses_of(xs, p)}["train"][1:]),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_training_step_reduces_what_a_map_gives(step):
+    xs = [np.arange(1.0, n) for n in (2, 3, 5)]
+
+    def by_hand(w):
+        losses = [((x * w) ** 2).sum() for x in xs]
+        kinds = {
+            "np.sum": np.sum, "np.max": np.max, "np.stack": np.sum,
+            "of a ufunc": lambda these: np.square(these).sum(),
+            "of two lists": lambda these: np.mean([*these, these[0]]),
+            "of a part": lambda these: np.mean(these[1:]),
+        }  # fmt: skip
+        return kinds.get(step, np.mean)(losses)
+
+    value, gradient = ab.value_and_grad(STEPS[step])({"w": np.float64(0.5)}, xs)
+    assert type(value) is np.float64
+    np.testing.assert_allclose(value, by_hand(0.5))
+    np.testing.assert_allclose(gradient["w"], (by_hand(0.5 + 1e-6) - by_hand(0.5 - 1e-6)) / 2e-6, rtol=1e-6)

@@ -26,7 +26,7 @@ from autobatch.errors import ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
 
@@ -473,7 +473,7 @@ def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def register(product: Callable[..., Any]) -> Callable[..., Any]:
         def call(a: Any, b: Any, **options: Any) -> Any:
             if options:
-                raise Declined(f"np.{ufunc.__name__} with dtype=")
+                raise Declined(f"{name_of(ufunc)} with dtype=")
             return product(a, b)
 
         UFUNCS[ufunc] = call

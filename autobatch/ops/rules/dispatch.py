@@ -252,7 +252,15 @@ def name_of(function: Any) -> str:
     name = getattr(function, "__name__", None) or repr(function)
     owner = getattr(function, "__self__", None)
     if isinstance(owner, np.ufunc):
-        return f"np.{owner.__name__}.{name}"
+        return f"{name_of(owner)}.{name}"
+    if isinstance(function, np.ufunc) and getattr(np, name, None) is not function:  # which does not know its module
+        homes = [
+            module
+            for module, found in list(sys.modules.items())
+            if getattr(found, "__dict__", {}).get(name) is function
+        ]
+        public = [module for module in homes if "._" not in module]
+        return ".".join([*min(public or homes, key=len, default="").split("."), name]).strip(".")
     package, _, module = (getattr(function, "__module__", None) or "").partition(".")
     return ".".join(part for part in ("np", module, name) if part) if package == "numpy" else name
 
@@ -266,9 +274,10 @@ def no_rule(function: Any, reason: str = "") -> str:
     >>> no_rule(np.histogram, "np.histogram whose range follows from the data")
     'np.histogram whose range follows from the data'
     """
-    if reason.startswith("np."):
+    name = name_of(function)
+    if reason.startswith(("np.", name)):
         return reason
-    return f"{name_of(function)} has no batching rule{f' ({reason})' if reason else ''}"
+    return f"{name} has no batching rule{f' ({reason})' if reason else ''}"
 
 
 def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
