@@ -5,6 +5,7 @@ same to the bit at any number of threads. The pool belongs to this process: it s
 used from any Python thread, and a forked child starts its own. Work that is itself in the pool is not cut again.
 """
 
+import contextlib
 import itertools
 import os
 import threading
@@ -50,8 +51,8 @@ if hasattr(os, "register_at_fork"):
 def _inside(call: Callable[[], Any]) -> Any:
     """Run a call whose own work is not cut any further."""
     before = getattr(_own, "busy", False)
-    _own.busy = True
     try:
+        _own.busy = True  # in here, so that an interrupt beside it is put right too
         return call()
     finally:
         _own.busy = before
@@ -86,23 +87,48 @@ def run_parts(work: Callable[[tuple[int, int]], Any], parts: Sequence[tuple[int,
 
 
 def run_together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of calls that may run at once, in their order. The first exception is raised when all have ended."""
+    """The results of calls that may run at once, in their order. The first exception is raised when all have ended.
+
+    So is an interrupt: none of the calls has begun, or all have ended, when this is left, however it is.
+    """
     if len(calls) < 2 or getattr(_own, "busy", False):
         return [call() for call in calls]
-    try:
-        futures = _pool.submit(calls[1:])
-    except RuntimeError:  # the interpreter is shutting down, and takes no new threads
-        return [call() for call in calls]
+    gate, opened = threading.Lock(), list[bool]()
+    gate.acquire()
+
+    def when_open(call: Callable[[], Any]) -> Any:
+        gate.acquire()
+        _open(gate)
+        return _inside(call) if opened else None
+
     error: BaseException | None = None
+    futures: list[Future[Any]] = []
     results: list[Any] = [None]
     try:
+        futures = _pool.submit([lambda call=call: when_open(call) for call in calls[1:]])  # type: ignore[misc]
+        opened.append(True)
+        _open(gate)
         results[0] = _inside(calls[0])
     except BaseException as caught:
         error = caught
+    _open(gate)  # those that wait go on, and where it was not opened do nothing
+    if isinstance(error, RuntimeError) and not opened:  # the interpreter is shutting down, and takes no new threads
+        return [call() for call in calls]
     for future in futures:
+        while True:
+            try:
+                future.exception()
+                break
+            except BaseException as caught:  # an interrupt; memory must not be written to after this is left
+                error = error or caught
         failed = future.exception()
         error = error or failed
         results.append(None if failed else future.result())
     if error is not None:
         raise error
     return results
+
+
+def _open(gate: threading.Lock) -> None:
+    with contextlib.suppress(RuntimeError):  # it is open
+        gate.release()

@@ -2,8 +2,10 @@
 
 import abc
 import dataclasses
+import functools
 import math
 import numbers
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -326,13 +328,14 @@ class Optimizer(abc.ABC):
         """Take one step, `p -= ...`.
 
         Arrays, tables and the state's arrays are written in place; numbers cannot be, so use what is returned.
-        Everything is checked before anything is written. All parameters' rows are updated together, in threads where
-        there is enough to do.
+        Everything is checked, and all memory taken, before anything is written; an exception or an interrupt leaves
+        arrays, tables and state, the number of steps included, as they were or as they are after the step, never
+        between. All parameters' rows are updated together, in threads where there is enough to do.
 
         Args:
             params: a tree of parameters, written in place.
             grads: a tree of the same structure, each leaf of its parameter's shape and dtype, `SparseRows` or None.
-            state: what `init` or the last `update` gave; its arrays are written in place.
+            state: what `init` or the last `update` gave; written in place, the number of steps and the arrays.
             indexers: memory kept from step to step, a tree like the parameters with an `Indexer` for each table
                 (None elsewhere).
             threads: how many at most; None: as many as there are cores, where there is enough to do.
@@ -368,7 +371,9 @@ class Optimizer(abc.ABC):
         leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
         _add_up_shared(leaves)
         memory = self._memory(structure, indexers, len(leaves))
-        before = state["step"]
+        before = operator.index(state["step"])
+        if not 0 <= before < 1 << 62:
+            raise ValueError(f"state['step'] is {before}; expected the number of steps taken: call init(params)")
         kernel, constants = self._step(before + 1, self._rate(before))
         steps, results = [], []
         for leaf, indexer in zip(leaves, memory, strict=True):
@@ -385,11 +390,12 @@ class Optimizer(abc.ABC):
             norm = math.sqrt(math.fsum(map(squares, steps)))
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
-        run_steps(steps, kernel, self._streaming(), constants, scale, limit, how)
+        done = functools.partial(operator.setitem, state, "step", before + 1)
+        run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, done)
         new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)
-        return params, state | {"step": before + 1}
+        return params, dict(state)
 
     def scratch(self, params: Any, threads: int | None = None) -> list[np.ndarray]:
         """Memory for `update(scratch=...)`.

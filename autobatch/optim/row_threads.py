@@ -2,16 +2,25 @@
 
 A thread takes unique rows, never positions of the gradient, so the sums of a row and its step are one thread's, in the
 order of the positions: results are the same to the bit whatever the number of threads.
+
+An interrupt or a failed allocation leaves everything as it was, or everything updated: all memory is there and every
+kernel compiled before the first row is written, and from then on no Python runs between two kernels of the main thread,
+where an interrupt could come in; what comes meanwhile is raised when the step is done.
 """
 
+import collections
 import dataclasses
+import functools
+import itertools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.threads import run_together, thread_count
+from autobatch.kernels.jit import Kernel
 from autobatch.kernels.segments import segment_sum
 from autobatch.kernels.sparse_gradients import add_spread, row_squares
 from autobatch.kernels.vectors import VectorLayout
@@ -71,7 +80,8 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
         finish = None if fast else lambda: _write_back(arrays, forms)
         views = [x.reshape(rows, -1) for x in forms]
         return RowStep(views, None, (None, None, sources, None, None), rows, sources.shape[1], dtype, finish)
-    index = (indexer or Indexer(len(grad.ids)))(grad.ids)
+    ids = grad.checked_ids()  # the caller may have changed them since they were made
+    index = (indexer or Indexer(len(ids)))(ids)
     count = len(index.unique)
     if not count:
         return None
@@ -80,7 +90,7 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
     factors = None if factors is None else factors.astype(dtype, copy=False)
     pieces: tuple[Any, ...] = (index.starts, index.positions, sources, segments, factors)
     width = sources.shape[1]
-    if 2 * count <= len(grad.ids) and count * width * dtype.itemsize <= _CACHED:
+    if 2 * count <= len(ids) and count * width * dtype.itemsize <= _CACHED:
         pieces = (None, None, _summed(index.inverse, count, sources, segments, factors), None, None)
     if fast:
         views = [x.reshape(len(x), -1) for x in arrays]
@@ -164,38 +174,73 @@ def run_steps(
     scale: float,
     limit: float,
     how: Running,
+    done: Callable[[], Any],
 ) -> None:
-    """Run `kernel` on every row of every step, then write back.
+    """Run `kernel` on every row of every step, then write back; all of it or nothing.
 
     Args:
         streaming: the kernel of the same step that stores past the cache, where it is asked for and rows allow it.
         scale: what gradients are multiplied with; limit: where their elements are cut, -1 for nowhere.
+        done: called when all is written; like what writes back, it may be called twice.
     """
     tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks(how.parts)]
+    count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
+    count = max(1, min(count, len(tasks)))
+    spaces = [_spaces(steps, own) for own in itertools.islice([*(how.scratch or ()), *[None] * count], count)]
     prepared = {}
     for step in steps:
         real, call, extra = step.dtype.type, kernel, tuple(numbers(step.dtype.type))
         lanes = _lanes_past_cache(step) if how.past_cache else None
         if streaming is not None and lanes is not None:
             call, extra = streaming, (*extra, lanes)
-        prepared[id(step)] = call, (*step.pieces, real(scale), real(limit)), extra
-    waiting = iter(tasks)
+        call = call.dispatcher if isinstance(call, Kernel) else call  # which is entered without Python
+        gradient = (*step.pieces, real(scale), real(limit))
+        prepared[id(step)] = call, gradient, extra
+        if len(steps) > 1:  # no row: what cannot be compiled fails before another step is taken
+            call(*step.arrays, step.ids, 0, 0, spaces[0][step.dtype][: step.width], gradient, *extra)
 
-    def work(own: np.ndarray | None) -> None:
-        for step, lo, hi in waiting:
-            acc = np.empty(step.width, step.dtype)
-            if own is not None and own.size >= step.width and own.dtype == step.dtype:
-                acc = own[: step.width]
-            call, gradient, extra = prepared[id(step)]
-            call(*step.arrays, step.ids, lo, hi, acc, gradient, *extra)
+    def arguments(own: dict[np.dtype, np.ndarray], task: int) -> tuple[Any, ...]:
+        step, lo, hi = tasks[task]
+        call, gradient, extra = prepared[id(step)]
+        return call, *step.arrays, step.ids, lo, hi, own[step.dtype][: step.width], gradient, *extra
 
-    spaces = list(how.scratch or ())
-    count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
-    count = max(1, min(count, len(tasks)))
-    run_together([lambda i=i: work(spaces[i] if i < len(spaces) else None) for i in range(count)])  # type: ignore[misc]
+    waiting = iter(range(len(tasks)))
+    ready = [arguments(spaces[0], task) for task in range(len(tasks))].__getitem__
+    works = [functools.partial(_take, waiting, ready)]
+    works += [functools.partial(_take, waiting, functools.partial(arguments, own)) for own in spaces[1:]]
+    ends = [*(step.finish for step in steps if step.finish is not None), done]
+    try:
+        if count == 1:
+            _take(waiting, ready)
+        else:
+            run_together(works)
+        _call_each(ends)
+    except BaseException:
+        if operator.length_hint(waiting) == 0 < len(tasks):
+            _call_each(ends)
+        raise
+
+
+def _spaces(steps: Sequence[RowStep], given: np.ndarray | None) -> dict[np.dtype, np.ndarray]:
+    """Room for the longest row of each dtype, for one thread: that which is given, where it fits."""
+    widths: dict[np.dtype, int] = {}
     for step in steps:
-        if step.finish is not None:
-            step.finish()
+        widths[step.dtype] = max(step.width, widths.get(step.dtype, 0))
+    fits = {dtype for dtype, width in widths.items() if given is not None and given.size >= width}
+    return {
+        dtype: given if given is not None and dtype in fits and given.dtype == dtype else np.empty(width, dtype)
+        for dtype, width in widths.items()
+    }
+
+
+def _take(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:
+    """Call kernels until none waits, in one call of C: an interrupt comes before the first or after the last."""
+    collections.deque(itertools.starmap(operator.call, map(arguments, waiting)), maxlen=0)
+
+
+def _call_each(calls: Sequence[Callable[[], Any]]) -> None:
+    for call in calls:
+        call()
 
 
 def _lanes_past_cache(step: RowStep) -> VectorLayout | None:

@@ -1,5 +1,6 @@
 """`SparseRows`: the gradient of a table of which few rows were read; `Indexer`: which positions name which row."""
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
-from autobatch.errors import ShapeError, StructureError, UnsupportedError
+from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import sparse_gradients
 from autobatch.kernels.rows import scatter_add, unique_first_seen
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids
@@ -40,6 +41,9 @@ class Indexer:
     Args:
         capacity: how many ids to make room for at once.
 
+    Raises:
+        ValueError: a negative capacity.
+
     >>> index = Indexer()(np.array([7, 2, 7]))
     >>> index.unique, index.starts, index.positions
     (array([7, 2]), array([0, 2, 3]), array([0, 2, 1]))
@@ -50,6 +54,8 @@ class Indexer:
     def __init__(self, capacity: int = 0) -> None:
         self._arrays = np.empty((4, 0), np.int64)
         self._slots = np.empty(0, np.int64)
+        if operator.index(capacity) < 0:
+            raise ValueError(f"capacity={capacity}; expected at least 0")
         self._reserve(capacity)
 
     @property
@@ -63,7 +69,10 @@ class Indexer:
             self._slots = np.empty(_slots_for(count), np.int64)
 
     def __call__(self, ids: Any) -> Index:
-        """Take (n,) int64 ids apart."""
+        """Take (n,) ids apart."""
+        ids = as_ids(ids)
+        if ids.ndim != 1:
+            raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
         n = ids.shape[0]
         self._reserve(n)
         unique, inverse, starts, positions = self._arrays
@@ -94,9 +103,12 @@ class SparseRows(SparseCotangent):
         rows: (n, *row_shape).
         num_rows: how many rows the whole table has.
 
+    Ids and rows are kept as they are given. What was changed since is checked again by whatever reads a row by its id.
+
     Raises:
         ShapeError: not one row for each id.
         BadIdError: an id outside the table.
+        DTypeError: ids that are no integers, or rows that are no numbers.
 
     >>> SparseRows([3, 0, 3], [[1.0, 2.0], [5.0, 5.0], [10.0, 20.0]], 4).coalesce()
     SparseRows(ids=[3, 0], rows=array([[11., 22.],
@@ -112,11 +124,13 @@ class SparseRows(SparseCotangent):
             raise ShapeError(
                 f"ids of shape {ids.shape} and rows of shape {shape_of(rows)}; expected (n,) ids and (n, ...) rows"
             )
-        check_ids(ids, num_rows)
+        if dtype_of(rows).hasobject or dtype_of(rows).kind in "SUMm":
+            raise DTypeError(f"rows have dtype {dtype_of(rows)}; expected numbers: write rows.astype(np.float32)")
+        self.num_rows = operator.index(num_rows)
+        check_ids(ids, self.num_rows)
         self.ids = ids
         self._rows = rows
         self._spread: Spread | None = None
-        self.num_rows = num_rows
 
     @classmethod
     def trusted(cls, ids: Any, rows: Any, num_rows: int) -> "SparseRows":
@@ -146,6 +160,7 @@ class SparseRows(SparseCotangent):
         """(n, ...): the row of each id."""
         spread = self._spread
         if spread is not None:
+            self.checked_ids()
             out = np.empty((len(self.ids), spread.width), spread.sources.dtype)
             sparse_gradients.expand_rows(spread.matrix, spread.segments, spread.factors, out)
             self._rows = out.astype(spread.dtype, copy=False).reshape(len(self.ids), *spread.sources.shape[1:])
@@ -179,6 +194,23 @@ class SparseRows(SparseCotangent):
         """With `f` applied to the ids and to the rows."""
         return SparseRows.trusted(f(self.ids), f(self.rows), self.num_rows)
 
+    def checked_ids(self) -> np.ndarray:
+        """The ids as a kernel may use them now; ids, segments and rows may all have been changed since they were made.
+
+        Raises:
+            ShapeError, BadIdError, DTypeError: as of `SparseRows`.
+        """
+        ids, spread = as_ids(self.ids), self._spread
+        parts = [self._rows] if spread is None else [x for x in (spread.segments, spread.factors) if x is not None]
+        if ids.ndim != 1 or any(shape_of(part)[:1] != ids.shape for part in parts):
+            raise ShapeError(
+                f"ids of shape {ids.shape} for rows of shape {shape_of(parts[0])}; expected (n,) ids and (n, ...) rows"
+            )
+        check_ids(ids, self.num_rows)
+        if spread is not None:
+            check_ids(spread.segments, len(spread.sources))
+        return ids
+
     def pieces(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """(sources, segments, factors) as the coalescing kernels take them: (n, width) or not yet repeated."""
         if self._spread is not None:
@@ -198,9 +230,13 @@ class SparseRows(SparseCotangent):
         Returns:
             `SparseRows` of distinct ids and the sums of their rows, for a table of the same size.
         """
-        index = (indexer or Indexer(len(self.ids)))(self.ids)
+        index = (indexer or Indexer(len(self.ids)))(self.checked_ids())
         if len(index.unique) == len(self.ids):
             return self
+        if self.dtype.kind not in "fiu" or not self.dtype.isnative:  # which the kernels do not add
+            out = np.zeros((len(index.unique), *self.shape[1:]), self.dtype)
+            np.add.at(out, index.inverse, self.rows)
+            return SparseRows.trusted(index.unique.copy(), out, self.num_rows)
         sources, segments, factors = self.pieces()
         out = np.zeros((len(index.unique), sources.shape[1]), sources.dtype)
         sparse_gradients.coalesce_rows(index.starts, index.positions, sources, segments, factors, out)
@@ -208,13 +244,33 @@ class SparseRows(SparseCotangent):
         return SparseRows.trusted(index.unique.copy(), rows, self.num_rows)
 
     def add_to(self, dense: np.ndarray) -> None:
-        spread = self._spread
-        if spread is not None and dense.dtype == spread.sources.dtype and dense.flags.c_contiguous:
-            sparse_gradients.add_spread(
-                spread.matrix, spread.segments, spread.factors, self.ids, dense.reshape(len(dense), -1)
-            )
+        """Add the rows into a dense array, in place.
+
+        Args:
+            dense: an array that can be written to, of the shape of the whole gradient, whose dtype holds the rows'.
+
+        Raises:
+            ShapeError: another shape, or no array. DTypeError: another dtype. UnsupportedError: a read-only array.
+            BadIdError: an id that is outside the table by now.
+
+        >>> dense = np.zeros((3, 1))
+        >>> SparseRows([2, 2], [[1.0], [5.0]], 3).add_to(dense)
+        >>> dense.ravel()
+        array([0., 0., 6.])
+        """
+        if not isinstance(dense, np.ndarray) or dense.shape != self.shape:
+            found = f"shape {dense.shape}" if isinstance(dense, np.ndarray) else f"a {type(dense).__name__}"
+            raise ShapeError(f"add_to(dense) with {found}; expected an array of shape {self.shape}")
+        if not np.can_cast(self.dtype, dense.dtype, "same_kind"):
+            raise DTypeError(f"rows of {self.dtype} into an array of {dense.dtype}: write dense.astype({self.dtype})")
+        if not dense.flags.writeable:
+            raise UnsupportedError("add_to(dense) writes in place, and dense is read-only; pass a copy")
+        ids, spread = self.checked_ids(), self._spread
+        if spread is not None and dense.dtype == spread.sources.dtype in _ADDED and dense.flags.c_contiguous:
+            matrix = dense.reshape(len(dense), spread.width)
+            sparse_gradients.add_spread(spread.matrix, spread.segments, spread.factors, ids, matrix)
         else:
-            _add_rows(dense, self.ids, self.rows)
+            _add_rows(dense, ids, self.rows)
 
     def to_dense(self) -> Any:
         """The whole table's gradient, (num_rows, *row_shape).

@@ -180,3 +180,74 @@ def test_rows_are_no_array_until_it_is_asked_for():
     sparse = ab.SparseRows([3, 0], np.ones((2, 2)), 1_000_000)
     with pytest.raises(ab.errors.UnsupportedError, match=r"as an array of shape \(1000000, 2\): write .to_dense\(\)"):
         np.asarray(sparse)
+
+
+def dense_arrays():
+    """What `add_to` must refuse, each beside memory that it must not reach."""
+    good = np.zeros((6, 2), np.float32)
+    yield good[:3], ValueError, r"shape \(3, 2\); expected an array of shape \(6, 2\)"
+    yield good[:, :1], ValueError, r"shape \(6, 1\); expected"
+    yield good.ravel(), ValueError, r"shape \(12,\); expected"
+    yield good.tolist(), ValueError, "a list; expected"
+    yield None, ValueError, "a NoneType; expected"
+    yield good.astype(np.int64), TypeError, "rows of float32 into an array of int64"
+    frozen = good.copy()
+    frozen.flags.writeable = False
+    yield frozen, TypeError, "read-only"
+
+
+@pytest.mark.parametrize("spread", [False, True])
+def test_adding_to_an_array_that_does_not_fit(spread):
+    grad = of_bags() if spread else ab.SparseRows([5, 0], np.ones((2, 2), np.float32), 6)
+    for dense, error, match in dense_arrays():
+        with pytest.raises(error, match=match):
+            grad.add_to(dense)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ">f4", np.float64, np.complex64])
+@pytest.mark.parametrize("spread", [False, True])
+def test_adding_to_an_array_of_any_layout(spread, dtype):
+    grad = of_bags() if spread else ab.SparseRows([5, 0], np.ones((2, 2), np.float32), 6)
+    for dense in (np.ones((6, 2), dtype), np.ones((12, 4), dtype)[::2, ::2], np.ones((2, 6), dtype).T):
+        grad.add_to(dense)
+        np.testing.assert_array_equal(dense, 1 + grad.to_dense())
+
+
+def of_bags():
+    """A gradient whose rows are not made yet."""
+    table = ab.EmbeddingTable(np.zeros((6, 2), np.float32))
+    return ab.grad(lambda table: ab.embedding_bag([5, 0, 5], table, [0, 1], mode="sum").sum())(table)
+
+
+@pytest.mark.parametrize("bad", [6, -1, 10**12])
+@pytest.mark.parametrize("spread", [False, True])
+def test_ids_that_were_changed_after_they_were_checked(spread, bad):
+    """Whatever reads or writes a row by its id looks at the ids as they are then."""
+    table, optimizer = ab.EmbeddingTable(np.zeros((6, 2), np.float32)), ab.optim.Adam(0.1)
+    uses = [
+        lambda grad: grad.coalesce(),
+        lambda grad: grad.to_dense(),
+        lambda grad: grad.add_to(np.zeros((6, 2), np.float32)),
+        lambda grad: optimizer.update(table, grad, optimizer.init(table)),
+    ]
+    for use in uses:
+        grad = of_bags() if spread else ab.SparseRows(np.array([5, 0, 5]), np.ones((3, 2), np.float32), 6)
+        grad.ids = grad.ids.copy()
+        grad.ids[1] = bad
+        with pytest.raises(IndexError, match=rf"id {bad} at position 1 is outside a table of 6 rows"):
+            use(grad)
+        grad.ids = [1.5]
+        with pytest.raises((TypeError, ValueError), match="ids"):
+            use(grad)
+        grad.ids = [1]
+        with pytest.raises(ValueError, match=r"ids of shape \(1,\)"):
+            use(grad)
+    assert not table.weights.any()
+
+
+@pytest.mark.parametrize("ids", [[0.5], [[1]], "ab", None])
+def test_an_indexer_takes_integers_of_one_dimension(ids):
+    with pytest.raises((TypeError, ValueError), match="ids"):
+        ab.optim.Indexer()(ids)
+    with pytest.raises(ValueError, match="capacity=-1; expected at least 0"):
+        ab.optim.Indexer(-1)
