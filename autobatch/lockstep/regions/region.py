@@ -361,12 +361,12 @@ class LaneExample(Example):
         super().__init__(np.arange(batch_size), np.zeros(batch_size, np.int64))
         self.batch_of = batch_of
 
-    def next_key(self, seed: int) -> Any:
+    def next_key(self, seed: int | None) -> Any:
         region = current_region()
         assert region is not None
         if is_boxed(seed):
             raise NeedsLoop("a seed that differs by example")
         lanes = region.lanes()  # type: ignore[attr-defined]
-        keys = random_key(seed, self.index[lanes], self.calls[lanes])
+        keys = random_key(self.seed_of(seed), self.index[lanes], self.calls[lanes])
         self.calls[lanes] += 1
         return self.batch_of(keys)
