@@ -49,11 +49,12 @@ class Root:
         prints: what the lanes have printed; shown example by example when the call ends.
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
+        caches: {id of what `functools.cache` made: itself, and the regions and results of each of its keys}.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "outside", "parent", "prints",
-        "root",
+        "batch_size", "blocks", "caches", "call", "convert", "count", "is_local", "items", "made", "outside", "parent",
+        "prints", "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -66,6 +67,7 @@ class Root:
         self.prints: list[tuple[Any, Any, Any]] = []
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
+        self.caches: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 
