@@ -23,7 +23,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import IMMUTABLE
-from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
+from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, listed, unwrapped
 from autobatch.lockstep.regions.joins import narrowed_values
 from autobatch.lockstep.regions.region import current_root, lanes_within
 from autobatch.lockstep.values.items import made
@@ -144,6 +144,10 @@ def run_per_lane(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: N
     root, region = current_root(), current_region()
     if root is None or region is None or root.outside is not None or not _may(f, root, error):
         raise error
+    if any(map(_is_used_up, args)):
+        raise error
+    if isinstance(f, BuiltinFunctionType | type):
+        args = tuple(map(listed, args))
     args, kwargs = _plain(args, error), {key: _plain(value, error) for key, value in kwargs.items()}
     fell_back(str(error))
     results = _each_lane(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)

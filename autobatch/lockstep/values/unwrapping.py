@@ -12,20 +12,25 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.regions.loops import each
 from autobatch.lockstep.values.lists import LaneList, plain
+from autobatch.lockstep.values.operators import refuse_items
 from autobatch.lockstep.values.own_objects import is_changeable, is_made
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 
-__all__ = ["as_list", "captures_lanes", "is_batched_tree", "is_readable", "shared", "unwrapped"]
+__all__ = ["as_list", "captures_lanes", "is_batched_tree", "is_readable", "listed", "shared", "unwrapped"]
 
 
 def unwrapped(value: Any) -> Any:
     """An argument for code that is not converted: our lists as plain lists, or as one list per lane."""
-    if isinstance(value, LaneSequence):
-        return unwrapped(as_list(value))
+    refuse_items(value)
     kind = type(value)
     if kind is tuple or kind is list:
         return kind(unwrapped(item) for item in value)
     return plain(value)
+
+
+def listed(value: Any) -> Any:
+    """An argument of which only the items are read: a range, zip or enumerate of each lane as the list of them."""
+    return as_list(value) if isinstance(value, LaneSequence) else value
 
 
 def is_batched_tree(value: Any) -> bool:
