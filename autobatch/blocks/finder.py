@@ -205,7 +205,7 @@ class FoundBlock:
                 over = over or not sure
                 out.append(part)
                 continue
-            if not over:
+            if not over and not isinstance(part, ast.List | ast.ListComp | ast.Tuple):  # a block gives arrays
                 before = form.count
                 made = form.attempt(part)
                 if made is not None and form.count > before:

@@ -200,7 +200,7 @@ class _NoExample(Example):
         super().__init__()
         self._tracer = tracer
 
-    def next_key(self, seed: int) -> Any:
+    def next_key(self, seed: int | None) -> Any:
         self._tracer.fail("random numbers")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "config", "current", "options"]
+__all__ = ["Config", "config", "current", "options", "seeded"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Config:
         memory_budget: bytes of recorded results after which a lazy graph is launched as one segment.
         replay: what `ab.map` records for an example may be kept, and used again where an equal example comes.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
-        seed: key of the per-example random streams (`ab.nn.dropout`).
+        seed: key of the per-example random streams (`ab.nn.dropout`); None: every run draws other numbers.
         strict: a fallback to the loop is an error instead of a warning.
         threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
         warn: warn once per source line when something falls back to the loop.
@@ -36,7 +36,7 @@ class Config:
     memory_budget: int = 1 << 30
     replay: bool = True
     scheduler: str = "auto"
-    seed: int = 0
+    seed: int | None = None
     strict: bool = False
     threads: int = 0
     warn: bool = True
@@ -94,8 +94,8 @@ def options(**changes: Any) -> Iterator[Config]:
     >>> with options(seed=7):
     ...     config.seed
     7
-    >>> config.seed
-    0
+    >>> config.seed is None
+    True
     """
     unknown = sorted(set(changes) - set(_NAMES))
     if unknown:
@@ -111,6 +111,13 @@ def options(**changes: Any) -> Iterator[Config]:
         _current.reset(token)
 
 
+@contextlib.contextmanager
+def seeded() -> Iterator[None]:
+    """Run a block with a seed, whichever it is, so that what is run twice in it draws the same numbers."""
+    with options(seed=config.seed or 0):
+        yield
+
+
 def _expected(name: str, value: Any) -> str:
     """What an option takes, where `value` is nothing of the kind."""
     if name == "scheduler":
@@ -119,5 +126,5 @@ def _expected(name: str, value: Any) -> str:
         return "" if isinstance(value, bool) else "True or False"
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if name == "seed":
-        return "" if whole else "an integer"
+        return "" if whole or value is None else "an integer, or None"
     return "" if whole and value >= 0 else "how many, or 0 for one for each core" if name == "threads" else "bytes"

@@ -6,6 +6,7 @@ a narrower region narrows it first (`Region.narrow`). Outside lock-step there is
 
 import contextlib
 import contextvars
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 
+_ALL_BITS = (1 << 64) - 1
+
+
 class Region(Protocol):
     """A set of lanes that run together."""
 
@@ -43,24 +47,40 @@ class Example:
         calls: how many random calls it has made; an array of them in lock-step.
     """
 
-    __slots__ = ("calls", "index")
+    __slots__ = ("_own_seed", "calls", "index")
 
     def __init__(self, index: Any = 0, calls: Any = 0) -> None:
         self.index = index
         self.calls = calls
+        self._own_seed: int | None = None
 
-    def next_key(self, seed: int) -> Any:
+    def next_key(self, seed: int | None) -> Any:
         """The key of the next random call: a uint64 (subclasses in lock-step: one per lane)."""
-        key = random_key(seed, self.index, self.calls)
+        key = random_key(self.seed_of(seed), self.index, self.calls)
         self.calls += 1
         return key
 
+    def seed_of(self, seed: int | None) -> Any:
+        """A seed; without one a number that no other run has."""
+        if seed is not None:
+            return seed
+        if self._own_seed is None:
+            self._own_seed = next(_own_seeds)
+        return self._own_seed
+
+
+_own_seeds = itertools.count(1 << 63)  # far from the seeds that people write
+
 
 def random_key(seed: Any, index: Any, call: Any) -> np.ndarray:
-    """Mix (seed, example, call) into uint64 keys, elementwise (the finaliser of SplitMix64, Steele et al. 2014)."""
+    """Mix (seed, example, call) into uint64 keys, elementwise (the finaliser of SplitMix64, Steele et al. 2014).
+
+    Each part is mixed in by itself, the seed too, before the next one joins: small numbers must not meet unmixed, or
+    seed 3 of example 5 would be seed 5 of example 3.
+    """
+    z: Any = np.uint64(0)
     with np.errstate(over="ignore"):
-        z = np.asarray(seed).astype(np.uint64)
-        for part in (index, call):
+        for part in (seed & _ALL_BITS if isinstance(seed, int) else seed, index, call):
             z = (z ^ np.asarray(part).astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

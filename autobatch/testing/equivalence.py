@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.api.batch import BatchFunction
+from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
@@ -200,6 +201,7 @@ class Report:
         return "\n".join(lines)
 
 
+@seeded()
 def check_equivalence(
     f: Callable[..., Any],
     example_sequences: Sequence[Any],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.grad import value_and_grad
+from autobatch.core.config import seeded
 from autobatch.core.pytree import flatten, leaves, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.testing.ways import Packed, Way, is_float
@@ -90,6 +91,7 @@ def gradients(
 _MOST = 64  # elements of one array that are moved, one by one
 
 
+@seeded()
 def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: float = 1e-5, seed: int = 0) -> float:
     """Assert that `ab.grad` of `f` agrees with central differences at `args`.
 

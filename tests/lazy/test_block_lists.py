@@ -204,3 +204,35 @@ def test_an_array_and_a_part_of_it_are_one_launch():
     results, stats = map_with_stats(parts, xs)
     assert_same(results, loop(parts, xs))
     assert stats.launches == 1
+
+
+RETURNED = [
+    lambda xs, ys, w: [np.tanh(x @ w) + y for x, y in zip(xs, ys, strict=True)],
+    lambda xs, ys, w: [np.tanh(x @ w) + x for x in xs],
+    lambda xs, ys, w: tuple([np.tanh(x @ w) + y for x, y in zip(xs, ys, strict=True)]),
+    lambda xs, ys, w: (np.tanh(xs[0] @ w) + 1, [x @ w + x for x in xs]),
+    lambda xs, ys, w: ([x @ w + x for x in xs], [np.tanh(y @ w) * 2 for y in ys]),
+    lambda xs, ys, w: [np.tanh(xs[0] @ w) + ys[0], ys[0] @ w * 2],
+    lambda xs, ys, w: [*(x @ w + x for x in xs), *[y * 2 + y for y in ys]],
+    lambda xs, ys, w: (*[np.tanh(x @ w) * 2 for x in xs],),
+    lambda xs, ys, w: {"a": [x @ w + x for x in xs], "b": tuple(y * 2 + 1 for y in ys)},
+    lambda xs, ys, w: list(np.tanh(x @ w) * 2 for x in xs),  # noqa: C400
+    lambda xs, ys, w: dict(enumerate([np.tanh(x @ w) * 2 for x in xs])),
+]
+
+
+def types_of(value):
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return type(value), [types_of(part) for part in parts]
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+@pytest.mark.parametrize("make", [list, tuple, np.array])
+def test_what_is_returned_is_of_the_type_that_the_loop_gives(returned, make):
+    rng = np.random.default_rng(0)
+    xs = [make(list(rng.normal(size=(n, 3)))) for n in (2, 3, 1, 1)]
+    w = rng.normal(size=(3, 3))
+    want = [returned(x, x, w) for x in xs]
+    for _ in range(2):
+        assert list(map(types_of, ab.map(lambda x, y, w: returned(x, y, w), xs, xs, w=w))) == list(map(types_of, want))
+        assert list(map(types_of, ab.map(returned, xs, xs, w=w))) == list(map(types_of, want))

@@ -4,10 +4,12 @@
 
 import itertools
 
+import numpy as np
 import pytest
 
+from autobatch import batch, examples
+from tests.law import assert_same, batch_of, ragged
 from tests.law import equals_loop_either_way as equals_loop
-from tests.law import ragged
 
 XS = ragged(3, 1, 0, 4, 2)
 NUMBERS = [3, 1, 0, 4, 2]
@@ -147,3 +149,48 @@ def test_a_generator_that_is_read_in_a_loop_over_it(column):
         return out
 
     equals_loop(f, column, falls_back=True)
+
+
+OF_LANES = {
+    "range": lambda x, k: range(k),
+    "range from": lambda x, k: range(1, k, 2),
+    "reversed": lambda x, k: reversed(range(k)),
+    "zip": lambda x, k: zip(x, range(k), strict=False),
+    "enumerate": lambda x, k: enumerate(range(k)),
+}
+AS_OBJECTS = [
+    lambda r: str(r)[:6],
+    lambda r: repr(r)[:6],
+    lambda r: f"{r}"[:6],
+    lambda r: f"{r!s:.5}",
+    lambda r: "{:.0}".format(str(r)),  # noqa: UP032
+    lambda r: ("%s" % (r,))[:6],  # noqa: UP031
+    lambda r: r == range(2),
+    lambda r: r != range(2),
+    lambda r: r == r,
+    lambda r: isinstance(r, range | zip | enumerate),
+    lambda r: type(r).__name__,
+    lambda r: type(r) is range,
+    lambda r: r.__class__.__name__,
+    lambda r: hasattr(r, "start"),
+    lambda r: getattr(r, "stop", 5),
+    lambda r: hasattr(r, "__next__"),
+    lambda r: callable(r),
+    lambda r: len(r) if hasattr(r, "__len__") else -1,
+    lambda r: np.asarray(r).dtype.kind,
+    lambda r: list(r) == [0, 1],
+    lambda r: len(tuple(r)),
+    lambda r: 1 if r else 0,
+]
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+@pytest.mark.parametrize("make", OF_LANES)
+def test_a_range_or_zip_of_each_lane_is_pythons_own_wherever_it_shows(make):
+    xs, ks = [np.arange(3.0), np.arange(3.0) + 1, np.arange(3.0) + 2], [2, 3, 1]
+    for use in AS_OBJECTS:
+
+        def f(x, k, use=use):
+            return use(OF_LANES[make](x, k))
+
+        assert_same(examples(batch(f)(batch_of(xs), batch_of(ks))), [f(x, k) for x, k in zip(xs, ks, strict=True)])

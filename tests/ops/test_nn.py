@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import nn
-from autobatch.errors import BadIdError, DTypeError, ShapeError
+from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.nn.activations import erf, erfc, normal_cdf, random_uniform
 from autobatch.testing.inspect import Example, Tape, example
 from tests.law import Shared, as_operands, check, check_grads
@@ -266,10 +266,78 @@ def test_a_plain_call_of_a_decorated_function_drops_what_a_batch_of_one_drops():
         return inner(x), nn.dropout(x)
 
     x = np.ones(64)
-    first, second = twice(x)
-    assert not np.array_equal(first, second)
-    for other in (twice(x), *ab.map(twice, [x]), *ab.examples(twice(ab.MaskedBatch.from_examples([x])))):
-        np.testing.assert_array_equal(other, (first, second))
+    with ab.options(seed=4):
+        first, second = twice(x)
+        assert not np.array_equal(first, second)
+        for other in (twice(x), *ab.map(twice, [x]), *ab.examples(twice(ab.MaskedBatch.from_examples([x])))):
+            np.testing.assert_array_equal(other, (first, second))
+
+
+def masks_of_a_step(way, xs, seed):
+    def f(x):
+        return nn.dropout(nn.dropout(x, seed=seed) * 3, seed=seed)
+
+    if way == "map":
+        return ab.map(f, xs)
+    if way == "lock-step":
+        return ab.examples(ab.batch(f, strict=True)(ab.MaskedBatch.from_examples(xs)))
+    return [ab.batch(f)(x) for x in xs]
+
+
+@pytest.mark.parametrize("way", ["map", "lock-step", "plain"])
+@pytest.mark.parametrize("form", ["argument", "options"])
+def test_steps_draw_alike_with_one_seed_and_differ_with_another_or_none(way, form):
+    xs = [np.ones(64)] * 3
+
+    def step(seed):
+        if form == "argument":
+            return np.stack(masks_of_a_step(way, xs, seed))
+        with ab.options(seed=seed):
+            return np.stack(masks_of_a_step(way, xs, None))
+
+    np.testing.assert_array_equal(step(3), step(3))
+    if way != "plain":
+        np.testing.assert_array_equal(step(3), np.stack(masks_of_a_step("map", xs, 3)))
+    different = [row.tobytes() for seed in (3, 4, -3, 2**40, None, None, None) for row in step(seed)[:1]]
+    assert len(set(different)) == len(different)
+    if way != "plain":
+        assert len({row.tobytes() for row in step(None)}) == len(xs)
+
+
+def test_no_two_of_seed_example_and_call_share_a_key():
+    seeds = [*range(64), *(1 << n for n in range(6, 64)), *range(-64, 0)]
+    index, call = np.meshgrid(np.arange(64), np.arange(8))
+    keys = np.stack([Example(index, call.copy()).next_key(seed) for seed in seeds])
+    assert len(np.unique(keys)) == keys.size
+
+
+@pytest.mark.parametrize("along", ["elements", "steps", "examples", "calls"])
+def test_the_streams_pass_simple_tests_of_randomness(along):
+    """Frequencies in 64 bins, serial correlation at several lags, and runs above and below the middle."""
+    n = 1 << 14
+    if along == "elements":
+        stream = random_uniform.impl(Example(3).next_key(7), np.ones(n))
+    else:
+        keys = {
+            "steps": [Example(5).next_key(i) for i in range(n)],
+            "examples": Example(np.arange(n)).next_key(7),
+            "calls": Example(5, np.arange(n)).next_key(7),
+        }[along]
+        stream = np.array([random_uniform.impl(key, np.ones(1))[0] for key in keys])
+    counts = np.bincount((stream * 64).astype(int), minlength=64)
+    assert ((counts - n / 64) ** 2 / (n / 64)).sum() < 63 + 5 * np.sqrt(2 * 63)
+    centred = stream - stream.mean()
+    for lag in (1, 2, 3, 7, 64, 1000):
+        assert abs((centred[lag:] * centred[:-lag]).mean() / centred.var()) < 5 / np.sqrt(n)
+    above = stream > 0.5
+    runs = 1 + np.count_nonzero(above[1:] != above[:-1])
+    assert abs(runs - n / 2) < 5 * np.sqrt(n / 4)
+
+
+def test_a_seed_that_is_no_integer_is_refused():
+    for seed in (0.5, "1"):
+        with pytest.raises(UnsupportedError, match="expected an integer, or None"):
+            nn.dropout(np.ones(3), seed=seed)
 
 
 def test_an_axis_that_is_not_there():

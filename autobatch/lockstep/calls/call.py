@@ -31,7 +31,7 @@ from autobatch.facts.call_effects import (
     reads_only,
 )
 from autobatch.facts.types import GENERATORS, IMMUTABLE
-from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local, run_per_lane
+from autobatch.lockstep.calls.foreign import CACHED, cached, library, plain_arguments, require_local, run_per_lane
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
@@ -149,6 +149,8 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return f(*args, **kwargs)
     if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
+    if not isinstance(function, FunctionType) and not hasattr(type(function), "_ab_batch"):
+        return call(function, holder, *args, **kwargs)  # of what a decorator made: it is what Python calls
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
     return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
@@ -328,6 +330,14 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
         return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
+    if isinstance(f, CACHED):
+        return cached(f, call, args, kwargs)
+    if isinstance(f, operator.methodcaller):
+        pickled: Any = f.__reduce__()
+        given = [*getattr(pickled[0], "args", ()), *pickled[1]]
+        (holder,) = args
+        named = getattr(pickled[0], "keywords", {})
+        return call(getattribute(holder, given[0]), *given[1:], **named)
     if isinstance(f, functools.partial):
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):

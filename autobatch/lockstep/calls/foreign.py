@@ -7,6 +7,7 @@ told. With any other such call the whole function goes to the next way.
 
 import functools
 import operator
+from collections.abc import Callable
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -23,14 +24,15 @@ from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import IMMUTABLE
-from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
-from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, listed, unwrapped
+from autobatch.lockstep.regions.joins import narrowed_values
+from autobatch.lockstep.regions.region import current_root, lanes_within
 from autobatch.lockstep.values.items import made
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.own_objects import is_changeable, is_made, remember, require_own
+from autobatch.lockstep.values.own_objects import freeze, is_changeable, is_made, remember, require_own
 from autobatch.lockstep.values.sequences import LaneSequence
 
-__all__ = ["IMMUTABLE", "library", "plain_arguments", "require_local", "run_per_lane"]
+__all__ = ["CACHED", "IMMUTABLE", "cached", "library", "plain_arguments", "require_local", "run_per_lane"]
 
 _HARMLESS = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
@@ -60,11 +62,17 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise NeedsLoop(f"a call of {name}")
     if module.strip("_").split(".")[0] in ACTING_MODULES:
         raise NeedsLoop(f"{module}.{name} acts outside the call")
+    if captures_lanes(f):  # what it keeps, or compares, is not one and the same for all lanes
+        raise NeedsLoop(f"{name} has captured values that differ by example")
     given, args = args, tuple(map(unwrapped, args))
     kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
     batched = is_batched_tree((args, kwargs))
     for leaf in leaves((args, kwargs)):
-        if isinstance(leaf, FunctionType | MethodType) and batched:
+        if (
+            callable(leaf)
+            and (batched or module != "functools")
+            and ((isinstance(leaf, FunctionType | MethodType) and batched) or captures_lanes(leaf))
+        ):
             raise NeedsLoop(f"{name} calls a function on values that differ by example")
         if is_changeable(leaf) and not hasattr(leaf, "__next__"):
             raise NeedsLoop(f"{name}() of an object of the call")
@@ -81,8 +89,6 @@ def library(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if type(old) is LaneList and (len(old) != len(new) or any(map(operator.is_not, old, new))):
                 raise NeedsLoop(f"{name}() changes its argument")
         return remember(out) if hasattr(out, "__next__") else out
-    if captures_lanes(f):
-        raise NeedsLoop(f"{name} has captured values that differ by example")
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # a cache, say
     fell_back(f"{name} has no form for values that differ by example")
     call, linked = following_views(f, args, kwargs)
@@ -135,6 +141,10 @@ def run_per_lane(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], error: N
     root, region = current_root(), current_region()
     if root is None or region is None or root.outside is not None or not _may(f, root, error):
         raise error
+    if any(map(_is_used_up, args)):
+        raise error
+    if isinstance(f, BuiltinFunctionType | type):
+        args = tuple(map(listed, args))
     args, kwargs = _plain(args, error), {key: _plain(value, error) for key, value in kwargs.items()}
     fell_back(str(error))
     call, linked = following_views(lambda *a, **named: _listed(f, f(*a, **named)), args, kwargs)
@@ -192,3 +202,65 @@ def _each_lane(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         finally:
             set_region(region)
     return out
+
+
+CACHED: Any = type(functools.cache(len))
+
+
+def cached(f: Any, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A call of what `functools.cache` made of a function that may see lanes.
+
+    What it gave is kept with the region that made it: lanes of that region read it, lanes that have nothing yet make
+    their own, and where some have it and others do not the function goes to the next way.
+
+    Args:
+        call: a call in converted code.
+
+    Raises:
+        NeedsLoop: the result, or what it is known by, is not one and the same for all lanes of the region.
+    """
+    root: Any = current_root()
+    function = f.__wrapped__
+    if root.convert(function) is not function and not captures_lanes(f):  # made outside: it sees its arguments only
+        return library(f, args, kwargs)
+    if is_batched_tree((args, kwargs)):
+        return library(f, args, kwargs)
+    if not all(map(_is_key, (*args, *kwargs.values()))):
+        raise NeedsLoop("a cached function is called with an object that says itself what it is equal to")
+    limits = f.cache_parameters()
+    known = root.caches.get(id(f))
+    if known is None:  # a cache of our own makes the same keys of arguments
+        known = f, functools.lru_cache(None, limits["typed"])(lambda *args, **kwargs: [])
+        root.caches[id(f)] = known
+    results = known[1](*args, **kwargs)
+    if limits["maxsize"] is not None and known[1].cache_info().currsize > limits["maxsize"]:
+        raise NeedsLoop("a cache is full, so it forgets results")
+    region: Any = current_region()
+    lanes = region.lanes()
+    for home, value in results:
+        if home is region:
+            return value
+        if lanes_within(region, home) is not None:
+            if not all(isinstance(leaf, (*IMMUTABLE, Batch, np.ndarray)) for leaf in _parts_of(value)):
+                raise NeedsLoop("a cached object is read by some of the examples that it was made for")
+            return narrowed_values((value,), region)[0]
+        if np.isin(lanes, home.lanes()).any():
+            raise NeedsLoop("a cached result that only some of these examples have")
+    value = call(function, *args, **kwargs)
+    for leaf in _parts_of(value):
+        if isinstance(leaf, Batch):
+            freeze(leaf)  # a write would have to be seen by all who read it here
+    results.append((region, value))
+    return value
+
+
+def _parts_of(value: Any) -> list[Any]:
+    """The leaves of a result; a container that may change is one."""
+    return [part for each in value for part in _parts_of(each)] if type(value) is tuple else [value]
+
+
+def _is_key(value: Any) -> bool:
+    """Whether Python itself says what is equal to the value."""
+    if type(value) is tuple:
+        return all(map(_is_key, value))
+    return isinstance(value, IMMUTABLE) or type(value).__hash__ is object.__hash__

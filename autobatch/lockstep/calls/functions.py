@@ -27,7 +27,15 @@ from autobatch.lockstep.regions.loops import UniformLoop, loop, loop_over
 from autobatch.lockstep.regions.region import current_root, lanes_within
 from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
 from autobatch.lockstep.values.lists import LaneList, plain_lists
-from autobatch.lockstep.values.operators import BINARY, UNARY, class_of_lanes, getattribute, is_plain, refuse_hooks
+from autobatch.lockstep.values.operators import (
+    BINARY,
+    UNARY,
+    class_of_lanes,
+    getattribute,
+    is_plain,
+    refuse_hooks,
+    refuse_items,
+)
 from autobatch.lockstep.values.own_objects import is_changeable, picked, remember
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.lockstep.values.unwrapping import (
@@ -35,13 +43,14 @@ from autobatch.lockstep.values.unwrapping import (
     captures_lanes,
     is_batched_tree,
     is_readable,
+    listed,
     shared,
     unwrapped,
 )
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.dispatch import top_box
 
-__all__ = ["ARRAY_HANDLERS", "HANDLERS", "captures_lanes", "is_batched_tree", "shared", "unwrapped"]
+__all__ = ["ARRAY_HANDLERS", "HANDLERS", "captures_lanes", "is_batched_tree", "listed", "shared", "unwrapped"]
 
 
 def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
@@ -90,7 +99,7 @@ def _create(function: Callable[..., Any]) -> Callable[..., Any]:
     lanes = CREATION[function]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple(unwrapped(arg) for arg in args)
+        args = tuple(unwrapped(listed(arg) if isinstance(arg, Ranges) and not arg.once else arg) for arg in args)
         if any(map(is_batched_tree, (*args, *kwargs.values()))) or top_box((args, kwargs)) is not None:
             return lanes(*args, **kwargs)
         return function(*args, **kwargs)
@@ -127,8 +136,9 @@ def _len(x: Any) -> Any:
         return x.count_here()
     if isinstance(x, Packed) and isinstance(x.values, Packed):
         return weak_lanes(narrowed(x).lengths, int)
-    refuse_hooks(x, "__len__")
-    if isinstance(x, Ranges):
+    if not isinstance(x, Ranges) or x.once:
+        refuse_hooks(x, "__len__")
+    else:
         lengths = x.here().lengths()
         return lengths if isinstance(lengths, int) else weak_lanes(lengths, int)
     return lane_len(x)
@@ -154,7 +164,7 @@ def _of_items(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("key") is not None and current_region() is not None:
             raise NeedsLoop(f"{function.__name__}() by a key")
-        args = tuple(unwrapped(arg) for arg in args)
+        args = tuple(unwrapped(listed(arg) if len(args) == 1 else arg) for arg in args)
         if current_region() is not None and any(map(is_changeable, leaves(args))):
             raise NeedsLoop(f"{function.__name__}() of objects of the call")
         out = lanes(*args, **kwargs) if is_batched_tree(args) else function(*args, **kwargs)
@@ -189,6 +199,7 @@ def _range(*bounds: Any) -> Any:
 
 
 def _isinstance(x: Any, classes: Any) -> Any:
+    refuse_items(x)
     if isinstance(x, LaneList):
         return issubclass(list, classes)
     if not isinstance(x, Batch) or isinstance(x, classes):
@@ -199,6 +210,7 @@ def _isinstance(x: Any, classes: Any) -> Any:
 
 
 def _type(x: Any, *rest: Any) -> Any:
+    refuse_items(x)
     if isinstance(x, LaneList) and not rest:
         return list
     if not isinstance(x, Batch) or rest:
@@ -296,7 +308,7 @@ def _copied(container: type) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_region() is None:
             return container(*args, **kwargs)
-        given = [arg for arg in args if is_readable(arg)]
+        given = [listed(arg) for arg in args if is_readable(arg)]
         if not (container is dict and all(isinstance(arg, dict) for arg in given)) and any(map(is_batched_tree, given)):
             raise NeedsLoop(f"a {container.__name__} of values that differ by example")
         return remember(container(*(arg if isinstance(arg, dict) else unwrapped(arg) for arg in given), **kwargs))

@@ -50,11 +50,12 @@ class Root:
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
         picked: {id: container}, of those that stand for other ones of each lane.
+        caches: {id of what `functools.cache` made: itself, and the regions and results of each of its keys}.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "outside", "parent", "picked",
-        "prints", "root",
+        "batch_size", "blocks", "caches", "call", "convert", "count", "is_local", "items", "made", "outside", "parent",
+        "picked", "prints", "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -68,6 +69,7 @@ class Root:
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
         self.picked: dict[int, Any] = {}
+        self.caches: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 
@@ -363,12 +365,12 @@ class LaneExample(Example):
         super().__init__(np.arange(batch_size), np.zeros(batch_size, np.int64))
         self.batch_of = batch_of
 
-    def next_key(self, seed: int) -> Any:
+    def next_key(self, seed: int | None) -> Any:
         region = current_region()
         assert region is not None
         if is_boxed(seed):
             raise NeedsLoop("a seed that differs by example")
         lanes = region.lanes()  # type: ignore[attr-defined]
-        keys = random_key(seed, self.index[lanes], self.calls[lanes])
+        keys = random_key(self.seed_of(seed), self.index[lanes], self.calls[lanes])
         self.calls[lanes] += 1
         return self.batch_of(keys)

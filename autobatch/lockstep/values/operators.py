@@ -25,6 +25,7 @@ from autobatch.ops.rules.dispatch import UFUNCS
 
 __all__ = [
     "BINARY", "PLAIN", "UNARY", "class_of_lanes", "convertible", "found", "getattribute", "is_plain", "refuse_hooks",
+    "refuse_items",
 ]  # fmt: skip
 
 PLAIN = frozenset({
@@ -64,11 +65,18 @@ def _own(kind: type, name: str) -> Any:
     return method if written and not getattr(method, "__module__", "").startswith("autobatch.") else None
 
 
+def refuse_items(value: Any) -> None:
+    """Raise NeedsLoop if a value stands for a range, zip or enumerate of each lane: it is for loops alone."""
+    if hasattr(type(value), "_ab_items"):
+        raise NeedsLoop("a range, zip or enumerate that differs by example is used as an object")
+
+
 def refuse_hooks(value: Any, *names: str) -> None:
     """Raise NeedsLoop if the class of a value says itself what Python does with it."""
     kind = type(value)
     if kind in PLAIN or current_region() is None:
         return
+    refuse_items(value)
     kinds: set[Any] = {type(each) for each in value.values} if kind is ObjectBatch else {kind}
     for each in kinds:
         for name in names:
@@ -143,6 +151,7 @@ def getattribute(x: Any, name: str) -> Any:
         if kind is MaskedBatch and (x.scalar is not None or name == "__class__") and region is not None:
             return _of_number(x, name)
         return getattr(x, name)
+    refuse_items(x)
     if region.root.outside is not None:
         region.root.outside.read_attribute(x, name)
     if _is_field(kind, name):  # type: ignore[arg-type]

@@ -40,10 +40,12 @@ __all__ = [
 class LaneSequence:
     """Items per lane. `open` is called once, in the region that the loop starts in; then `at` for each step in turn.
 
-    `once`: it is an iterator in Python, which a second loop would find used up.
+    `once`: it is an iterator in Python, which a second loop would find used up. For anything but to run over its
+    items, converted code asks for the next way: as an object it is Python's `range`, `zip` or `enumerate` of a lane.
     """
 
     __slots__ = ("home", "used")
+    _ab_items = True
     once = False
 
     def __init__(self) -> None:
@@ -325,13 +327,14 @@ class Shared(LaneSequence):
 
 
 class Ranges(LaneSequence):
-    """`range` of per-lane bounds."""
+    """`range` of per-lane bounds, or `reversed` of one."""
 
-    __slots__ = ("counts", "start", "step")
+    __slots__ = ("counts", "once", "start", "step")
 
     def __init__(self, *bounds: Any) -> None:
         super().__init__()
         ranges = per_lane(range, bounds, {})
+        self.once = False
         self.counts = np.array([len(each) for each in ranges], np.int64)
         self.start = _shared_or_lanes([each.start for each in ranges])
         self.step = _shared_or_lanes([each.step for each in ranges])
@@ -343,7 +346,9 @@ class Ranges(LaneSequence):
         return self.start + self.step * step
 
     def backwards(self) -> "Ranges":
-        return self._with(self.start + self.step * (weak_lanes(self.counts, int) - 1), -self.step, self.counts)
+        out = self._with(self.start + self.step * (weak_lanes(self.counts, int) - 1), -self.step, self.counts)
+        out.once = True
+        return out
 
     def here(self) -> "Ranges":
         region: Any = current_region()
@@ -357,7 +362,7 @@ class Ranges(LaneSequence):
     def _with(self, start: Any, step: Any, counts: np.ndarray) -> "Ranges":
         out = object.__new__(Ranges)
         LaneSequence.__init__(out)
-        out.start, out.step, out.counts = start, step, counts
+        out.start, out.step, out.counts, out.once = start, step, counts, self.once
         return out
 
 
@@ -465,7 +470,7 @@ def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
 
 def in_reverse(iterable: Any) -> Any:
     """`reversed`."""
-    if isinstance(iterable, Ranges):
+    if isinstance(iterable, Ranges) and not iterable.once:
         return iterable.here().backwards()
     if isinstance(iterable, LaneSequence):
         raise TypeError(f"{type(iterable).__name__!r} object is not reversible")

@@ -1,28 +1,36 @@
 """Our containers as Python's, and whether a value differs between lanes."""
 
-from types import FunctionType
+import contextlib
+import functools
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from autobatch.batches.base import Batch
 from autobatch.core.current import current_region
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
+from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.regions.loops import each
 from autobatch.lockstep.values.lists import LaneList, plain
+from autobatch.lockstep.values.operators import refuse_items
 from autobatch.lockstep.values.own_objects import is_changeable, is_made
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 
-__all__ = ["as_list", "captures_lanes", "is_batched_tree", "is_readable", "shared", "unwrapped"]
+__all__ = ["as_list", "captures_lanes", "is_batched_tree", "is_readable", "listed", "shared", "unwrapped"]
 
 
 def unwrapped(value: Any) -> Any:
     """An argument for code that is not converted: our lists as plain lists, or as one list per lane."""
-    if isinstance(value, LaneSequence):
-        return unwrapped(as_list(value))
+    refuse_items(value)
     kind = type(value)
     if kind is tuple or kind is list:
         return kind(unwrapped(item) for item in value)
     return plain(value)
+
+
+def listed(value: Any) -> Any:
+    """An argument of which only the items are read: a range, zip or enumerate of each lane as the list of them."""
+    return as_list(value) if isinstance(value, LaneSequence) else value
 
 
 def is_batched_tree(value: Any) -> bool:
@@ -54,19 +62,42 @@ def as_list(iterable: Any = ()) -> Any:
 
 
 def captures_lanes(f: Any) -> bool:
-    """Whether a function, or one that it wraps, has a per-lane value in its closure."""
-    while f is not None:
-        for cell in getattr(f, "__closure__", None) or ():
-            try:
-                held = cell.cell_contents
-            except ValueError:
-                continue
-            if is_changeable(held) or is_batched_tree(held):
-                return True
-            if isinstance(held, FunctionType) and held is not f and captures_lanes(held):
-                return True
-        f = getattr(f, "__wrapped__", None)
+    """Whether something that is called holds a per-lane value, or what the call made: itself, or in what it calls."""
+    seen: dict[int, Any] = {}
+    waiting = _held(f)
+    while waiting:
+        value = waiting.pop()
+        if type(value) in IMMUTABLE or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Batch | LaneSequence | LaneList) or is_changeable(value):
+            return True
+        if isinstance(value, list | tuple | set | frozenset):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif is_node(value):
+            waiting += leaves(value)
+        elif callable(value) and not isinstance(value, type):
+            waiting += _held(value)
     return False
+
+
+def _held(f: Any) -> list[Any]:
+    """What something that is called keeps."""
+    if isinstance(f, BuiltinFunctionType):
+        return [] if isinstance(f.__self__, ModuleType) else [f.__self__]
+    if isinstance(f, MethodType):
+        return [f.__func__, f.__self__]
+    if isinstance(f, functools.partial):
+        return [f.func, f.args, f.keywords]
+    out = [*(getattr(f, "__dict__", None) or {}).values()]
+    if isinstance(f, FunctionType):
+        out += [f.__defaults__, f.__kwdefaults__]
+        for cell in f.__closure__ or ():
+            with contextlib.suppress(ValueError):  # not bound yet
+                out.append(cell.cell_contents)
+    return out
 
 
 def is_readable(iterable: Any) -> bool:

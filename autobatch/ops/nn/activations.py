@@ -18,7 +18,8 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.config import config
 from autobatch.core.current import current_example
-from autobatch.core.op import Op
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError
 from autobatch.ops.nn.normalisation import as_floating
 from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.kinds import elementwise
@@ -239,21 +240,24 @@ def gelu(x: ArrayLike) -> NDArray[Any]:
 def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 
-    Which elements is a function of the seed (default `config.seed`), the example, the number of random calls that it
-    made before and the element's place in the example: a batch drops what the loop over its examples drops. Another
-    training step is another seed: with `seed=step`, or `with ab.options(seed=step)` around the step, it drops others.
+    Which elements is a function of the seed, the example's place in its batch, the number of random calls that it made
+    before and the element's place in the example. So a training step is seeded with `seed=step`, or all of its calls by
+    `with ab.options(seed=step):` around it; then a batch in lock-step, `ab.map` and the loop that fallbacks run drop
+    the same elements, and the step can be repeated. Plain code, outside of any run, is example 0, and each of its calls
+    is the first one: give each another seed, or make the step an `ab.batch` function, whose plain call counts them.
+    Without a seed every run (a batched call, an `ab.map`, a plain call) drops others, so two steps differ.
 
     Args:
         x: an array of any shape; integers become float64.
         rate: the share that is dropped, at least 0 and below 1.
-        seed: of the draw; None: `config.seed`.
+        seed: an integer; None: `config.seed`, and where that is None, too, a new one for each run.
         training: False: nothing is dropped.
 
     Returns:
         An array of x's shape, of its floating dtype.
 
     Raises:
-        ValueError: the rate is not in 0 <= rate < 1.
+        ValueError: the rate is not in 0 <= rate < 1. UnsupportedError: the seed is no integer.
 
     >>> dropout(np.ones(4), 0.0).tolist()
     [1.0, 1.0, 1.0, 1.0]
@@ -263,6 +267,8 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
     x = as_floating(as_array(x))
     if not training:
         return x
+    if not (seed is None or is_boxed(seed) or hasattr(seed, "__index__")):
+        raise UnsupportedError(f"dropout: seed={seed!r}; expected an integer, or None")
     key = current_example().next_key(config.seed if seed is None else seed)
     kept = random_uniform(key, x) >= rate
     return np.where(kept, x / (1.0 - rate), np.zeros((), dtype_of(x)))
