@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.base import Batch, form, narrowed, refuse
 from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
-from autobatch.core.abstract_eval import ndim_of
+from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
@@ -430,7 +430,10 @@ class PackedBatch(Packed, ArrayBatch):
 
 def as_rows(values: Any) -> Any:
     """An array, or a batch as it is; what carries a gradient stays what it is."""
-    return values if is_boxed(values) else np.asarray(values)
+    if is_boxed(values):
+        return values
+    check_plain(values, "the values")
+    return np.asarray(values)
 
 
 def _count(values: Any) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of
+from autobatch.core.abstract_eval import check_plain, dtype_of
 from autobatch.core.op import Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 
@@ -287,7 +287,10 @@ def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 def as_array(x: Any) -> Any:
     """An argument as an array: one of ours, or a scalar of NumPy's, as it is; anything else by `np.asarray`."""
-    return x if is_boxed(x) or isinstance(x, np.generic) else np.asarray(x)
+    if is_boxed(x) or isinstance(x, np.generic):
+        return x
+    check_plain(x, "an argument")
+    return np.asarray(x)
 
 
 def top_box(tree: Any) -> Any:
