@@ -281,7 +281,7 @@ def is_derived(value: Any) -> bool:
     >>> is_derived(np.ma.masked_array([1])), is_derived(np.zeros(2)), is_derived(1.0)
     (True, False, False)
     """
-    return type(value) not in _PLAIN and isinstance(value, np.ndarray)
+    return type(value) not in _PLAIN and issubclass(type(value), np.ndarray)  # ours say that they are instances
 
 
 def check_plain(value: Any, what: str) -> None:
@@ -294,7 +294,7 @@ def check_plain(value: Any, what: str) -> None:
     if kind is list or kind is tuple:
         for item in value:
             check_plain(item, what)
-    elif kind not in _PLAIN and isinstance(value, np.ndarray):
+    elif is_derived(value):
         raise UnsupportedError(
             f"{what}: a {kind.__module__}.{kind.__qualname__}, and only its numbers would be read; expected a plain "
             f"array: write {_plain_form(value)}"
@@ -308,7 +308,7 @@ def check_operands(values: Any) -> None:
         NeedsLoop: one is not, in lock-step: the loop keeps its class. UnsupportedError: outside of it.
     """
     for value in values:
-        if type(value) not in _PLAIN and isinstance(value, np.ndarray):
+        if is_derived(value):
             if current_region() is not None:
                 raise NeedsLoop(f"an operand that is a {type(value).__name__}")
             check_plain(value, "an operand")
