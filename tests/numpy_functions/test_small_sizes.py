@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from autobatch import MaskedBatch
-from autobatch.errors import FallbackWarning
+from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.ops.rules.dispatch import FUNCTIONS, name_of
 from tests.law import assert_same, outcome, padded
 
@@ -20,6 +20,7 @@ DTYPES = [np.dtype(kind) for kind in ("float64", "int64", "bool", "float32", "ui
 SHAPES = {rank: list(itertools.product((0, 1, 2), repeat=rank)) for rank in (1, 2)}
 SHAPES[3] = [(2, 0, 2), (1, 2, 0), (0, 2, 0), (2, 1, 2)]
 IGNORED = {"result_type", "can_cast", "common_type", "may_share_memory", "shares_memory", "empty", "empty_like"}
+IGNORED |= {"unique_values"}  # in an order that NumPy leaves open
 
 # What a call needs beside one array: of an array x and another, y, of its shape and dtype.
 CALLS = {
@@ -136,10 +137,11 @@ CALLS = {
     "array_split": [lambda x, y: np.array_split(x, 2), lambda x, y: np.array_split(x, 2, -1)],
     "split": [lambda x, y: np.split(x, 2), lambda x, y: np.split(x, [1], -1)],
     "unstack": [lambda x, y: np.unstack(x, axis=-1)],
-    **{
-        name: [lambda x, y, f=getattr(np, name): f([x, y])]
-        for name in ("vstack", "hstack", "dstack", "column_stack", "block")
-    },
+    "vstack": [lambda x, y: np.vstack([x, y])],
+    "hstack": [lambda x, y: np.hstack([x, y])],
+    "dstack": [lambda x, y: np.dstack([x, y])],
+    "column_stack": [lambda x, y: np.column_stack([x, y])],
+    "block": [lambda x, y: np.block([x, y])],
     "append": [lambda x, y: np.append(x, y), lambda x, y: np.append(x, y, 0)],
     "delete": [lambda x, y: np.delete(x, 0), lambda x, y: np.delete(x, -1, 0), lambda x, y: np.delete(x, [], -1)],
     "insert": [lambda x, y: np.insert(x, 0, 1), lambda x, y: np.insert(x, 1, 1, axis=-1)],
@@ -235,6 +237,8 @@ def agree(call, xs, ys, wants, wider):
         kinds = [kind for kind in type(failing).__mro__ if kind.__module__ == "builtins"]
         assert isinstance(got, kinds[0]), f"raised {got!r}, NumPy {failing!r}"
         return
+    if isinstance(got, UnsupportedError):  # outside of converted code: never silent
+        return
     if isinstance(got, Exception):
         raise AssertionError(f"raised {got!r}, NumPy gives {wants!r}") from got
     for i, want in enumerate(wants):
@@ -262,7 +266,9 @@ def failures(name):
                 groups += [[*fine[-1:], i] for i in range(len(shapes)) if i not in fine]
                 for at in groups:
                     try:
-                        agree(call, *[[column[i] for i in at] for column in columns], [wants[i] for i in at], len(at) > 1)
+                        agree(
+                            call, *[[column[i] for i in at] for column in columns], [wants[i] for i in at], len(at) > 1
+                        )
                     except AssertionError as error:
                         yield f"call {number} of {dtype} {[shapes[i] for i in at]}: {error}"
 
