@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.abstract_eval import is_non_c_order
+from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent
 from autobatch.core.memory import KeptArrays, library_code, walking
 from autobatch.core.op import Op, next_level
@@ -219,6 +219,7 @@ class TapeArray(RecordedArray, ArrayFace):
         if tape.closed and parents:
             _refuse_closed(op)
         if not plain:
+            check_operands(values)
             out = op(*values, **params)
         elif type(self.value) is float and op.impl in _PYTHON_OPERATORS and all(type(x) in _WEAK for x in values):
             out = _PYTHON_OPERATORS[op.impl](*values)

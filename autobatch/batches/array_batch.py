@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.batches.base import DIFFER, FORMS, Batch, agreed_size, narrowed, refuse
 from autobatch.batches.examples import SCALAR_DTYPES, loop_over_examples, map_lanes
-from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of
+from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
 from autobatch.core.op import Op
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
@@ -56,6 +56,7 @@ class ArrayBatch(Batch, ArrayFace):
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         """Run an op on batches of any form, of this region or an enclosing one, together with shared operands."""
+        check_operands(args)
         args = [narrowed(arg) for arg in args]
         agreed_size(arg for arg in args if isinstance(arg, Batch))
         if FORMS["objects"] in map(type, args):

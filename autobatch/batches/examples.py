@@ -16,7 +16,7 @@ from autobatch.batches.base import (
     per_lane,
     per_narrowed_lane,
 )
-from autobatch.core.abstract_eval import is_non_c_order
+from autobatch.core.abstract_eval import is_derived, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
@@ -115,6 +115,8 @@ def broadcast(value: Any, batch_size: int) -> Any:
             return weak_lanes(np.full(batch_size, value, SCALAR_DTYPES[type(value)]), type(value))
         except OverflowError:
             return FORMS["objects"]([value] * batch_size)
+    if is_derived(value):
+        return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
         out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
         return set_order(out, is_non_c_order(value))
@@ -174,6 +176,10 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
 def _alike(column: Sequence[Any]) -> bool:
     """Whether all are arrays of the first one's rank and dtype, of a dtype that pads, and with no mask of their own."""
     first = column[0]
+    if any(map(is_derived, column)):
+        if current_region() is not None:
+            raise NeedsLoop(f"an array of each example that is a {type(first).__name__}")
+        return False
     if first.dtype.kind not in KINDS:
         return False
     ndim, dtype = first.ndim, first.dtype

@@ -14,7 +14,15 @@ from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.reductions import plain_data, shown_data
 from autobatch.batches.unpadded import unpadded
-from autobatch.core.abstract_eval import is_non_c_order, may_leave_c_order, ndim_of, shape_of
+from autobatch.core.abstract_eval import (
+    check_operands,
+    check_plain,
+    is_derived,
+    is_non_c_order,
+    may_leave_c_order,
+    ndim_of,
+    shape_of,
+)
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import is_library_file
@@ -271,6 +279,8 @@ class MaskedBatch(Batched, ArrayBatch):
             if isinstance(arg, Batch):
                 return super()._ab_apply(op, args, params)
             non_c_order = non_c_order or is_non_c_order(arg)
+            if is_derived(arg):
+                check_operands(args)
         if op.rule is None:
             return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
         if op is matmul_p and region is not None and type(args[0]) is MaskedBatch:
@@ -439,6 +449,7 @@ def as_data(data: Any) -> Any:
     """
     if is_boxed(data):
         return plain_data(data)
+    check_plain(data, "the data")
     try:
         out = np.asarray(data)
     except ValueError as error:
@@ -493,6 +504,7 @@ def _no_numbers(index: int, x: Any) -> DTypeError:
 
 
 def _as_array(x: Any, index: int) -> np.ndarray:
+    check_plain(x, f"example {index}")
     try:
         return np.asarray(x)
     except ValueError as error:
@@ -639,6 +651,7 @@ def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size,
         ShapeError: a shape that does not fit the data, a mask that is no leading corner, or one that varies along a
             dimension that `dims` says is static.
     """
+    check_plain(mask, "the mask")
     padded = shape[1:]
     mask = np.asarray(mask)
     if mask.dtype != np.bool_:

@@ -10,7 +10,7 @@ from autobatch.batches.array_batch import ArrayBatch
 from autobatch.batches.base import Batch, form, narrowed, refuse
 from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
 from autobatch.batches.reductions import plain_data
-from autobatch.core.abstract_eval import ndim_of
+from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
@@ -441,7 +441,10 @@ def _check_packed(name: str, given: Any) -> None:
 
 def as_rows(values: Any) -> Any:
     """An array, or a batch as it is; what carries a gradient stays what it is."""
-    return plain_data(values) if is_boxed(values) else np.asarray(values)
+    if is_boxed(values):
+        return plain_data(values)
+    check_plain(values, "the values")
+    return np.asarray(values)
 
 
 def _count(values: Any) -> int:

@@ -238,6 +238,7 @@ _NAMES = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "mi
 class PaddedArray(np.ndarray):
     """A view of padded data. Whatever is computed from it is a plain array."""
 
+    _ab_plain = True
     _ragged: tuple[bool, ...] | None
 
     def __array_finalize__(self, other: Any) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.current import current_region
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op
+from autobatch.errors import NeedsLoop, UnsupportedError
 
 __all__ = [
     "WEAK",
@@ -16,9 +18,12 @@ __all__ = [
     "Weak",
     "abstract_eval",
     "aval_of",
+    "check_operands",
+    "check_plain",
     "dtype_of",
     "freeze",
     "freeze_params",
+    "is_derived",
     "is_non_c_order",
     "known_aval",
     "may_leave_c_order",
@@ -240,6 +245,7 @@ def freeze_params(params: dict[str, Any]) -> Any:
 
 def known_aval(value: Any) -> Aval:
     """The `Aval` of a value that is there."""
+    check_plain(value, "an operand of a recorded operation")
     return aval_of(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic), is_non_c_order(value))
 
 
@@ -262,3 +268,53 @@ def without_length(aval: Any) -> Any:
 def with_length(aval: Any, arg: Any) -> Any:
     """The kind of one actual ragged operand."""
     return aval if aval.shared else aval_of(tuple(arg.shape), np.dtype(arg.dtype))
+
+
+# Classes of arrays. A mask or a unit is no part of the memory that ops and kernels read: they would drop it.
+
+_PLAIN = frozenset((np.ndarray, np.memmap))
+
+
+def is_derived(value: Any) -> bool:
+    """Whether this is an array of a class of its own: masked, a matrix, with units. A `memmap` is a plain array.
+
+    >>> is_derived(np.ma.masked_array([1])), is_derived(np.zeros(2)), is_derived(1.0)
+    (True, False, False)
+    """
+    kind = type(value)  # ours say that they are instances; the padded data of a batch is plain
+    return kind not in _PLAIN and issubclass(kind, np.ndarray) and not hasattr(kind, "_ab_plain")
+
+
+def check_plain(value: Any, what: str) -> None:
+    """A value that becomes an array is, or holds in lists and tuples, no array of a class of its own.
+
+    Raises:
+        UnsupportedError: it is one; `what` is what the message calls it.
+    """
+    kind = type(value)
+    if kind is list or kind is tuple:
+        if any(issubclass(each, np.ndarray | list | tuple) for each in set(map(type, value)) - set(_PLAIN)):
+            for item in value:
+                check_plain(item, what)
+    elif is_derived(value):
+        raise UnsupportedError(
+            f"{what}: a {kind.__module__}.{kind.__qualname__}, and only its numbers would be read; expected a plain "
+            f"array: write {_plain_form(value)}"
+        )
+
+
+def check_operands(values: Any) -> None:
+    """The operands of an op that runs for examples together are plain.
+
+    Raises:
+        NeedsLoop: one is not, in lock-step: the loop keeps its class. UnsupportedError: outside of it.
+    """
+    for value in values:
+        if is_derived(value):
+            if current_region() is not None:
+                raise NeedsLoop(f"an operand that is a {type(value).__name__}")
+            check_plain(value, "an operand")
+
+
+def _plain_form(value: Any) -> str:
+    return "x.filled(value)" if isinstance(value, np.ma.MaskedArray) else "np.asarray(x)"

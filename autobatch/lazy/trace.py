@@ -18,6 +18,7 @@ from autobatch.core.abstract_eval import (
     Aval,
     abstract_eval,
     aval_of,
+    check_plain,
     freeze_params,
     known_aval,
     shared_aval,
@@ -297,6 +298,7 @@ class Trace:
         elif isinstance(arg, np.generic):
             return aval_of((), arg.dtype, True), segment.external(arg, -1)
         elif isinstance(arg, list | tuple | np.ndarray):
+            check_plain(arg, "an operand")
             return self.constant(np.asarray(arg))
         handle = self.shared(arg)
         return handle.aval, handle.ref if handle.segment is segment else self.external(handle)

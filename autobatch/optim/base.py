@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from autobatch.core import pytree
-from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
@@ -52,6 +52,7 @@ def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = 
     Args:
         dtype: another dtype for it. by_row: one number for each row of a parameter of two or more dimensions.
     """
+    check_plain(value, "a parameter")
     if not is_parameter(value):
         return None
     if dtype is None:
@@ -122,6 +123,8 @@ def _check(leaf: Leaf, by_row: bool) -> None:
         )
     if grad is None:
         return
+    check_plain(value, f"params{path}")
+    check_plain(grad, f"grads{path}")
     if not is_parameter(value):
         raise DTypeError(f"grads{path} is given, but params{path} is {_described(value)}; only floats are updated")
     if shape_of(grad) != shape_of(value):

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
@@ -179,6 +179,7 @@ def _check_options(
             raise OptionError(f"mode={mode!r}; expected one of {', '.join(BAG_MODES)}, or several of them")
     if not modes:
         raise OptionError(f"mode=(); expected one of {', '.join(BAG_MODES)}, or several of them")
+    check_plain(weight, "the table")
     if ndim_of(weight) != 2:
         raise ShapeError(f"a table of shape {shape_of(weight)}; expected (num_rows, dim): is it the second argument?")
     other = next((mode for mode in modes if not MODES[mode].weights_own), None)
@@ -269,6 +270,7 @@ def _ids(input: Any, options: _Options) -> np.ndarray:
 
 def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _Call:
     if weights is not None and not is_boxed(weights):
+        check_plain(weights, "per_sample_weights")
         weights = np.asarray(weights)
     if options.positional:
         weights = _per_id(weights, bounds)

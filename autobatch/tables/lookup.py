@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import options
 from autobatch.core.current import current_region
@@ -36,7 +36,10 @@ def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
 
 
 def _plain(table: Any) -> Any:
-    return table if hasattr(table, "_ab_locate") else np.asarray(table)
+    if hasattr(table, "_ab_locate"):
+        return table
+    check_plain(table, "the table")
+    return np.asarray(table)
 
 
 def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.core.abstract_eval import check_plain
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
@@ -269,6 +270,7 @@ def checked_matrix(weights: Any, what: str) -> np.ndarray:
             f"{what}(...) of a value that carries a gradient or is recorded; make the table outside of the "
             "function and pass it in"
         )
+    check_plain(weights, "the weights of a table")
     weights = np.asarray(weights)
     if weights.ndim != 2:
         raise ShapeError(f"an {what} of weights of shape {weights.shape}; expected (num_rows, dim)")

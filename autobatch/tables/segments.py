@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from autobatch.core.abstract_eval import ndim_of, shape_of
+from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
@@ -124,6 +124,7 @@ def _topk(data: Any, how: Segments, k: int, empty: Any) -> tuple[Any, Any]:
 
 def _array(x: Any, integers: str = "") -> Any:
     """An operand as an op takes it; a list may hold values of an interpreter, and an empty one may be of integers."""
+    check_plain(x, integers or "the data or weights")
     if hasattr(x, "dtype"):
         return x
     if isinstance(x, list | tuple) and top_box(x) is not None:

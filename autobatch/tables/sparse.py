@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
@@ -119,6 +119,7 @@ class SparseRows(SparseCotangent):
 
     def __init__(self, ids: Any, rows: Any, num_rows: int) -> None:
         ids = as_ids(ids)
+        check_plain(rows, "the rows")
         rows = rows if is_boxed(rows) else np.asarray(rows)
         if ids.ndim != 1 or not shape_of(rows) or shape_of(rows)[0] != ids.shape[0]:
             raise ShapeError(

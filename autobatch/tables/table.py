@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core.abstract_eval import check_plain
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import split_addresses
 from autobatch.ops.rules.ragged_checks import check_ids
@@ -149,6 +150,7 @@ class SplitTable(Table):
     @classmethod
     def from_array(cls, weights: Any, rows: int) -> "SplitTable":
         """An array as chunks of `rows` rows each, views of it."""
+        check_plain(weights, "the weights of a table")
         weights = np.asarray(weights)
         if rows < 1:
             raise ShapeError(f"chunks of {rows} rows; expected at least 1")

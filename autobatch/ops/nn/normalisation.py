@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import config
 from autobatch.core.diagnostics import underflow_is_ignored
@@ -113,6 +113,7 @@ def _counts(x: np.ndarray, counts: Any) -> np.ndarray:
 
 def as_floating(x: Any) -> Any:
     """Integers and bools as float64, as NumPy's own functions of real numbers take them."""
+    check_plain(x, "the input")
     x = x if hasattr(x, "dtype") else np.asarray(x)
     return x.astype(np.float64) if x.dtype.kind in "iub" else x
 

@@ -10,7 +10,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.reductions import highest, one_axis
 from autobatch.ops.numpy.statistics import without_nan
-from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
 from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
@@ -229,6 +229,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     out = []
     for place in axes:
         place = normalise_axis(place, ndim_of(f))
+        if any_shorter(f, 2, place):
+            raise ValueError("np.gradient along an axis of fewer than 2 elements; expected at least edge_order + 1")
 
         def at(start: Any, stop: Any, place: int = place) -> Any:
             return f[on_axis(place, slice(start, stop))]

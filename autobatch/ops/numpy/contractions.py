@@ -26,7 +26,7 @@ from autobatch.errors import ShapeError
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, implements, name_of, needs
 from autobatch.ops.rules.padding import align, fill, fill_p, quietly, select, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, broadcast_size, first_difference, has_lengths, lane_lengths, sizes_of
 
@@ -564,6 +564,8 @@ def _np_tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 @implements(np.linalg.cross)
 def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
+    if any(shape_of(x)[axis] != 3 for x in (x1, x2)):
+        raise Declined("np.linalg.cross of vectors that are not of three elements")
     return cross(x1, x2, axis=axis)
 
 
@@ -594,6 +596,8 @@ def kron(a: Any, b: Any) -> Any:
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """np.convolve: sums of the rows of the Toeplitz matrix of `v` times `a`, by selection, since 0 times inf is NaN."""
     a, v = as_array(a), as_array(v)
+    needs(a, "np.convolve", rank=1)
+    needs(v, "np.convolve", rank=1)
     n, m = shape_of(a)[0], shape_of(v)[0]
     for name, size in (("a", n), ("v", m)):
         if np.any(np.equal(size.data if is_boxed(size) else size, 0)):
@@ -618,7 +622,10 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 
 @implements(np.correlate)
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    return convolve(a, np.conjugate(as_array(v))[::-1], mode)
+    a, v = as_array(a), as_array(v)
+    needs(a, "np.correlate", rank=1, kinds="iufc")
+    needs(v, "np.correlate", rank=1, kinds="iufc")
+    return convolve(a, np.conjugate(v)[::-1], mode)
 
 
 _UNPACKED = 1_000_000  # multiplications, up to which a product is made without packing

@@ -13,7 +13,7 @@ from numpy._core import umath
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.aliasing import into
-from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, Declined, as_array, implements, ufunc_table
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, Declined, as_array, implements, needs, ufunc_table
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import kept
 
@@ -261,6 +261,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 
 @implements(np.angle)
 def angle(z: Any, deg: bool = False) -> Any:
+    needs(z, "np.angle", kinds="iufc")
     out = np.arctan2(np.imag(z), np.real(z))
     return out * (180 / np.pi) if deg else out
 
@@ -293,11 +294,13 @@ def round_(a: Any, decimals: int = 0) -> Any:
 
 @implements(np.isneginf, out=into)
 def isneginf(x: Any) -> Any:
+    needs(x, "np.isneginf", kinds="biuf")
     return x == -np.inf
 
 
 @implements(np.isposinf, out=into)
 def isposinf(x: Any) -> Any:
+    needs(x, "np.isposinf", kinds="biuf")
     return x == np.inf
 
 

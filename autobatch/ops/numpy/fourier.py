@@ -121,6 +121,8 @@ def _register_several(
             if s is not None:
                 raise Declined("a Fourier transform with s= and without axes=")
             axes = range(ndim_of(a))
+        if any(not -ndim_of(a) <= axis < ndim_of(a) for axis in axes):
+            raise Declined("a Fourier transform along an axis that is not there")
         if s is None:
             lengths: list[Any] = [None] * len(axes)
         elif len(s) != len(axes):

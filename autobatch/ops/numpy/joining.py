@@ -13,7 +13,7 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import _atleast
-from autobatch.ops.rules.dispatch import Declined, as_array, cast, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
 from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import to_width, unbroadcast
@@ -310,6 +310,8 @@ def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     else:
         axis = normalise_axis(axis, ndim_of(arr))
         values = np.expand_dims(as_array(values), axis)
+    if any_shorter(arr, abs(obj), axis):
+        raise Declined("np.insert past an end")
     parts = (arr[on_axis(axis, slice(None, obj))], values.astype(dtype_of(arr)), arr[on_axis(axis, slice(obj, None))])
     return np.concatenate(parts, axis)
 
@@ -351,6 +353,7 @@ def tile(A: Any, reps: Any) -> Any:  # noqa: N803
 @implements(np.resize)
 def resize(a: Any, new_shape: Any) -> Any:
     shape = tuple(new_shape) if isinstance(new_shape, list | tuple) else (new_shape,)
+    needs(a, "np.resize", least=1)
     flat = np.reshape(a, (-1,))
     total: Any = 1
     for size in shape:
@@ -386,6 +389,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     widths = _pairs(pad_width, rank)
     if mode == "empty":
         mode = "constant"
+    if mode != "constant":
+        needs(array, f"np.pad with mode={mode!r}", least=1)
     if mode == "constant":
         values = _pairs(kwargs.pop("constant_values", 0), rank)
     if kwargs or mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):

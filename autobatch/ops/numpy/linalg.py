@@ -13,7 +13,7 @@ from autobatch.errors import ShapeError
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
-from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.dispatch import Declined, implements, needs
 from autobatch.ops.rules.grouping import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
@@ -245,6 +245,10 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if axis is None and ord is None:
         return _root(x, tuple(range(ndim_of(x))), keepdims)
     axes = axes_of(axis, ndim_of(x))
+    if axis is None and len(axes) > 2:
+        raise ValueError("Improper number of dimensions to norm.")
+    if ord not in (None, 2, "fro") or len(axes) == 2:
+        needs(x, f"np.linalg.norm with ord={ord!r}", least=1)
     if len(axes) == 2:
         return _root(x, axes, keepdims) if ord in (None, "fro") else _matrix_norm(x, ord, axes, keepdims)
     size = np.absolute(x)
@@ -299,6 +303,9 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 @implements(np.linalg.matrix_power)
 def matrix_power(a: Any, n: int) -> Any:
+    if n == 1 or ndim_of(a) < 2 or dtype_of(a).kind != "f":
+        raise Declined("np.linalg.matrix_power of what is no matrix of floats, or its first power")
+    needs(a, "np.linalg.matrix_power", least=1)
     if n < 0:
         return matrix_power(inv(a), -n)
     if n == 0:
@@ -311,6 +318,10 @@ def matrix_power(a: Any, n: int) -> Any:
 
 @implements(np.linalg.multi_dot)
 def multi_dot(arrays: Any) -> Any:
+    for array in arrays[1:-1]:
+        needs(array, "np.linalg.multi_dot", rank=2)
+    if len(arrays) < 2:
+        raise Declined("np.linalg.multi_dot of one array")
     return functools.reduce(np.dot, arrays)
 
 
@@ -549,6 +560,7 @@ def svdvals(x: Any, /) -> Any:
 def pinv(a: Any, rcond: Any = None, *, rtol: Any = None) -> Any:
     if is_boxed(rcond) or is_boxed(rtol):
         raise Declined("np.linalg.pinv with a bound for each example")
+    needs(a, "np.linalg.pinv", least=1)
     given = {name: float(x) for name, x in (("rcond", rcond), ("rtol", rtol)) if x is not None}
     return pinv_p(_real_matrix(a), **given)
 
@@ -557,5 +569,6 @@ def pinv(a: Any, rcond: Any = None, *, rtol: Any = None) -> Any:
 def cond(x: Any, p: Any = None) -> Any:
     if p not in (None, 2, -2):
         raise Declined(f"np.linalg.cond with p={p!r}")
+    needs(x, "np.linalg.cond", least=1)
     s = svdvals(x)
     return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]

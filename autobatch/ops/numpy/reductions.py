@@ -66,12 +66,10 @@ def shifted(axes: Sequence[int]) -> tuple[int, ...]:
 
 
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
-    """Raise where NumPy finds that an example has nothing to reduce, but does have results."""
-    empty = np.asarray(counts(x.sizes, axes) == 0)
-    rest = [axis for axis in range(x.rank) if axis not in axes]
-    wrong = np.broadcast_to(empty & np.asarray(counts(x.sizes, rest) != 0), (x.batch_size,))
-    if wrong.any():
-        raise note_example(ValueError(message), int(np.argmax(wrong)))
+    """Raise where an example has nothing to reduce: NumPy does, though there be no results either."""
+    empty = np.broadcast_to(np.asarray(counts(x.sizes, axes) == 0), (x.batch_size,))
+    if empty.any():
+        raise note_example(ValueError(message), int(np.argmax(empty)))
 
 
 def reduction(

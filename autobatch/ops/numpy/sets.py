@@ -9,7 +9,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.rules.dispatch import Declined, as_array, implements
+from autobatch.ops.rules.dispatch import Declined, as_array, implements, needs
 from autobatch.ops.rules.grouping import lanewise, values_of
 from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
@@ -46,7 +46,7 @@ def unique(
     sorted: bool = True,
 ) -> Any:
     """np.unique of each example; values carry gradients to their first occurrence."""
-    if axis is not None and ndim_of(ar) != 1:
+    if axis is not None and (ndim_of(ar) != 1 or not isinstance(axis, int)):
         raise Declined("np.unique along an axis")
     flat = np.reshape(ar, (-1,))
     first = _first_p(flat, equal_nan=equal_nan)
@@ -171,6 +171,8 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     xp, fp, x = as_array(xp), as_array(fp), as_array(x)
     if is_boxed(shape_of(xp)[0]) or shape_of(xp)[0] < 2:
         raise Declined("np.interp with a single point, or with points whose number differs between examples")
+    for each in (x, xp, fp):
+        needs(each, "np.interp", kinds="iuf")
     n = shape_of(xp)[0]
     below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
     x0, x1 = getitem(xp, below), getitem(xp, below + 1)

@@ -172,7 +172,7 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
     for axis, size in enumerate(have):
         if isinstance(size, Lengths) or (size != 1 and isinstance(target[axis + missing], Lengths)):
             if not same_size(size, target[axis + missing]):
-                raise ShapeError("broadcast_to: a length is 1 in some examples only")
+                raise NeedsLoop("broadcast_to: a length is 1 in some examples only")
             data = to_width(data, axis + 1, padded[axis + missing])
     shape = shape_of(data)
     data = data.reshape((lanes, *(1,) * missing, *shape[1:]))
@@ -495,6 +495,8 @@ squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="
 @implements(np.flip)
 def flip(m: Any, axis: Any = None) -> Any:
     axes = axes_of(axis, ndim_of(m))
+    if len(set(axes)) < len(axes):
+        raise ValueError("repeated axis")
     return m[tuple(slice(None, None, -1) if place in axes else slice(None) for place in range(ndim_of(m)))]
 
 

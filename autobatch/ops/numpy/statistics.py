@@ -13,7 +13,7 @@ from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
 from autobatch.ops.numpy.sets import searchsorted
-from autobatch.ops.rules.dispatch import Declined, as_array, cast, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
 from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.padding import fill_p, unbroadcast
@@ -181,6 +181,7 @@ def _np_ptp(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
 def cov(m: Any, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
     if ndim_of(m) != 2:
         raise Declined("np.cov of one variable")
+    needs(m, "np.cov", least=2)
     x = m if rowvar else m.T
     ddof = ddof if ddof is not None else int(not bias)
     centred = x - np.mean(x, axis=1, keepdims=True)
@@ -189,6 +190,7 @@ def cov(m: Any, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> An
 
 @implements(np.corrcoef)
 def corrcoef(x: Any, rowvar: bool = True) -> Any:
+    needs(x, "np.corrcoef", least=2, rank=2)
     c = np.cov(x, rowvar=rowvar)
     spread = np.sqrt(np.diagonal(c))
     return np.clip(c / spread[:, None] / spread[None, :], -1, 1)
@@ -200,6 +202,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     if ndim_of(x) != 1:
         raise ValueError("object too deep for desired array")
     if weights is None:
+        return _count_p(x, least=minlength)
+    if any_shorter(x, 1):  # of no numbers NumPy has no use for the weights, and counts
+        if is_boxed(shape_of(x)[0]):
+            raise Declined("np.bincount of no numbers")
         return _count_p(x, least=minlength)
     total = _bins_p(x, least=minlength)
     weights = cast(weights, np.dtype(np.float64))
@@ -217,6 +223,7 @@ _count_p = lanewise("bincount", lambda x, *, least: np.bincount(x, minlength=lea
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     if is_boxed(bins):
         raise Declined("np.digitize with bins that differ between examples")
+    needs(x, "np.digitize", kinds="biuf")
     bins = np.asarray(bins)
     steps = np.diff(bins)
     if (steps >= 0).all():
@@ -233,7 +240,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None) -> Any:
     if ndim_of(bins) == 0:
         if range is None:
             raise Declined("np.histogram whose range follows from the data")
-        bins = np.histogram_bin_edges(np.empty(0), bins, range)
+        bins = np.histogram_bin_edges(np.empty(0, dtype_of(a)), bins, range)
     edges = tuple(np.asarray(bins).tolist())
     return _histogram_p(a, edges=edges), np.asarray(bins)
 
@@ -328,6 +335,7 @@ def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @implements(np.average)
 def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
     if weights is None:
+        needs(a, "np.average", least=1)
         return np.mean(a, axis=axis, keepdims=keepdims)
     a, weights = as_array(a), as_array(weights)
     shape, given = tuple(shape_of(a)), tuple(shape_of(weights))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 
@@ -30,11 +30,13 @@ __all__ = [
     "UNSUPPORTED",
     "Coverage",
     "Declined",
+    "any_shorter",
     "as_array",
     "cast",
     "implements",
     "is_default",
     "name_of",
+    "needs",
     "no_rule",
     "refuse",
     "top_box",
@@ -233,6 +235,27 @@ class Coverage:
         return target, given, named
 
 
+def any_shorter(x: Any, least: int, axis: int | None = None) -> bool:
+    """Whether an axis, or this one, has fewer than so many elements in some example."""
+    shape = shape_of(x)
+    sizes = shape if axis is None else (shape[axis],)
+    return any(bool(np.any(np.less(size.data if is_boxed(size) else size, least))) for size in sizes)
+
+
+def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:
+    """What an implementation takes; of anything else NumPy says on each example what it gives, or raises.
+
+    Raises:
+        Declined: an axis that is shorter in some example, another rank, or a dtype of another kind.
+    """
+    if rank is not None and ndim_of(x) != rank:
+        raise Declined(f"{what} of {ndim_of(x)} dimensions")
+    if kinds is not None and dtype_of(x).kind not in kinds:
+        raise Declined(f"{what} of {dtype_of(x)}")
+    if least and any_shorter(x, least):
+        raise Declined(f"{what} of fewer than {least} elements")
+
+
 def is_default(name: str, value: Any, default: Any) -> bool:
     """Whether an argument says what NumPy does without it."""
     if value is default or value is _UNSAID or name in _KIND_OF_ARRAY:
@@ -296,7 +319,10 @@ def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 def as_array(x: Any) -> Any:
     """An argument as an array: one of ours, or a scalar of NumPy's, as it is; anything else by `np.asarray`."""
-    return x if is_boxed(x) or isinstance(x, np.generic) else np.asarray(x)
+    if is_boxed(x) or isinstance(x, np.generic):
+        return x
+    check_plain(x, "an argument")
+    return np.asarray(x)
 
 
 def top_box(tree: Any) -> Any:

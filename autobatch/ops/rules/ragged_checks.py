@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import ndim_of, shape_of
+from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, OffsetsError, ShapeError, note_example
@@ -55,6 +55,7 @@ def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
         ShapeError: nested lists of different lengths.
         BadIdError: an unsigned id that int64 does not hold.
     """
+    check_plain(ids, what)
     try:
         array = np.asarray(ids)
     except ValueError as error:
