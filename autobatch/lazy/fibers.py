@@ -220,7 +220,7 @@ def map_with_stats(
             fell_back(why, where)
         return results, trace.stats
 
-    if stores and shows_order(before, own.kinds):
+    if stores and shows_order(before, own.kinds, batches=arguments_of is not None):
         trace.close()
         return looped("NeedsLoop: the order of the examples shows in what they print, draw or read", early=True)
 

@@ -29,11 +29,12 @@ _MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", 
 _KEPT = (dict, list, set, collections.deque, bytearray, np.ndarray, random.Random)
 
 
-def shows_order(state: Snapshot, kinds: Collection[type] = ()) -> bool:
+def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = False) -> bool:
     """Whether what was reached prints, draws, or is used up by reading it.
 
     Args:
         state: a function and what it is given; kinds: the classes of what is in its examples.
+        batches: whether a batch counts as well, in which nothing is recorded.
 
     >>> shows_order(Snapshot([iter([1])]))
     True
@@ -43,7 +44,10 @@ def shows_order(state: Snapshot, kinds: Collection[type] = ()) -> bool:
     methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
     own = (each for each in methods if isinstance(each, FunctionType))
     codes = [function.__code__ for function in (*state.functions, *state.methods, *own)]
-    return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, state.places.values()))
+    reached = state.places.values()
+    if batches and any(isinstance(value, Batch) for value in reached):
+        return True
+    return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -57,7 +61,7 @@ def _names_one(code: CodeType) -> bool:
 
 
 def _is_one(value: Any) -> bool:
-    """Whether a value is an iterator, acts outside, or is a batch, in which nothing is recorded."""
+    """Whether a value is an iterator, or acts outside."""
     acts = isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES
     return acts or _is_of_one(type(value)) or (callable(value) and _is_in_module(value))
 
@@ -67,7 +71,7 @@ def _is_of_one(kind: type) -> bool:
     if issubclass(kind, _KEPT):
         return issubclass(kind, random.SystemRandom)
     stores = isinstance(getattr(kind, "__setitem__", None), WrapperDescriptorType)
-    return stores or hasattr(kind, "__next__") or issubclass(kind, Batch) or _is_in_module(kind)
+    return stores or hasattr(kind, "__next__") or _is_in_module(kind)
 
 
 def _is_in_module(made: Any) -> bool:

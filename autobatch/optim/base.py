@@ -394,11 +394,12 @@ class Optimizer(abc.ABC):
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
         done = functools.partial(operator.setitem, state, "step", before + 1)
-        run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, done)
+        if steps:
+            run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, done)
         new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)
-        return params, dict(state)
+        return params, state | {"step": before + 1}
 
     def scratch(self, params: Any, threads: int | None = None) -> list[np.ndarray]:
         """Memory for `update(scratch=...)`.
