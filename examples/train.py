@@ -95,7 +95,9 @@ def batched_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: An
     """(mean loss, its gradient), all examples at once."""
     if model.way == "on the fly":
         columns = list(zip(*xs, strict=True))
-        return ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(model.loss, *columns, labels, params=p))))(params)
+        return ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(model.loss, *columns, list(labels), params=p))))(
+            params
+        )
     batches = [*columns_of(xs), ab.MaskedBatch(labels)]
     return ab.value_and_grad(lambda p: ab.mean(model.loss(*batches, p)))(params)
 

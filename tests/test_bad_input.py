@@ -241,7 +241,7 @@ def test_what_is_no_function():
         ("strict", 1, "True or False"),
         ("memory_budget", -1, "bytes"),
         ("scheduler", "width", "one of depth, agenda, frontier, auto"),
-        ("seed", 0.5, "an integer"),
+        ("seed", 0.5, "an integer, or None"),
         *[("threads", bad, "how many, or 0 for one for each core") for bad in (-1, 1.5, True)],
     ],
 )

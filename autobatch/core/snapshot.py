@@ -251,6 +251,8 @@ class Snapshot:
         if _is_users(function):
             self.functions.append(function)
             self._visit_surroundings(function)
+        else:  # ours may stand for one of the user's: `ab.grad(f)`
+            self._wait((getattr(function, "__wrapped__", None),), held=True)
 
     def _visit_surroundings(self, function: FunctionType) -> None:
         """What a function has beside its arguments."""
@@ -315,7 +317,8 @@ def _all_are(now: Any, was: Any) -> bool:
 
 def _is_users(made: Any) -> bool:
     """Whether a class or a function is not one of the libraries that examples compute with."""
-    return (made.__module__ or "").partition(".")[0] not in ("autobatch", "numpy", "numba", "builtins")
+    module = made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__
+    return (module or "").partition(".")[0] not in ("autobatch", "numpy", "numba", "builtins")
 
 
 def _attributes(kind: type) -> list[tuple[str, Any]]:

@@ -20,11 +20,14 @@ import numpy as np
 from autobatch.batches.base import Batch
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.python_functions import ACTING_MODULES
+from autobatch.syntax.source import is_library
 
 __all__ = ["shows_order"]
 
-_NAMES = ACTING_MODULES | {"input", "open", "print", "write", "writelines"}
-_LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "IMPORT_NAME", "IMPORT_FROM"))
+_METHODS = frozenset(("write", "writelines"))  # of files: a function of the user's may have such a name
+_NAMES = ACTING_MODULES | {"input", "open", "print"} | _METHODS
+_OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
+_LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "IMPORT_NAME", "IMPORT_FROM")) | _OF_OBJECTS
 _MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # of generators
 _KEPT = (dict, list, set, collections.deque, bytearray, np.ndarray, random.Random)
 
@@ -47,14 +50,17 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
     reached = state.places.values()
     if batches and any(isinstance(value, Batch) for value in reached):
         return True
+    codes = [code for code in codes if not is_library(code.co_filename)]
     return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached))
 
 
 @functools.lru_cache(maxsize=1024)
 def _names_one(code: CodeType) -> bool:
     if not _NAMES.isdisjoint(code.co_names):
-        loads = [each.argval for each in dis.get_instructions(code) if each.opname in _LOADS]
-        for name, following in itertools.pairwise([*loads, None]):
+        loads = [(each.argval, each.opname) for each in dis.get_instructions(code) if each.opname in _LOADS]
+        for (name, how), (following, _) in itertools.pairwise([*loads, ("", "")]):
+            if name in _METHODS and how not in _OF_OBJECTS:
+                continue
             if name in _NAMES and not (name == "random" and following in _MAKERS):
                 return True
     return any(_names_one(const) for const in code.co_consts if isinstance(const, CodeType))

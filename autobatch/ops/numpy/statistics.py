@@ -181,9 +181,10 @@ def _np_ptp(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
 def cov(m: Any, rowvar: bool = True, bias: bool = False, ddof: Any = None) -> Any:
     if ndim_of(m) != 2:
         raise Declined("np.cov of one variable")
-    needs(m, "np.cov", least=2)
     x = m if rowvar else m.T
     ddof = ddof if ddof is not None else int(not bias)
+    if any_shorter(x, 2, axis=0) or any_shorter(x, 1 + max(ddof, 0), axis=1):
+        raise Declined("np.cov of one variable, or of too few numbers")
     centred = x - np.mean(x, axis=1, keepdims=True)
     return np.matmul(centred, np.conjugate(centred.T)) * (1 / (shape_of(x)[1] - ddof))
 
