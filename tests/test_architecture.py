@@ -56,11 +56,11 @@ LATE_IMPORTS = {
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
 
-# Sizes. The limits of the package as a whole only ever go down.
+# Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 190
-MOST_LINES = 46_000
+MOST_FILES = 189
+MOST_LINES = 45_700
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
