@@ -151,9 +151,8 @@ class MaskedBatch(Batched, ArrayBatch):
             ShapeError: no examples, ranks that differ, or lengths that differ where `dims` says static.
             DTypeError: dtypes that differ.
 
-        >>> MaskedBatch.from_examples([[1, 2], [3]]).data
-        array([[1, 2],
-               [3, 0]])
+        >>> MaskedBatch.from_examples([[1, 2], [3]]).data.tolist()
+        [[1, 2], [3, 0]]
         """
         arrays = as_arrays(list(examples))
         varies = None if dims is None else read_dims(dims, arrays[0].ndim)
