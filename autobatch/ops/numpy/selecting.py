@@ -66,7 +66,9 @@ def _operand(x: Any) -> Any:
 def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
     """np.take: positions along an axis, or in the flattened array."""
     a, axis = array_and_axis(a, axis)
-    indices = indices if is_boxed(indices) else np.asarray(indices)
+    if not is_boxed(indices):
+        empty = not hasattr(indices, "dtype") and not np.size(indices)  # `[]`, whose dtype NumPy does not mind
+        indices = np.asarray(indices, np.int64 if empty else None)
     if dtype_of(indices).kind == "b":
         indices = indices.astype(np.int64)
     if mode != "raise":
