@@ -34,7 +34,7 @@ LAYERS = [
     ("ops",),
     ("tables", "batches", "autodiff"),
     ("blocks",),
-    ("lockstep", "lazy"),
+    ("lockstep", "lazy", "compiled"),
     ("rewrite",),
     ("optim",),
     ("api",),
@@ -59,8 +59,8 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 189
-MOST_LINES = 45_700
+MOST_FILES = 212
+MOST_LINES = 50_200
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
