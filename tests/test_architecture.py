@@ -60,8 +60,8 @@ LATE_IMPORTS = {
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
 MOST_FILES = 212
-MOST_LINES = 50_200
-MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
+MOST_LINES = 52_700
+MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 10
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.

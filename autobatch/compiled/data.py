@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.machine import Value, convert, numba_type, rep
-from autobatch.compiled.reading.program import Lines, Program
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -35,6 +33,8 @@ from autobatch.compiled.reading.types import (
     of_dtype,
     union_of,
 )
+from autobatch.compiled.reading.machine import Value, convert, numba_type, rep
+from autobatch.compiled.reading.source_program import Lines, SourceProgram
 
 __all__ = ["Keeper", "Loader", "apart", "pack", "type_of", "unpack"]
 
@@ -42,7 +42,7 @@ _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
 
 
-def type_of(program: Program, values: Sequence[Any], where: str) -> Type:
+def type_of(program: SourceProgram, values: Sequence[Any], where: str) -> Type:
     """The type that all these values are of; None of no value.
 
     Args:
@@ -106,7 +106,7 @@ def _is_slot(cls: Any, name: str) -> bool:
     return type(getattr(cls, name)).__name__ == "member_descriptor"
 
 
-def _dict_type(program: Program, own: Sequence[dict[Any, Any]], where: str) -> Type:
+def _dict_type(program: SourceProgram, own: Sequence[dict[Any, Any]], where: str) -> Type:
     names = tuple(own[0])
     if names and all(isinstance(name, str) for name in names):
         if any(tuple(value) != names for value in own):

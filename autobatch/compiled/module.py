@@ -6,10 +6,10 @@ from types import FunctionType
 from typing import Any
 
 from autobatch.compiled.data import Keeper, Loader, apart
-from autobatch.compiled.reading.expressions import read_function
+from autobatch.compiled.reading.exact_types import Mismatch, Type
+from autobatch.compiled.reading.expression_reader import read_function
 from autobatch.compiled.reading.machine import convert
-from autobatch.compiled.reading.program import Instance, Lines, Program, Refused, flat
-from autobatch.compiled.reading.types import Mismatch, Type
+from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 
 __all__ = ["Module", "write"]
 
@@ -41,7 +41,7 @@ class Module:
         shared: how many arrays what all examples share takes, after those of the examples.
     """
 
-    program: Program
+    program: SourceProgram
     root: Instance
     text: str
     result: Type
@@ -54,14 +54,14 @@ def _numba(dtype: str, ndim: int = 1) -> str:
     return f"types.Array(types.{name}, {ndim}, 'C')"
 
 
-def write(program: Program, function: FunctionType, kinds: Sequence[Type], own: Sequence[bool]) -> Module:
+def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type], own: Sequence[bool]) -> Module:
     """The module for arguments of these types.
 
     Args:
         own: which of the arguments each example has of its own; the others all share.
 
     Raises:
-        Refused: compiled code has no form for the function.
+        Unreadable: compiled code has no form for the function.
     """
     root = program.settle(function, tuple(kinds))
     result = root.result
@@ -78,7 +78,7 @@ def write(program: Program, function: FunctionType, kinds: Sequence[Type], own: 
         keeper.keep(result, "result", after)
     except Mismatch as error:
         code = function.__code__
-        raise Refused(f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}: {error}") from None
+        raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}: {error}") from None
     names = [f"in{leaf}" for leaf in range(len(loader.dtypes))]
     parameters = ["n", "table", "depth", "status", *names, *(f"step{leaf}" for leaf in loader.steps), *program.captured]
     types = ["types.int64", _numba("int64"), "types.int64", _numba("uint8"), *map(_numba, loader.dtypes)]
@@ -110,9 +110,9 @@ def write(program: Program, function: FunctionType, kinds: Sequence[Type], own: 
     return Module(program, root, text, result, tuple(loader.steps), tuple(loader.dtypes))
 
 
-def new_program() -> Program:
+def new_program() -> SourceProgram:
     """An empty program."""
-    return Program(read_function)
+    return SourceProgram(read_function)
 
 
 __all__ += ["new_program"]

@@ -24,11 +24,11 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.blocks.kernel_cache import Kernel, kernel_of
 from autobatch.compiled.data import pack, type_of, unpack
-from autobatch.compiled.loops import table_of
 from autobatch.compiled.module import Module, new_program, write
-from autobatch.compiled.reading.program import Program, Refused
-from autobatch.compiled.reading.types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
+from autobatch.compiled.reading.exact_types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
+from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
 from autobatch.compiled.syntax_check import first_refusal
+from autobatch.compiled.ufunc_loops import table_of
 from autobatch.core.batched import Lengths
 from autobatch.core.current import Example, example
 from autobatch.core.diagnostics import underflow_is_ignored
@@ -85,7 +85,7 @@ class _Place:
 
 
 @dataclasses.dataclass
-class _Call:
+class _MapCall:
     """A call's data: its columns, and where they stand among the arguments of each example's call."""
 
     function: FunctionType
@@ -191,7 +191,7 @@ def _state(form: _Form) -> tuple[str, bool]:
 
 def _prepared(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None
-) -> tuple[_Call, _Form | None]:
+) -> tuple[_MapCall, _Form | None]:
     """The call's data and the form for its types.
 
     Raises:
@@ -208,7 +208,7 @@ def _prepared(
     places: list[Any] = [_Place(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = _bound(function, given, named)
-    call = _Call(function, columns, shared, arguments_of, counts.pop(), values, [None] * len(columns))
+    call = _MapCall(function, columns, shared, arguments_of, counts.pop(), values, [None] * len(columns))
     if call.count == 0:
         return call, None
     program = new_program()
@@ -228,11 +228,11 @@ def _prepared(
     return call, form
 
 
-def _made(program: Program, function: Any, kinds: list[Type], own: list[bool]) -> _Form:
+def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bool]) -> _Form:
     try:
         module = write(program, function, kinds, own)
         table = np.append(table_of(program.ufuncs), 0)
-    except (Refused, Mismatch, RuntimeError, RecursionError) as error:
+    except (Unreadable, Mismatch, RuntimeError, RecursionError) as error:
         return _Form(None, str(error))
     return _Form(module, kernel=kernel_of(module.text), table=table)
 
@@ -288,7 +288,7 @@ def _is_own(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_is_own, value))
 
 
-def _kind_of_value(program: Program, call: _Call, value: Any, where: str) -> Type:
+def _kind_of_value(program: SourceProgram, call: _MapCall, value: Any, where: str) -> Type:
     """The type of an argument; of one made of several columns, that of the whole."""
     if isinstance(value, _Place):
         column = call.columns[value.column]
@@ -329,7 +329,7 @@ def describe(kind: Type) -> str:
     return str(kind)
 
 
-def _packed(call: _Call, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
+def _packed(call: _MapCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
     """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
     if not isinstance(value, _Place):
         if not _is_own(value):
@@ -354,7 +354,7 @@ def _packed(call: _Call, value: Any, kind: Type, first: int, last: int) -> tuple
     return pack(kind, call.examples(value.column)[first:last]), [-1] if isinstance(kind, Array) else []
 
 
-def _run(call: _Call, form: _Form) -> list[Any]:
+def _run(call: _MapCall, form: _Form) -> list[Any]:
     module = form.module
     assert module is not None
     assert form.kernel is not None
@@ -408,7 +408,7 @@ def _run(call: _Call, form: _Form) -> list[Any]:
     return results
 
 
-def _check(call: _Call, form: _Form, results: list[Any], failed: set[int]) -> None:
+def _check(call: _MapCall, form: _Form, results: list[Any], failed: set[int]) -> None:
     """Compare some results with what Python makes of the same examples: types and bits.
 
     Raises:

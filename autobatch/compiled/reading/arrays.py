@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, numba_type
-from autobatch.compiled.reading.scalars import cast, in_range, lift
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -23,6 +21,8 @@ from autobatch.compiled.reading.types import (
     is_number,
     of_dtype,
 )
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, numba_type
+from autobatch.compiled.reading.number_operators import cast, in_range, lift
 
 __all__ = ["attribute", "augment", "augment_item", "elementwise", "item", "operator", "row", "set_item", "unary"]
 

@@ -9,9 +9,7 @@ from typing import Any
 
 from autobatch.compiled.reading import arrays, containers, iteration
 from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, rep
-from autobatch.compiled.reading.scalars import as_int, lift, negative
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -30,6 +28,8 @@ from autobatch.compiled.reading.types import (
     Union,
     is_number,
 )
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, rep
+from autobatch.compiled.reading.number_operators import as_int, lift, negative
 
 __all__ = ["reduced"]
 

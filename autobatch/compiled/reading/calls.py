@@ -6,8 +6,8 @@ import types as python_types
 from collections.abc import Callable
 from typing import Any
 
+from autobatch.compiled.reading.exact_types import Array, Dict, List, Scalar, Set, Static, Struct, Text, Union
 from autobatch.compiled.reading.machine import NO_CONSTANT, Value
-from autobatch.compiled.reading.types import Array, Dict, List, Scalar, Set, Static, Struct, Text, Union
 from autobatch.syntax.source import is_library
 
 __all__ = ["CALLS", "METHODS", "call_function", "calls", "methods"]
@@ -152,7 +152,7 @@ def constant_of(reader: Any, value: Value | None, default: Any, node: Any, what:
     """An argument that has to be known while compiling.
 
     Raises:
-        Refused: it is not.
+        Unreadable: it is not.
     """
     if value is None:
         return default

@@ -6,9 +6,7 @@ from typing import Any
 
 from autobatch.compiled.reading import iteration
 from autobatch.compiled.reading.calls import methods
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, rep
-from autobatch.compiled.reading.scalars import COMPARISONS, in_range
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     BOOL,
     INT,
     NONE,
@@ -26,6 +24,8 @@ from autobatch.compiled.reading.types import (
     Union,
     is_number,
 )
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, rep
+from autobatch.compiled.reading.number_operators import COMPARISONS, in_range
 
 __all__ = ["comprehension", "contains", "item", "literal", "new", "operator", "put", "set_item"]
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.reading import arrays
+from autobatch.compiled.reading.exact_types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple
 from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert
-from autobatch.compiled.reading.program import Inline
-from autobatch.compiled.reading.types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple
+from autobatch.compiled.reading.source_program import Inline
 
-__all__ = ["Items", "character", "each", "for_each", "items_of", "over_items", "scoped_loops"]
+__all__ = ["Iterated", "character", "each", "for_each", "items_of", "over_items", "scoped_loops"]
 
 
 @dataclasses.dataclass
-class Items:
+class Iterated:
     """Something that is iterated over.
 
     Attributes:
@@ -36,7 +36,7 @@ def for_each(reader: Any, node: ast.For) -> None:
     over_items(reader, node, items, lambda item: (reader.store(node.target, item), reader.block(node.body)))
 
 
-def over_items(reader: Any, node: Any, items: Items, body: Callable[[Value], Any]) -> None:
+def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
     """Run `body(item)` for each item; the node says what is live, and has the loop's `else`."""
     reader.count += 1
     k = f"k{reader.count}"
@@ -57,7 +57,7 @@ def over_items(reader: Any, node: Any, items: Items, body: Callable[[Value], Any
     reader.loop(node, head, lambda: body(take(k)), [], node.orelse)
 
 
-def items_of(reader: Any, node: ast.expr) -> Items:
+def items_of(reader: Any, node: ast.expr) -> Iterated:
     """What a loop iterates over."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
         found = _iterator_call(reader, node)
@@ -66,7 +66,7 @@ def items_of(reader: Any, node: ast.expr) -> Items:
     return items_of_value(reader, reader.held(reader.expr(node)), node)
 
 
-def _iterator_call(reader: Any, node: ast.Call) -> Items | None:
+def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
     """`range`, `enumerate`, `zip`, `reversed` and the views of a dict, which are iterated over without being made."""
     if isinstance(node.func, ast.Attribute):
         if node.func.attr not in ("items", "keys", "values") or node.args:
@@ -95,24 +95,24 @@ def _iterator_call(reader: Any, node: ast.Call) -> Items | None:
             )
             return reader.tuple_of([place, inner.get(k)])
 
-        return Items(inner.length, numbered, inner.changes)
+        return Iterated(inner.length, numbered, inner.changes)
     if called is zip and not words:
         parts = [items_of(reader, arg) for arg in node.args]
         if not parts:
-            return Items("0", lambda k: reader.tuple_of([]))
+            return Iterated("0", lambda k: reader.tuple_of([]))
         length = parts[0].length if len(parts) == 1 else f"min({', '.join(part.length for part in parts)})"
         changes = any(part.changes for part in parts)
         if not changes:
             length = reader.temp(length, INT).text
-        return Items(length, lambda k: reader.tuple_of([part.get(k) for part in parts]), changes)
+        return Iterated(length, lambda k: reader.tuple_of([part.get(k) for part in parts]), changes)
     if called is reversed and len(node.args) == 1 and not words:
         inner = items_of(reader, node.args[0])
         length = reader.temp(inner.length, INT, small=True).text
-        return Items(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, small=True).text))
+        return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, small=True).text))
     return None
 
 
-def range_items(reader: Any, args: Sequence[Value], node: Any) -> Items:
+def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
     """A range's numbers."""
     if not 1 <= len(args) <= 3:
         reader.stop()
@@ -136,34 +136,34 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Items:
     def take(k: str) -> Value:
         return reader.temp(k, INT, small=small)
 
-    return Items(counted, get, False, f"for @ in {written}:", take)
+    return Iterated(counted, get, False, f"for @ in {written}:", take)
 
 
-def items_of_value(reader: Any, value: Value, node: Any) -> Items:
+def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
     """The items of a list, tuple, string, array, set or dict."""
     kind = value.kind
     match kind:
         case List():
-            return Items(
+            return Iterated(
                 f"len({value.text})", lambda k: reader.temp(f"{value.text}[{k}]", kind.elem or INT), changes=True
             )
         case Array() if kind.ndim:
             length = reader.temp(f"{value.text}.shape[0]", INT, small=True).text
-            return Items(length, lambda k: arrays.row(reader, value, k))
+            return Iterated(length, lambda k: arrays.row(reader, value, k))
         case Text():
             length = reader.temp(f"{value.text}.size", INT, small=True).text
-            return Items(length, lambda k: character(reader, value, k))
+            return Iterated(length, lambda k: character(reader, value, k))
         case Tuple():
             joined = None
             for item in kind.items:
                 joined = reader.join(joined, item, node)
             texts = [convert(f"{value.text}[{i}]", item, joined) for i, item in enumerate(kind.items)]
             if not texts:
-                return Items("0", lambda k: Value(INT, "0"))
+                return Iterated("0", lambda k: Value(INT, "0"))
             made = reader.temp(f"({''.join(text + ', ' for text in texts)})", Tuple((joined,) * len(texts)))
-            return Items(str(len(texts)), lambda k: reader.temp(f"{made.text}[{k}]", joined))
+            return Iterated(str(len(texts)), lambda k: reader.temp(f"{made.text}[{k}]", joined))
         case Range():
-            return Items(
+            return Iterated(
                 f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))",
                 lambda k: reader.temp(f"{value.text}[0] + {k} * {value.text}[2]", INT),
             )
@@ -174,7 +174,7 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Items:
     )
 
 
-def dict_items(reader: Any, value: Value, view: str) -> Items:
+def dict_items(reader: Any, value: Value, view: str) -> Iterated:
     """The keys, values or items of a dict, in the order of their insertion."""
     kind = value.kind
     key, held = kind.elem or INT, kind.value or INT
@@ -189,7 +189,7 @@ def dict_items(reader: Any, value: Value, view: str) -> Items:
     def never(k: str) -> Value:
         raise reader.refuse("a dict that is looped over together with something else")
 
-    return Items("0", never, False, f"for @ in {value.text}.{view}():", both if view == "items" else one)
+    return Iterated("0", never, False, f"for @ in {value.text}.{view}():", both if view == "items" else one)
 
 
 def character(reader: Any, value: Value, k: str) -> Value:
@@ -204,7 +204,7 @@ class Everywhere:
     orelse: tuple[Any, ...] = ()
 
 
-def each(reader: Any, items: Items, body: Callable[[Value], Any]) -> None:
+def each(reader: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
     """`body(item)` for each item, in a loop of our own."""
     over_items(reader, Everywhere(), items, body)
 

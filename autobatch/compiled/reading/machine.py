@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     FLOAT,
     NONE,
     TAGS,

@@ -8,9 +8,7 @@ import numpy as np
 from autobatch.compiled.reading import arrays, containers
 from autobatch.compiled.reading.builtin_calls import takes_nodes
 from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, numba_type
-from autobatch.compiled.reading.scalars import cast, lift
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -24,6 +22,8 @@ from autobatch.compiled.reading.types import (
     Union,
     of_dtype,
 )
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, numba_type
+from autobatch.compiled.reading.number_operators import cast, lift
 
 __all__: list[str] = []
 

@@ -8,11 +8,7 @@ import numpy as np
 
 from autobatch.compiled.reading import arrays, builtin_calls, containers, iteration, numpy_calls
 from autobatch.compiled.reading.calls import CALLS, METHODS, call_function
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert
-from autobatch.compiled.reading.program import Instance, Lines, Program
-from autobatch.compiled.reading.scalars import OPERATORS, arithmetic, compare, lift, negative, truth_of
-from autobatch.compiled.reading.statements import Reader
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     BOOL,
     INT,
     NONE,
@@ -30,13 +26,17 @@ from autobatch.compiled.reading.types import (
     Union,
     is_number,
 )
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert
+from autobatch.compiled.reading.number_operators import OPERATORS, arithmetic, compare, lift, negative, truth_of
+from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram
+from autobatch.compiled.reading.statement_reader import StatementReader
 
 __all__ = ["ExpressionReader", "read_function"]
 
 _TABLES = builtin_calls, numpy_calls  # which fill `CALLS` and `METHODS`
 
 
-class ExpressionReader(Reader):
+class ExpressionReader(StatementReader):
     """Reads a function: statements and the expressions in them."""
 
     def expr(self, node: ast.expr) -> Value:
@@ -379,7 +379,7 @@ class ExpressionReader(Reader):
         return value.text if value.kind.name == "int64" else f"int64({value.text})"
 
 
-def read_function(program: Program, instance: Instance) -> None:
+def read_function(program: SourceProgram, instance: Instance) -> None:
     """Read a function for the types of an instance, and write it."""
     ExpressionReader(program, instance).whole()
 

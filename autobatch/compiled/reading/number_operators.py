@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, convert, numba_type
-from autobatch.compiled.reading.program import Lines
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     BOOL,
     FLOAT,
     INT,
@@ -26,6 +24,8 @@ from autobatch.compiled.reading.types import (
     sample,
     union_of,
 )
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, convert, numba_type
+from autobatch.compiled.reading.source_program import Lines
 
 __all__ = [
     "COMPARISONS",
@@ -60,7 +60,7 @@ def result_of(reader: Any, function: Any, *kinds: Type) -> Type:
     """What NumPy or Python makes of numbers of these types.
 
     Raises:
-        Refused: nothing, or nothing that compiled code has.
+        Unreadable: nothing, or nothing that compiled code has.
     """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -3,7 +3,7 @@
 A type here is what `type(value)` and, of arrays, `dtype` and `ndim` say: Python's `int` and `np.int64` are two types of
 one machine word. A number that is of one type or another, depending on what ran, is a `Union`, which compiled code
 holds as `(tag, int64, float64)`. A container's elements have one type for each place that makes such containers
-(`Site`), which grows as the program is read until nothing changes any more.
+(`MakingPlace`), which grows as the program is read until nothing changes any more.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ __all__ = [
     "Array",
     "Dict",
     "List",
+    "MakingPlace",
     "Maybe",
     "Mismatch",
     "Range",
     "Scalar",
     "Set",
-    "Site",
     "Static",
     "Struct",
     "Text",
@@ -167,7 +167,7 @@ CONFLICT = _Conflict()
 """The type of a variable of which compiled code cannot hold all that it may be: it must not be read."""
 
 
-class Site:
+class MakingPlace:
     """A place that makes containers, and the types of what they hold so far; sites whose containers meet are one.
 
     Attributes:
@@ -178,10 +178,10 @@ class Site:
     def __init__(self, number: int, changes: list[int], size: int = 1, given: bool = False) -> None:
         self.number, self.given, self.changes = number, given, changes
         self.items: list[Any] = [None] * size
-        self.parent: Site | None = None
+        self.parent: MakingPlace | None = None
         self.container: Any = None  # the type of what it makes
 
-    def find(self) -> "Site":
+    def find(self) -> "MakingPlace":
         """The site that stands for this one."""
         site = self
         while site.parent is not None:
@@ -196,7 +196,7 @@ class Site:
             site.items[place] = joined
             site.changes[0] += 1
 
-    def merge(self, other: "Site") -> None:
+    def merge(self, other: "MakingPlace") -> None:
         """Containers of the two sites meet in one variable."""
         one, two = self.find(), other.find()
         if one is two:
@@ -211,7 +211,7 @@ class Site:
 
 @dataclasses.dataclass(frozen=True)
 class _Container:
-    site: Site
+    site: MakingPlace
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.site.find() is self.site.find()

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, dummy, rep
-from autobatch.compiled.reading.program import Captured, Inline, Instance, Lines, Program, Refused, flat, joined_results
-from autobatch.compiled.reading.types import (
+from autobatch.compiled.reading.exact_types import (
     CONFLICT,
     NONE,
     STR,
@@ -30,8 +28,19 @@ from autobatch.compiled.reading.types import (
     join,
     union_of,
 )
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, dummy, rep
+from autobatch.compiled.reading.source_program import (
+    Captured,
+    Inline,
+    Instance,
+    Lines,
+    SourceProgram,
+    Unreadable,
+    flat,
+    joined_results,
+)
 
-__all__ = ["FAIL", "Reader", "Stop"]
+__all__ = ["FAIL", "StatementReader", "Stop"]
 
 FAIL = "return @fail@"
 
@@ -60,7 +69,7 @@ class _Loop:
     continues: list[tuple[Lines, Env]] = dataclasses.field(default_factory=list)
 
 
-class Reader:
+class StatementReader:
     """Reads one function for types of its arguments.
 
     Attributes:
@@ -68,7 +77,7 @@ class Reader:
         lines: where text goes.
     """
 
-    def __init__(self, program: Program, instance: Instance) -> None:
+    def __init__(self, program: SourceProgram, instance: Instance) -> None:
         self.program, self.instance, self.function = program, instance, instance.function
         self.tree = program.tree(instance.function)
         self.env: Env | None = {}
@@ -103,12 +112,12 @@ class Reader:
         self.emit(FAIL)
         raise Stop
 
-    def refuse(self, why: str, node: Any = None) -> Refused:
+    def refuse(self, why: str, node: Any = None) -> Unreadable:
         """What to raise where there is no compiled form, with the user's line."""
         node = node if node is not None and hasattr(node, "lineno") else self.node
         code = self.function.__code__
         what = ast.unparse(node).partition("\n")[0]
-        return Refused(f"{code.co_filename}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}")
+        return Unreadable(f"{code.co_filename}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}")
 
     def site(self, node: Any, container: Any, size: int = 1) -> Any:
         """The type of the containers that are made here."""
@@ -120,7 +129,7 @@ class Reader:
         """The type of either.
 
         Raises:
-            Refused: there is none.
+            Unreadable: there is none.
         """
         try:
             return join(a, b)

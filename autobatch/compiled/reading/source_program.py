@@ -8,18 +8,28 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled.reading.exact_types import (
+    FLOAT,
+    MakingPlace,
+    Mismatch,
+    Static,
+    Type,
+    is_number,
+    join,
+    members,
+    union_of,
+)
 from autobatch.compiled.reading.machine import Value, constructor, convert, dummy, rep
-from autobatch.compiled.reading.types import FLOAT, Mismatch, Site, Static, Type, is_number, join, members, union_of
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.source import NoSourceError, own_tree
 
-__all__ = ["Captured", "Inline", "Instance", "Lines", "Program", "Refused"]
+__all__ = ["Captured", "Inline", "Instance", "Lines", "SourceProgram", "Unreadable"]
 
 _PASSES = 40
 _INSTANCES = 60
 
 
-class Refused(Exception):  # noqa: N818  # a signal, as `NeedsLoop` is
+class Unreadable(Exception):  # noqa: N818  # a signal, as `NeedsLoop` is
     """Compiled code has no form for what the user wrote; the message names the line and says why."""
 
 
@@ -61,17 +71,17 @@ class Instance:
     open: bool = False
 
 
-class Program:
+class SourceProgram:
     """What is compiled together.
 
     Args:
         read_function: reads one function for its types: fills in an `Instance`.
     """
 
-    def __init__(self, read_function: Callable[["Program", Instance], None]) -> None:
+    def __init__(self, read_function: Callable[["SourceProgram", Instance], None]) -> None:
         self._read = read_function
         self.changes = [0]
-        self.sites: dict[Any, Site] = {}
+        self.sites: dict[Any, MakingPlace] = {}
         self.instances: dict[Any, Instance] = {}
         self.done: set[Instance] = set()
         self.captured: dict[str, Captured] = {}
@@ -82,24 +92,24 @@ class Program:
         self.scopes = 0
         self.trees: dict[Any, ast.FunctionDef] = {}
 
-    def site(self, key: Any, size: int = 1, given: bool = False) -> Site:
+    def site(self, key: Any, size: int = 1, given: bool = False) -> MakingPlace:
         """The site of this key."""
         if key not in self.sites:
-            self.sites[key] = Site(len(self.sites), self.changes, size, given)
+            self.sites[key] = MakingPlace(len(self.sites), self.changes, size, given)
         return self.sites[key]
 
     def tree(self, function: python_types.FunctionType) -> ast.FunctionDef:
         """The syntax of a function, annotated with what is live.
 
         Raises:
-            Refused: there is none.
+            Unreadable: there is none.
         """
         code = function.__code__
         if code not in self.trees:
             try:
                 tree = own_tree(function)
             except NoSourceError as error:
-                raise Refused(str(error)) from None
+                raise Unreadable(str(error)) from None
             annotate(tree)
             self.trees[code] = tree
         return self.trees[code]
@@ -110,7 +120,7 @@ class Program:
         instance = self.instances.get(key)
         if instance is None:
             if len(self.instances) >= _INSTANCES:
-                raise Refused(f"{function.__qualname__} is called with ever other types")
+                raise Unreadable(f"{function.__qualname__} is called with ever other types")
             instance = Instance(f"f{len(self.instances)}_{_plain(function.__name__)}", function, kinds, jitted)
             self.instances[key] = instance
         if instance.open:
@@ -128,7 +138,7 @@ class Program:
         """Read until nothing changes.
 
         Raises:
-            Refused: compiled code has no form for it.
+            Unreadable: compiled code has no form for it.
         """
         for _ in range(_PASSES):
             before = self.changes[0]
@@ -137,7 +147,7 @@ class Program:
             root = self.call(function, kinds)
             if self.changes[0] == before:
                 return root
-        raise Refused(f"the types of {function.__qualname__} do not settle")
+        raise Unreadable(f"the types of {function.__qualname__} do not settle")
 
     def ufunc(self, ufunc: Any, loop: str) -> int:
         """The place in the table of addresses of a ufunc's loop."""
