@@ -36,7 +36,7 @@ from autobatch.compiled.reading.exact_types import (
 from autobatch.compiled.reading.machine import Value, convert, numba_type, rep
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 
-__all__ = ["Keeper", "Loader", "apart", "pack", "type_of", "unpack"]
+__all__ = ["Keeper", "Loader", "apart", "count_apart", "pack", "type_of", "unpack"]
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
@@ -200,6 +200,13 @@ def leaves(kind: Type) -> list[str]:
     raise AssertionError(kind)
 
 
+def count_apart(kind: Type) -> int:
+    """How many arrays there are whose examples may lie apart."""
+    if isinstance(kind, Tuple | Struct):
+        return sum(map(count_apart, kind.items))
+    return int(isinstance(kind, Array))
+
+
 class Loader:
     """Text that reads the next value of a type from packed arrays.
 
@@ -225,7 +232,7 @@ class Loader:
         """Write what reads one value; the name it then has.
 
         Args:
-            at_top: it is an argument itself, whose examples may lie apart.
+            at_top: it is an argument itself, or a part of one, whose examples may lie apart.
         """
         name = self._name()
         match kind:
@@ -259,7 +266,7 @@ class Loader:
                     f"at{sizes} += 1",
                 ]
             case Tuple() | Struct():
-                parts = [self.load(item, lines) for item in kind.items]
+                parts = [self.load(item, lines, at_top) for item in kind.items]
                 lines.append(f"{name} = ({''.join(part + ', ' for part in parts)})")
             case List() | Set() | Dict():
                 leaf = self._leaf("int64")

@@ -23,7 +23,7 @@ from autobatch.batches.base import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.blocks.kernel_cache import Kernel, kernel_of
-from autobatch.compiled.data import pack, type_of, unpack
+from autobatch.compiled.data import count_apart, pack, type_of, unpack
 from autobatch.compiled.module import Module, new_program, write
 from autobatch.compiled.reading.exact_types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
 from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
@@ -334,8 +334,14 @@ def _packed(call: _MapCall, value: Any, kind: Type, first: int, last: int) -> tu
     """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
     if not isinstance(value, _Place):
         if not _is_own(value):
-            return pack(kind, [value]), []
-        raise Mismatch("parts of several columns")
+            return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
+        arrays: list[Any] = []
+        steps: list[int] = []
+        for each, item in zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True):
+            inner_arrays, inner_steps = _packed(call, each, item, first, last)
+            arrays += inner_arrays
+            steps += inner_steps
+        return arrays, steps
     column = call.columns[value.column]
     if isinstance(column, Batch) and _lies_flat(column):
         if isinstance(column, PackedBatch):
@@ -352,7 +358,7 @@ def _packed(call: _MapCall, value: Any, kind: Type, first: int, last: int) -> tu
         sizes = np.empty((last - first, kind.ndim), np.int64)
         sizes[:, 0], sizes[:, 1:] = lengths, trailing
         return [values.reshape(-1), sizes.reshape(-1)], [step]
-    return pack(kind, call.examples(value.column)[first:last]), [-1] if isinstance(kind, Array) else []
+    return pack(kind, call.examples(value.column)[first:last]), [-1] * count_apart(kind)
 
 
 def _run(call: _MapCall, form: _Form) -> list[Any]:
@@ -369,7 +375,9 @@ def _run(call: _MapCall, form: _Form) -> list[Any]:
         arrays: list[Any] = []
         steps: list[int] = []
         for value, kind in zip(call.values, module.root.kinds, strict=True):
-            own_arrays, own_steps = _packed(call, value, kind, first, last)
+            own_arrays, own_steps = (
+                _packed(call, value, kind, first, last) if _is_own(value) else (pack(kind, [value]), [])
+            )
             arrays += own_arrays
             steps += own_steps
         status = np.zeros(last - first + 1, np.uint8)

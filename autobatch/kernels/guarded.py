@@ -298,7 +298,7 @@ def apply_2(address, data, x, y, out):
 @jit
 def floor_divide(a, b):
     """Python's `a // b` of floats; b is not 0."""
-    mod = math.fmod(a, b)
+    mod = np.fmod(a, b)
     div = (a - mod) / b
     if mod != 0.0 and (b < 0.0) != (mod < 0.0):
         div -= 1.0
@@ -313,7 +313,7 @@ def floor_divide(a, b):
 @jit
 def modulo(a, b):
     """Python's `a % b` of floats; b is not 0."""
-    mod = math.fmod(a, b)
+    mod = np.fmod(a, b)
     if mod != 0.0:
         if (b < 0.0) != (mod < 0.0):
             mod += b

@@ -494,7 +494,8 @@ def _math(name: str, arity: int = 1) -> None:
             floats = [as_float(x) for x in each]
             if name == "pow":
                 floats[1] = f"opaque({floats[1]})"
-            return reader.temp(f"math.{name}({', '.join(floats)})", FLOAT)
+            module = "np" if name == "fmod" else "math"
+            return reader.temp(f"{module}.{name}({', '.join(floats)})", FLOAT)
 
         return lift(reader, one, *values)
 

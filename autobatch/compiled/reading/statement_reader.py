@@ -8,6 +8,7 @@ it is refused. One that may be unbound has a flag beside it.
 import ast
 import builtins
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,7 +127,7 @@ class StatementReader:
         """What to raise where there is no compiled form, with the user's line."""
         node = node if node is not None and hasattr(node, "lineno") else self.node
         code = self.function.__code__
-        what = ast.unparse(node).partition("\n")[0]
+        what = re.sub(r"([^\W\d]\w*)\.\d+", r"\1", ast.unparse(node).partition("\n")[0])  # without the scope's number
         return Unreadable(f"{code.co_filename}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}")
 
     def site(self, node: Any, container: Any, size: int = 1) -> Any:
