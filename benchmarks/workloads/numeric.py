@@ -1,4 +1,4 @@
-"""Numeric programs in plain Python: compiled as they are, beside the loop and an `@njit` loop over the same packed data."""
+"""Programs of numbers in loops: compiled as they are, beside the loop and an `@njit` loop over the same packed data."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

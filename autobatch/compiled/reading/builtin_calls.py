@@ -29,7 +29,7 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
 )
 from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, as_float, rep
-from autobatch.compiled.reading.number_operators import as_int, lift, negative
+from autobatch.compiled.reading.number_operators import as_int, lift, negative, quick_compare
 
 __all__ = ["reduced"]
 
@@ -249,7 +249,9 @@ def _extreme(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.exp
 
     def step(so_far: Value, item: Value) -> Value:
         before = reader.once(so_far)
-        better = reader.compared(sign, item, before, node)
+        item = reader.once(item)
+        quick = quick_compare(reader, sign, item, before)
+        better = reader.compared(sign, item, before, node) if quick is None else Value(BOOL, quick)
         if better.constant is not NO_CONSTANT:
             return item if better.constant else before
         return reader.choice(reader.truth(better, node), lambda: item, lambda: before, node)

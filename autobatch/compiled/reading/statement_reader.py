@@ -386,7 +386,7 @@ class StatementReader:
             self.expr(node.value)
 
     def on_assert(self, node: ast.Assert) -> None:
-        self.fail_if(f"not {self.truth(self.expr(node.test), node.test)}")
+        self.fail_if(f"not {self.condition(node.test).text}")
 
     def on_raise(self, node: ast.Raise) -> None:
         self.stop()
@@ -443,13 +443,13 @@ class StatementReader:
                 known = (self.env or {}).get(name)
                 if known is not None and isinstance(known.kind, Union | Maybe) and not known.maybe_unbound:
                     return self.none_test(test, name, known, then, other, live)
-        value = self.expr(test)
-        if value.constant is not NO_CONSTANT and not isinstance(value.kind, Tuple):
+        value = self.condition(test)
+        if value.constant is not NO_CONSTANT:
             chosen = then if value.constant else other
             lines, self.env = self.arm(chosen, self.env)
             self.emit("if True:", lines)
             return None
-        return self.branch(self.truth(value, test), then, other, live)
+        return self.branch(value.text, then, other, live)
 
     def none_test(self, test: Any, name: str, known: Variable, then: Any, other: Any, live: Any) -> None:
         """`if name is None: then else: other`, or the other way round; the name is of another type in each."""
@@ -495,11 +495,11 @@ class StatementReader:
 
     def on_while(self, node: ast.While) -> None:
         def body() -> None:
-            value = self.expr(node.test)
+            value = self.condition(node.test)
             if value.constant is NO_CONSTANT or not value.constant:
                 place: Lines = []
                 assert self.env is not None
-                self.emit(f"if not {self.truth(value, node.test)}:", [Inline(place), "break"])
+                self.emit(f"if not {value.text}:", [Inline(place), "break"])
                 exits.append((place, dict(self.env)))
             self.block(node.body)
 
@@ -579,8 +579,8 @@ class StatementReader:
         """The value of an expression."""
         raise AssertionError
 
-    def truth(self, value: Value, node: Any) -> str:
-        """Whether a value is true, as text."""
+    def condition(self, node: ast.expr) -> Value:
+        """Whether an expression is true."""
         raise AssertionError
 
     def store(self, target: ast.expr, value: Value) -> None:
