@@ -31,9 +31,8 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     join,
     of_dtype,
-    union_of,
 )
-from autobatch.compiled.reading.machine import Value, convert, numba_type, rep
+from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 
 __all__ = ["Keeper", "Loader", "apart", "count_apart", "pack", "type_of", "unpack"]
@@ -414,10 +413,10 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             return (arrays[0].tolist() if kind.python else list(arrays[0])), arrays[1:]
         case Union():
             tags, words, floats = arrays[:3]
-            made = [
-                _scalar(_KINDS[tag], word, number)
-                for tag, word, number in zip(tags.tolist(), words.tolist(), floats.tolist(), strict=True)
-            ]
+            each = {tag: _scalars(_KINDS[tag], words, floats) for tag in np.unique(tags).tolist()}
+            if len(each) == 1:
+                return next(iter(each.values())), arrays[3:]
+            made = [each[tag][place] for place, tag in enumerate(tags.tolist())]
             return made, arrays[3:]
         case Array():
             shapes = np.stack(arrays[: kind.ndim], axis=1) if kind.ndim else np.empty((count, 0), np.int64)
@@ -450,13 +449,12 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
     raise AssertionError(kind)
 
 
-def _scalar(kind: Scalar, word: int, number: float) -> Any:
+def _scalars(kind: Scalar, words: np.ndarray, floats: np.ndarray) -> list[Any]:
+    """Numbers of one type, of which those of another are not looked at."""
     if kind == NONE:
-        return None
-    value = number if kind.kind == "f" else word
+        return [None] * words.size
+    values = floats if kind.kind == "f" else words
     if kind.python:
-        return bool(value) if kind == BOOL else value
-    return np.dtype(kind.name).type(value)
-
-
-_ = (Value, convert, numba_type, union_of)
+        return (values != 0).tolist() if kind == BOOL else values.tolist()
+    with np.errstate(all="ignore"):
+        return list(values.astype(kind.name))

@@ -391,17 +391,23 @@ def _unit(typing_context, value):
     return types.float64(types.float64), generate
 
 
+@intrinsic
+def _fused(typing_context, a, b, c):
+    """a * b + c, rounded once."""
+    signature = types.float64(types.float64, types.float64, types.float64)
+    return signature, lambda context, builder, signature, args: builder.fma(*args)
+
+
 @jit
 def squared(x):
-    """`x ** 2.0` of C's `pow`, whose error is below 0.55 of the last place.
+    """`x ** 2.0` of C's `pow`.
 
-    Where the exact square is nearer than 0.4 to the product, `pow` can give nothing else.
+    For numbers of moderate size the error of `pow` is below 0.515 of the last place (glibc's and Arm's optimized
+    routines state it): where the exact square is nearer than 0.48 to the product, it can give nothing else.
     """
     product = x * x
-    if 1e-280 < product < 1e280:
-        _, rest = square_exactly(x)
-        if abs(rest) < 0.4 * 2.220446049250313e-16 * _unit(product):
-            return product
+    if 1e-18 < product < 1e18 and abs(_fused(x, x, -product)) < 0.48 * 2.220446049250313e-16 * _unit(product):
+        return product
     return math.pow(x, opaque(2.0))
 
 

@@ -39,7 +39,11 @@ def columns_of(name: str, count: int) -> list[Any]:
         case "dtw":
             return [ab.PackedBatch.from_examples(_ragged(rng, count, lambda n: rng.normal(size=n))) for _ in range(2)]
         case "isolation":
-            return [numbers(rng.standard_normal), numbers(lambda n: rng.uniform(-3, 3, n)), numbers(rng.exponential)]
+            return [
+                numbers(rng.standard_normal),
+                numbers(lambda n: rng.uniform(-3, 3, n)),
+                numbers(lambda n: rng.exponential(size=n)),
+            ]
         case "anti_kt":
             exponential = lambda n: rng.exponential(size=n) + 0.01
             return [numbers(exponential), numbers(rng.standard_normal), numbers(lambda n: rng.uniform(-3, 3, n))]

@@ -7,6 +7,7 @@ holds as `(tag, int64, float64)`. A container's elements have one type for each 
 """
 
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -252,6 +253,7 @@ class Dict(_Container):
 Type = Any  # one of the above
 
 
+@functools.lru_cache(maxsize=256)
 def of_dtype(dtype: Any) -> Scalar:
     """NumPy's scalar of a dtype.
 
