@@ -42,18 +42,13 @@ def is_same(a: Any, b: Any) -> Any:
 
 
 def _same_lanes(a: Any, b: Any) -> Any:
-    for one, other in ((a, b), (b, a)):
-        if type(one) is MaskedBatch and not isinstance(other, ObjectBatch):
-            if isinstance(other, bool):
-                return one == other if one.scalar is bool else False
-            if not (isinstance(other, np.ndarray | np.generic | int | float | complex) or is_boxed(other)):
-                return False
-            raise NeedsLoop("whether two arrays or numbers are one object")  # a narrowed batch is another one
-    if a is not None and b is not None:
-        values = [*getattr(a, "values", ()), *getattr(b, "values", ())]
-        if any(isinstance(value, np.ndarray | np.generic) or is_boxed(value) for value in values):
-            raise NeedsLoop("whether two arrays are one object")
-    return stack_results(per_lane(operator.is_, (a, b), {}))
+    batch, other = (a, b) if isinstance(a, Batch) else (b, a)
+    if other is None and isinstance(batch, ObjectBatch):
+        return stack_results(per_lane(operator.is_, (a, b), {}))
+    numbers = isinstance(other, np.ndarray | np.generic | int | float | complex) and not isinstance(other, bool)
+    if type(batch) is not MaskedBatch or numbers or is_boxed(other):  # a narrowed batch is another object
+        raise NeedsLoop("whether two values that differ by example are one object")
+    return batch == other if isinstance(other, bool) and batch.scalar is bool else False
 
 
 def is_other(a: Any, b: Any) -> Any:

@@ -19,7 +19,7 @@ from autobatch.batches.base import Batch, narrowed, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.current import current_region, set_region
+from autobatch.core.current import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import (
@@ -31,7 +31,7 @@ from autobatch.facts.call_effects import (
     reads_only,
 )
 from autobatch.facts.types import GENERATORS, IMMUTABLE
-from autobatch.lockstep.calls.foreign import CACHED, cached, library, plain_arguments, require_local, run_per_lane
+from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
@@ -46,6 +46,7 @@ from autobatch.syntax.source import is_library
 __all__ = ["call", "create"]
 
 _DISPATCHER = type(np.sum)
+_CACHED: Any = type(functools.cache(len))
 _FRESH = CREATORS | {np.array, np.copy}
 _FIXED = (*IMMUTABLE, tuple, ModuleType)
 _READS = method_names(list, dict, set, np.ndarray)
@@ -69,17 +70,12 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
         root = current_root()
-        if handler is not None or (kind is FunctionType and root is not None):
-            region = current_region()
-            try:
-                return handler(*args, **kwargs) if handler is not None else _own(f, args, kwargs)
-            except NeedsLoop as error:
-                if root is None:
-                    raise
-                set_region(region)
-                return run_per_lane(f, args, kwargs, error)
+        if handler is not None:
+            return handler(*args, **kwargs)
         if root is None:
             return f(*args, **kwargs)
+        if kind is FunctionType:
+            return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -154,10 +150,6 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
     ours = root.convert(wrapped if wrapped is not None else function)
     return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
-
-
-def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _converted(current_root().convert(f), f, args, kwargs)  # type: ignore[union-attr]
 
 
 def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -330,8 +322,8 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
         return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
-    if isinstance(f, CACHED):
-        return cached(f, call, args, kwargs)
+    if isinstance(f, _CACHED) and root.convert(f.__wrapped__) is f.__wrapped__:
+        raise NeedsLoop("a function of the call keeps its results")
     if isinstance(f, operator.methodcaller):
         pickled: Any = f.__reduce__()
         given = [*getattr(pickled[0], "args", ()), *pickled[1]]

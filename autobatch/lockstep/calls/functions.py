@@ -74,12 +74,10 @@ def _strong(batch: Any) -> Any:
     return narrowed(batch)
 
 
-def _concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
-    if kwargs or axis != 0 or not is_spread(arrays):
-        return np.concatenate(unwrapped(arrays), axis=axis, **kwargs)
-    if _some_empty(arrays):
-        raise ValueError("need at least one array to concatenate")
-    return narrowed(arrays.joined())
+def _concatenate(arrays: Any, *args: Any, **kwargs: Any) -> Any:
+    if is_spread(arrays):
+        raise NeedsLoop("arrays of a list that differs by example are put together")
+    return np.concatenate(unwrapped(arrays), *args, **kwargs)
 
 
 def _array(object: Any, *args: Any, **kwargs: Any) -> Any:

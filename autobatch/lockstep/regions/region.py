@@ -50,11 +50,10 @@ class Root:
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
         picked: {id: container}, of those that stand for other ones of each lane.
-        caches: {id of what `functools.cache` made: itself, and the regions and results of each of its keys}.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "caches", "call", "convert", "count", "is_local", "items", "made", "outside", "parent",
+        "batch_size", "blocks", "call", "convert", "count", "is_local", "items", "made", "outside", "parent",
         "picked", "prints", "root",
     )  # fmt: skip
 
@@ -69,7 +68,6 @@ class Root:
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
         self.picked: dict[int, Any] = {}
-        self.caches: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
 

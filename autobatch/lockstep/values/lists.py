@@ -297,31 +297,6 @@ class LaneList:
         found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
         return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
 
-    def joined(self) -> MaskedBatch:
-        """The items of each lane end to end along their first dimension.
-
-        Raises:
-            NeedsLoop: items of other than one array with static other dimensions.
-        """
-        leaves, structure, table = self._rows()
-        (leaf,) = leaves if structure.kind is None else (None,)
-        if leaf is None or not leaf.sizes or any(isinstance(size, Lengths) for size in leaf.sizes[1:]):
-            raise NeedsLoop("a concatenation along a list of structured or ragged items")
-        data, size = leaf.data, leaf.sizes[0]
-        total, width = data.shape[:2]
-        lengths = size.values if isinstance(size, Lengths) else np.full(total, size)
-        flat = data.reshape(total * width, *data.shape[2:])
-        flat = np.concatenate([flat, np.zeros((1, *data.shape[2:]), data.dtype)])
-        rows: list[np.ndarray] = []
-        for lane_rows, count in zip(table, self.counts, strict=True):
-            parts = [np.arange(row * width, row * width + lengths[row]) for row in lane_rows[:count]]
-            rows.append(np.concatenate(parts) if parts else np.zeros(0, np.int64))
-        out = Lengths([len(part) for part in rows])
-        index = np.full((len(rows), out.max()), total * width)
-        for i, part in enumerate(rows):
-            index[i, : len(part)] = part
-        return MaskedBatch.in_region(Batched(flat[index], (out, *leaf.sizes[1:])), self.region)
-
     def _item_of_rows(self, place: Any) -> Any:
         """Copies of the items at a place, for the lanes that are here: neither these nor the items may change."""
         region: Any = current_region()
