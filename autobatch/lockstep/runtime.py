@@ -159,7 +159,6 @@ NAMES: dict[str, Any] = {
     "_ab_choose": branches.choose,
     "_ab_comprehension": comprehension,
     "_ab_create": create,
-    "_ab_delitem": items.delitem,
     "_ab_dict": items.dict_of,
     "_ab_each": each,
     "_ab_for": loops_with_exits.for_walk,

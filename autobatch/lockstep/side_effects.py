@@ -314,7 +314,7 @@ _READING = {
     "floordiv", "pow", "matmul", "bitand", "bitor", "bitxor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne",
     "in", "not_in",
 }  # fmt: skip
-_READING_FIRST = {"for", "loop", "each", "spread", "unpack", "delitem"}
+_READING_FIRST = {"for", "loop", "each", "spread", "unpack"}
 WATCHING: dict[str, Any] = {
     **NAMES,
     **{f"_ab_{name}": noting(NAMES[f"_ab_{name}"]) for name in _READING},

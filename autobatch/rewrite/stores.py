@@ -96,10 +96,8 @@ class Stores(ast.NodeTransformer):
         self.generic_visit(node)
         out: list[ast.stmt] = []
         for target in node.targets:
-            if isinstance(target, ast.Subscript):
-                out += statements("_ab_delitem(X, I)", target, X=target.value, I=target.slice)
-            elif isinstance(target, ast.Attribute):
-                out += statements("_ab_refuse('del of an attribute')", target)
+            if isinstance(target, ast.Subscript | ast.Attribute):
+                out += statements("_ab_refuse('del of an item or attribute')", target)
             else:
                 out.append(ast.copy_location(ast.Delete([target]), node))
         return out

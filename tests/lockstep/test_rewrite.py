@@ -217,7 +217,7 @@ def test_stores_reads_and_displays():
         (_ab_value_2, _ab_value_3) = (1, 2)
         _ab_setattr(_ab_value_2, x, 'name')
         _ab_setitem(_ab_value_3, out, 1)
-        _ab_delitem(out, 0)
+        _ab_refuse('del of an item or attribute')
         return out
         """
     )

@@ -1,7 +1,6 @@
 """What builtins, and NumPy functions that take lists, do in converted code: an argument may differ by lane."""
 
 import builtins
-import collections
 import copy
 import functools
 import math
@@ -25,7 +24,7 @@ from autobatch.facts import operators
 from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, loop, loop_over
 from autobatch.lockstep.regions.region import current_root, lanes_within
-from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
+from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.operators import (
     BINARY,
@@ -301,7 +300,7 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _copied(container: type) -> Callable[..., Any]:
-    """dict(), set(), deque() and the like: new containers, which may be changed."""
+    """dict() and set(): new containers, which may be changed."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_region() is None:
@@ -327,15 +326,7 @@ def _copy_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_COPIED = (
-    dict,
-    set,
-    frozenset,
-    collections.deque,
-    collections.Counter,
-    collections.OrderedDict,
-    collections.defaultdict,
-)
+_COPIED = (dict, set, frozenset)
 
 
 def _update(name: str) -> Callable[..., Any]:
@@ -381,5 +372,4 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     operator.invert: UNARY["~"],
     operator.getitem: getitem,
     operator.setitem: lambda x, index, value: setitem(value, x, index),
-    operator.delitem: delitem,
 }

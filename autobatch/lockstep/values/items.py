@@ -2,7 +2,7 @@
 
 import operator
 from collections import defaultdict
-from types import MemberDescriptorType, MethodType
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ from autobatch.ops.rules.aliasing import is_scalar, zero_d
 from autobatch.tables.table import EmbeddingTable
 
 __all__ = [
-    "delitem",
     "dict_of",
     "getitem",
     "list_of",
@@ -176,18 +175,6 @@ def setitem_in(x: Any, index: Any, value: Any) -> None:
     setitem(value, x, index)
 
 
-def delitem(x: Any, index: Any) -> None:
-    """`del x[index]`."""
-    if isinstance(x, LaneList):
-        x.delete(index)
-    elif isinstance(x, Batch) or is_lanes(index):
-        raise NeedsLoop("del of an item that differs by example")
-    else:
-        refuse_hooks(x, "__delitem__")
-        require_own(x, "del of an item")
-        del x[index]
-
-
 def setattribute(value: Any, x: Any, name: str) -> None:
     """`x.name = value`."""
     if isinstance(x, Batch):
@@ -198,9 +185,6 @@ def setattribute(value: Any, x: Any, name: str) -> None:
         return
     refuse_hooks(x, "__setattr__")
     attribute = found(type(x), name)
-    if type(attribute) is property and attribute.fset is not None:
-        current_root().call(MethodType(attribute.fset, x), value)  # type: ignore[union-attr]
-        return
     if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
         raise NeedsLoop("an attribute is set through a descriptor")
     home = home_of(x, "setting an attribute")

@@ -163,14 +163,10 @@ class LaneList:
         self.version += 1
         return getattr(self.items, name)(*args)
 
-    def _compare(self, name: str, *args: Any) -> Any:
-        """A method that compares items, which are the same for all lanes."""
-        self._require_same(*args)
-        return getattr(self.items, name)(*args)
-
-    def _require_same(self, *others: Any) -> None:
-        if self.is_spread or any(map(differs, (*self.items, *others))):
-            raise NeedsLoop("a list of values that differ by example is compared or searched")
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(list, name):
+            raise NeedsLoop(f".{name}() of a list")
+        raise AttributeError(f"'list' object has no attribute {name!r}")
 
     def extend(self, values: "LaneList") -> None:
         """Append the items of another list, or of this one."""
@@ -182,9 +178,6 @@ class LaneList:
     def pop(self, *place: Any) -> Any:
         return self._change("pop", *place)
 
-    def clear(self) -> None:
-        self._change("clear")
-
     def reverse(self) -> None:
         self._change("reverse")
 
@@ -194,30 +187,6 @@ class LaneList:
     def set(self, index: Any, value: Any) -> None:
         """`list[index] = value`."""
         self._change("__setitem__", index, value)
-
-    def delete(self, index: Any) -> None:
-        """`del list[index]`."""
-        self._change("__delitem__", index)
-
-    def remove(self, value: Any) -> None:
-        self._require_same(value)
-        self._change("remove", value)
-
-    def sort(self, *, key: Any = None, reverse: Any = False) -> None:
-        self._require_same(reverse)
-        if key is not None or not self.is_whole:
-            raise NeedsLoop("a list is sorted by some of its examples, or by a key")
-        self.version += 1
-        self.items.sort(reverse=reverse)
-
-    def copy(self) -> "LaneList":
-        return self.part(slice(None))
-
-    def index(self, *args: Any) -> Any:
-        return self._compare("index", *args)
-
-    def count(self, value: Any) -> Any:
-        return self._compare("count", value)
 
     def times(self, count: Any) -> "LaneList":
         """`list * count`."""
@@ -339,9 +308,6 @@ class LaneList:
             if self.items is not items:
                 raise NeedsLoop("a list changes for some examples while a loop runs over it")
 
-    def __contains__(self, value: Any) -> bool:
-        return bool(self._compare("__contains__", value))
-
     def __getitem__(self, index: Any) -> Any:
         return self.part(index) if isinstance(index, slice) else self.item(index)
 
@@ -357,18 +323,9 @@ class LaneList:
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> Any:
-        if self is other:
-            return True
-        self._require_same(other)
-        return self.items == (other.items if isinstance(other, LaneList) else other)
+        raise NeedsLoop("lists are compared")
 
-    def __ne__(self, other: object) -> Any:
-        return not self == other
-
-    def __lt__(self, other: Any) -> Any:
-        raise NeedsLoop("lists are compared by their order")
-
-    __le__ = __gt__ = __ge__ = __lt__
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
