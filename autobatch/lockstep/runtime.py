@@ -17,12 +17,12 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.calls.call import call, create
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.regions import branches, loops_with_exits
+from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.loops import each, loop
+from autobatch.lockstep.regions.region import is_changeable
 from autobatch.lockstep.values import items
 from autobatch.lockstep.values.merging import UNBOUND
 from autobatch.lockstep.values.operators import BINARY, UNARY, getattribute, refuse_hooks
-from autobatch.lockstep.values.own_objects import is_changeable
 
 __all__ = ["NAMES"]
 
@@ -128,14 +128,14 @@ def any_of(function: Any, iterable: Any, step: Any) -> Any:
     """`any(step(x) for x in iterable)`."""
     if function is not any or current_region() is None:
         return function(map(step, iterable))
-    return loops_with_exits.until(iterable, step, True)
+    return loops.until(iterable, step, True)
 
 
 def all_of(function: Any, iterable: Any, step: Any) -> Any:
     """`all(step(x) for x in iterable)`."""
     if function is not all or current_region() is None:
         return function(map(step, iterable))
-    return loops_with_exits.until(iterable, step, False)
+    return loops.until(iterable, step, False)
 
 
 def spread(iterable: Any) -> Any:
@@ -161,7 +161,7 @@ NAMES: dict[str, Any] = {
     "_ab_create": create,
     "_ab_dict": items.dict_of,
     "_ab_each": each,
-    "_ab_for": loops_with_exits.for_walk,
+    "_ab_for": loops.for_walk,
     "_ab_fstring": fstring,
     "_ab_function": branches.Returns,
     "_ab_getitem": items.getitem,
@@ -194,5 +194,5 @@ NAMES: dict[str, Any] = {
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,
     "_ab_update": items.update,
-    "_ab_while": loops_with_exits.while_walk,
+    "_ab_while": loops.while_walk,
 }

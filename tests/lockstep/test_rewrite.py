@@ -12,7 +12,7 @@ from autobatch import batch
 from autobatch.errors import UnsupportedError
 from autobatch.rewrite.convert import PASSES, convert, source
 from autobatch.rewrite.expressions import Operators
-from autobatch.rewrite.ownership import Ownership
+from autobatch.rewrite.stores import Ownership
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import statements
 from autobatch.testing.inspect import python_calls

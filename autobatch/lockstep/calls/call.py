@@ -33,11 +33,10 @@ from autobatch.facts.call_effects import (
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
-from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.regions.region import current_root, is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.items import is_lanes, own, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import convertible, getattribute
-from autobatch.lockstep.values.own_objects import is_made, picked, remember, require_own, require_whole
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.syntax.source import is_library

@@ -18,9 +18,8 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.calls.functions import captures_lanes, converted, is_batched_tree, unwrapped
-from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, remember, require_own
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.own_objects import is_changeable, is_made, remember, require_own
 from autobatch.lockstep.values.sequences import LaneSequence
 
 __all__ = ["library", "plain_arguments", "require_local"]

@@ -18,9 +18,8 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within, let_go
 from autobatch.lockstep.values.merging import concatenated, stackable
-from autobatch.lockstep.values.own_objects import freeze, is_changeable, let_go
 
 __all__ = ["LaneList", "differs", "plain", "plain_lists"]
 

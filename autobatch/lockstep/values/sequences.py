@@ -14,9 +14,8 @@ from autobatch.core.batched import Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.regions.region import freeze, lanes_within
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.own_objects import freeze
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.rows import rows_between, rows_p
 
