@@ -7,9 +7,8 @@ from typing import Any
 
 from autobatch.facts.call_effects import ARRAY_SHARERS, CREATORS, mutators
 from autobatch.facts.operators import ARITHMETIC
-from autobatch.rewrite.names import stored_names
 from autobatch.syntax.quote import expression, is_generated, name, statements
-from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters, stored_names
 
 __all__ = ["Ownership", "Stores", "is_fresh", "is_maker"]
 
