@@ -14,6 +14,8 @@ from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
+from autobatch.tables.keyed import admission
+from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.representations import (
@@ -62,12 +64,14 @@ __version__ = "0.1.0"
 __all__ = [
     "Context",
     "EmbeddingTable",
+    "EmbeddingVariable",
     "MaskedBatch",
     "PackedBatch",
     "QuantizedTable",
     "SparseRows",
     "SplitTable",
     "Table",
+    "admission",
     "batch",
     "config",
     "count",
