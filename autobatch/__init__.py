@@ -18,6 +18,8 @@ from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
+from autobatch.tables.keyed import admission
+from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.representations import (
@@ -66,6 +68,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Context",
     "EmbeddingTable",
+    "EmbeddingVariable",
     "Examples",
     "MaskedBatch",
     "PackedBatch",
@@ -73,6 +76,7 @@ __all__ = [
     "SparseRows",
     "SplitTable",
     "Table",
+    "admission",
     "batch",
     "collate",
     "concat",
