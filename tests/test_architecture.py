@@ -37,6 +37,7 @@ LAYERS = [
     ("lockstep", "lazy"),
     ("rewrite",),
     ("optim",),
+    ("checkpoint",),
     ("api",),
     ("testing", "report"),
     ("cli",),
@@ -52,6 +53,7 @@ NAMESPACES = {"testing", "optim"}
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
+    ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
@@ -59,8 +61,8 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 189
-MOST_LINES = 45_700
+MOST_FILES = 203
+MOST_LINES = 48_400
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
