@@ -37,6 +37,7 @@ LAYERS = [
     ("lockstep", "lazy"),
     ("rewrite",),
     ("optim",),
+    ("checkpoint",),
     ("api",),
     ("testing", "report"),
     ("cli",),
@@ -52,6 +53,7 @@ NAMESPACES = {"testing", "optim"}
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
+    ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     **{
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
