@@ -32,8 +32,8 @@ from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
-from autobatch.lazy.argument_writes import Inputs
 from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule

@@ -14,8 +14,8 @@ from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import _atleast
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, implements, needs
-from autobatch.ops.rules.grouping import lanewise
 from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.kinds import lanewise
 from autobatch.ops.rules.padding import to_width, unbroadcast
 from autobatch.ops.rules.rows import gather_axis
 from autobatch.ops.rules.sizes import (
