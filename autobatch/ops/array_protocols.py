@@ -4,6 +4,7 @@ A method here only dispatches: to the op of an operator, or to the function of `
 """
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded import RecordedArray
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.ops.numpy.along_axis import accumulate
+from autobatch.ops.numpy.elementwise import elementwise_of
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.numpy.without_op import reason, twin
@@ -58,6 +61,8 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
             a = np.expand_dims(a, tuple(range(ndim_of(a), ndim_of(a) + ndim_of(b))))
         return _call(ufunc, (a, b), kwargs)
     function = _METHODS.get(method, {}).get(ufunc)
+    if function is None and method == "accumulate":
+        function = functools.partial(accumulate, ufunc)
     if function is None:
         raise Declined(f"{name_of(ufunc)}.{method} has no batching rule")
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
@@ -66,7 +71,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
 
 
 def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    op = UFUNCS.get(ufunc)
+    op = UFUNCS.get(ufunc) or elementwise_of(ufunc)
     if op is None:
         raise Declined(UNSUPPORTED.get(ufunc, f"{name_of(ufunc)} has no batching rule"))
     if not kwargs:

@@ -32,9 +32,9 @@ from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
 from autobatch.rewrite.convert import compiled
-from autobatch.rewrite.stores import Ownership, is_fresh, is_maker
+from autobatch.rewrite.stores import Ownership, is_fresh, is_maker, stored_names
 from autobatch.syntax.quote import expression
-from autobatch.syntax.scopes import bound_names, local_nodes, parameters, stored_names
+from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
 
 __all__ = ["CELLS", "mark", "per_example_form", "taped_form"]

@@ -14,7 +14,6 @@ __all__ = [
     "parameters",
     "path_of",
     "reads",
-    "stored_names",
     "target_names",
 ]
 
@@ -139,16 +138,3 @@ def is_slicing(index: ast.expr) -> bool:
 def binds(node: ast.AST) -> bool:
     """Whether an expression cannot be moved into a call's arguments: it binds names, or leaves the function."""
     return any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for part in ast.walk(node))
-
-
-def stored_names(body: Any) -> set[str]:
-    """Names of which an item is assigned (`name[...] = value`, also deeper: `name[a][b] = value`)."""
-    out = set()
-    for node in local_nodes(body):
-        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            base: ast.expr = node
-            while isinstance(base, ast.Subscript):
-                base = base.value
-            if isinstance(base, ast.Name):
-                out.add(base.id)
-    return out

@@ -156,6 +156,8 @@ def setitem(value: Any, x: Any, index: Any) -> None:
             raise NeedsLoop("a write into a scalar")
         if isinstance(value, LaneList):
             value = list(value)
+        elif isinstance(value, ObjectBatch):
+            value = _as_floats(value, x.dtype)
         x[index] = value
     elif isinstance(x, LaneList):
         if x.owners is None and isinstance(index, int) and not x.is_whole:
@@ -181,6 +183,13 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         else:
             require_own(x, "a write into an item")
         x[index] = value
+
+
+def _as_floats(value: ObjectBatch, dtype: np.dtype) -> Any:
+    """Real numbers of several types (`max(0.0, x)` is Python's or NumPy's float) as an array of floats stores them."""
+    if dtype.kind != "f" or not all(isinstance(each, float | np.floating) for each in value.values):
+        return value
+    return MaskedBatch.in_region(Batched(np.array(value.values, dtype), ()), value.region)
 
 
 def setitem_in(x: Any, index: Any, value: Any) -> None:

@@ -165,11 +165,13 @@ def _np_nanprod(a: Any, axis: Any = None, **options: Any) -> Any:
     return np.prod(without_nan(a, 1), axis=axis, **options)
 
 
+_COUNTS_IN_PYTHON = type(np.count_nonzero([0])) is int  # before NumPy 2.4
+
+
 @implements(np.count_nonzero)
 def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    if axis is None and not keepdims:
-        raise Declined("np.count_nonzero without an axis, which is a Python integer")
-    return np.sum(a != 0, axis=axis, dtype=np.intp, keepdims=keepdims)
+    count = np.sum(a != 0, axis=axis, dtype=np.intp, keepdims=keepdims)
+    return count.item() if axis is None and not keepdims and _COUNTS_IN_PYTHON else count
 
 
 @implements(np.ptp)
