@@ -323,17 +323,22 @@ class Inputs:
         self.written.clear()
         self.lent.clear()
 
-    def give_back(self, shared: Iterable[Any]) -> bool:
-        """Put the written values into the caller's arrays; False, and nothing is done, where they overlap others."""
+    def forget_writes(self) -> None:
+        """Let go of the handles that were written to."""
+        self.written.clear()
+
+    def given_back(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
+        """(array, where, value) of the caller's arrays that were written to; None where they overlap others."""
         if not self.written:
-            return True
+            return []
         if any(example == _SEVERAL for _, _, example in self.written) or self._overlap(shared):
-            return False
+            return None
+        found = []
         for handle, target, _ in self.written:
             value = handle.trace.value(handle)
             if hasattr(target, "_ab_rank") or not hasattr(value, "_ab_rank"):  # an array cannot hold a gradient
-                target[...] = value
-        return True
+                found.append((target, ..., value))
+        return found
 
     def _overlap(self, shared: Iterable[Any]) -> bool:
         arrays = [x for x, _ in self._owners.values() if type(x) is np.ndarray and x.size]

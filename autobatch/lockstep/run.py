@@ -24,11 +24,11 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.call import call
+from autobatch.lockstep.calls.functions import captures_lanes
 from autobatch.lockstep.regions.region import LaneExample, OutsideError, Root, is_changeable
 from autobatch.lockstep.side_effects import Outside
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
-from autobatch.lockstep.values.unwrapping import captures_lanes
 from autobatch.syntax.source import is_library, is_rewritten
 from autobatch.tables.lookup import PendingRows
 
