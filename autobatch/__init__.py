@@ -6,8 +6,8 @@ from autobatch.api.batch import batch, source
 from autobatch.api.transforms import grad, map, shared, value_and_grad
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
-from autobatch.batches.reductions import count, max, mean, min, sum
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.ops import nn

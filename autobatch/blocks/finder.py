@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Scope
+from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.inputs import Guard
 from autobatch.syntax.quote import located, placed, substituted
 from autobatch.syntax.scopes import bound_names, captured, parameters, target_names

@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.blocks.expressions import Scope, is_pure
+from autobatch.blocks.block_expressions import Scope, is_pure
 from autobatch.syntax.scopes import binds, bound_names, parameters, path_of, reads
 
 __all__ = ["set_tests_apart", "sink"]

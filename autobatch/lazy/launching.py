@@ -26,7 +26,7 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.kernels.buffers import CONSECUTIVE, MISSING, ONE_BUFFER, SAME, gather_buffers, locate, place_launches
 from autobatch.kernels.rows import add_picked
 from autobatch.lazy.schedule import Schedule, refine, schedule
-from autobatch.ops.rules.indexing import shown
+from autobatch.ops.rules.index_rule import shown
 
 __all__ = [
     "BlockCall",

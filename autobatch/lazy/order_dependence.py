@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.syntax.source import is_library

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -20,8 +20,8 @@ from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared
 from autobatch.lockstep.regions import branches, loops_with_exits
 from autobatch.lockstep.regions.loops import each, loop
 from autobatch.lockstep.values import items
+from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 from autobatch.lockstep.values.merging import UNBOUND
-from autobatch.lockstep.values.operators import BINARY, UNARY, getattribute, refuse_hooks
 from autobatch.lockstep.values.own_objects import is_changeable
 
 __all__ = ["NAMES"]

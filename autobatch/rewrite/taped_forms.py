@@ -9,7 +9,7 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.autodiff.tape import active_tape
-from autobatch.blocks.expressions import Scope
+from autobatch.blocks.block_expressions import Scope
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form

@@ -61,7 +61,7 @@ class _Options:
 
 
 @dataclasses.dataclass(slots=True)
-class _Call:
+class _FlatBags:
     """Flat bags: ids[bounds[b]:bounds[b + 1]], and a weight for each id or None.
 
     Attributes:
@@ -230,7 +230,7 @@ def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
     return skipped
 
 
-def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Each example of a packed batch is a bag."""
     _refuse_offsets(offsets, "a PackedBatch, which has its own")
     ids = _ids(input.values, options)
@@ -244,7 +244,7 @@ def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _
     return _weighted(ids, bounds, weights, options)
 
 
-def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Ids with offsets, or rows of ids."""
     ids = _ids(input, options)
     if ids.ndim == 2:
@@ -268,7 +268,7 @@ def _ids(input: Any, options: _Options) -> np.ndarray:
     return integer_ids(input, "input")
 
 
-def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _Call:
+def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _FlatBags:
     if weights is not None and not is_boxed(weights):
         check_plain(weights, "per_sample_weights")
         weights = np.asarray(weights)
@@ -277,7 +277,7 @@ def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Optio
         ids = ids[: int(bounds[-1]) if len(bounds) else 0]
     elif weights is not None:
         _check_weights(weights, ids.shape)
-    return _Call(ids, bounds, weights)
+    return _FlatBags(ids, bounds, weights)
 
 
 def _refuse_offsets(offsets: Any, what: str) -> None:
@@ -304,7 +304,7 @@ def _per_id(weights: Any, bounds: np.ndarray) -> Any:
     return np.take(weights, np.arange(total) - np.repeat(bounds[:-1].astype(np.int64) - first, lengths), axis=0)
 
 
-def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
+def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> Any:
     """The reduced bags, (bags, dim), or (bags, modes, dim).
 
     Args:
@@ -324,7 +324,7 @@ def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
     return np.where(lengths == 0, np.asarray(options.empty, dtype_of(out)), out)
 
 
-def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call:
+def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _FlatBags:
     """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`."""
     ids, keep = call.ids, None
     own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
@@ -354,7 +354,7 @@ def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call
     places = np.flatnonzero(keep)
     weights = None if call.weights is None else call.weights[places]
     lanes = None if call.lane_of_id is None else call.lane_of_id[places]
-    return _Call(ids[places], kept[call.bounds], weights, lanes, call.shift)
+    return _FlatBags(ids[places], kept[call.bounds], weights, lanes, call.shift)
 
 
 def _within(index: int, num_rows: np.ndarray) -> np.ndarray:
@@ -423,7 +423,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
             rows,
             lambda lane: bounds[first[lane] : first[lane + 1] + 1] - ids.offsets[lane],
         )
-    out = _reduced(table, _Call(values, bounds, weights, lane_of_id, shift), options, rows)
+    out = _reduced(table, _FlatBags(values, bounds, weights, lane_of_id, shift), options, rows)
     placed = by_lane(out, counts)
     trailing = shape_of(out)[1:] if dims is None else (*shape_of(out)[1:-1], dims)
     sizes = (placed.sizes[0], *trailing)

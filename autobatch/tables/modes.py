@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
-from autobatch.kernels import segments as kernels
+from autobatch.kernels import segment_reductions as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.ragged_checks import as_ids, segments_in

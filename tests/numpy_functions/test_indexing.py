@@ -6,7 +6,7 @@ import pytest
 from autobatch import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.rules.rows import RowScatter
+from autobatch.ops.rules.row_gather import RowScatter
 from autobatch.testing.inspect import Tape
 from tests.law import Shared, check, check_grads, every_way_equals_loop, ragged
 from tests.numpy_functions.cases import BOTH, CUBES, ROWS, STATIC, VECTORS, normals

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, narrowed, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
@@ -35,8 +35,8 @@ from autobatch.lockstep.calls.foreign import CACHED, cached, library, plain_argu
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
+from autobatch.lockstep.values.lane_operators import convertible, getattribute
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.operators import convertible, getattribute
 from autobatch.lockstep.values.own_objects import is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d

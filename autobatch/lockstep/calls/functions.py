@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.any_batch import Batch, narrowed
 from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -26,8 +26,7 @@ from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, loop, loop_over
 from autobatch.lockstep.regions.region import current_root, lanes_within
 from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
-from autobatch.lockstep.values.lists import LaneList, plain_lists
-from autobatch.lockstep.values.operators import (
+from autobatch.lockstep.values.lane_operators import (
     BINARY,
     UNARY,
     class_of_lanes,
@@ -36,6 +35,7 @@ from autobatch.lockstep.values.operators import (
     refuse_hooks,
     refuse_items,
 )
+from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.own_objects import is_changeable, picked, remember
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.lockstep.values.unwrapping import (

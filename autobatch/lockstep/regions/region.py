@@ -20,7 +20,7 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.values.merging import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = [
     "LaneExample",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, narrowed, per_lane
 from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -24,10 +24,10 @@ from autobatch.lockstep.lookahead import looked_up
 from autobatch.lockstep.regions.joins import meet
 from autobatch.lockstep.regions.loops import each
 from autobatch.lockstep.regions.region import Subset, current_root, lanes_within
+from autobatch.lockstep.values.lane_operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.lockstep.values.look_ups import is_table, rows_later
 from autobatch.lockstep.values.merging import UNBOUND
-from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.own_objects import freeze, home_of, is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing

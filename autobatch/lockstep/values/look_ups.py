@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import narrowed
+from autobatch.batches.any_batch import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Lengths

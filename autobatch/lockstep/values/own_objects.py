@@ -4,7 +4,7 @@ anything else would be seen outside, where the loop over the examples makes it o
 
 from typing import Any
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.core.current import current_region, is_changing, let_go
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import current_root, lanes_within

@@ -5,14 +5,14 @@ import functools
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.core.current import current_region
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.regions.loops import each
+from autobatch.lockstep.values.lane_operators import refuse_items
 from autobatch.lockstep.values.lists import LaneList, plain
-from autobatch.lockstep.values.operators import refuse_items
 from autobatch.lockstep.values.own_objects import is_changeable, is_made
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 

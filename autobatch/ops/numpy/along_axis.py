@@ -12,7 +12,7 @@ from autobatch.ops.numpy.reductions import highest, one_axis
 from autobatch.ops.numpy.statistics import without_nan
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
 from autobatch.ops.rules.grouping import by_length
-from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 

@@ -14,7 +14,7 @@ from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import into
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
-from autobatch.ops.rules.indexing import nonzero_lanes, on_axis
+from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import array_and_axis, normalise_axis

@@ -12,10 +12,10 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.aliasing import is_contiguous, refused, set_order, stand_in, unclear_view, view, zero_d
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
-from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
-from autobatch.ops.rules.rows import rows_p
+from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
     as_batched,

@@ -28,7 +28,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.dispatch import Declined
 from autobatch.ops.rules.padding import select, to_width, to_widths
-from autobatch.ops.rules.rows import gather_axis, rows_p, scatter_rows_p
+from autobatch.ops.rules.row_gather import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import (
     as_batched,
     broadcast_sizes,
