@@ -7,9 +7,10 @@ padding or to be skipped are dropped from it, and what is left is one reduction 
 import dataclasses
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
@@ -31,7 +32,7 @@ from autobatch.ops.rules.ragged_checks import (
     segments_of,
 )
 from autobatch.tables.fast_paths import direct_bags
-from autobatch.tables.modes import BAG_MODES, MODES
+from autobatch.tables.modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduce import bags, check_bag_table
 from autobatch.tables.sparse import first_seen
@@ -78,24 +79,62 @@ class _FlatBags:
     skipped: np.ndarray | None = None
 
 
+@overload
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
-    mode: str | Sequence[str] = "mean",
+    mode: BagMode = "mean",
     sparse: bool = False,
-    per_sample_weights: Any = None,
+    per_sample_weights: ArrayLike | None = None,
     include_last_offset: bool = False,
-    padding_idx: int | None = None,
+    padding_idx: SupportsIndex | None = None,
     *,
-    positional_weights: Any = None,
-    empty: Any = None,
-    bad_ids: str = "raise",
-    skipped: np.ndarray | None = None,
-) -> Any:
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> NDArray[Any]: ...
+@overload
+def embedding_bag(
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    *,
+    mode: list[BagMode] | tuple[BagMode, ...],
+    sparse: bool = False,
+    per_sample_weights: ArrayLike | None = None,
+    include_last_offset: bool = False,
+    padding_idx: SupportsIndex | None = None,
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> tuple[NDArray[Any], ...]: ...
+def embedding_bag(
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: BagMode | list[BagMode] | tuple[BagMode, ...] = "mean",
+    sparse: bool = False,
+    per_sample_weights: ArrayLike | None = None,
+    include_last_offset: bool = False,
+    padding_idx: SupportsIndex | None = None,
+    *,
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> NDArray[Any] | tuple[NDArray[Any], ...]:
     """Look up bags of ids and reduce each bag to one row.
 
     Args:

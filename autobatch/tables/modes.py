@@ -9,7 +9,7 @@ z = w·x has dx = w·dz and dw = Σ x·dz over the trailing dimensions.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from autobatch.tables.row_access import gather
 __all__ = [
     "BAG_MODES",
     "MODES",
+    "BagMode",
     "Call",
     "Mode",
     "Norm",
@@ -93,6 +94,7 @@ class Mode(NamedTuple):
 
 MODES: dict[str, Mode] = {}
 BAG_MODES: list[str] = []  # those of embedding_bag, in the order in which errors name them
+BagMode = Literal["sum", "mean", "max", "min", "sqrtn"]  # the same, for type checkers
 
 
 def declare(name: str, mode: Mode) -> None:
