@@ -10,8 +10,8 @@ from autobatch.batches.data.joining import concat
 from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
-from autobatch.batches.reductions import count, max, mean, min, sum
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.batches.base import (
+from autobatch.batches.any_batch import (
     FORMS,
     Batch,
     batch_size_of,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, Batch, form
+from autobatch.batches.any_batch import FORMS, Batch, form
 from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place

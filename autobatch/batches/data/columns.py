@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch, own_offsets, ragged_rows

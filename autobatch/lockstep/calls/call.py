@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
@@ -34,8 +34,8 @@ from autobatch.lockstep.calls.foreign import library, plain_arguments, require_l
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
 from autobatch.lockstep.regions.region import current_root, is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.items import is_lanes, own, update
+from autobatch.lockstep.values.lane_operators import convertible, getattribute
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.operators import convertible, getattribute
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.syntax.source import is_library
