@@ -34,7 +34,7 @@ LAYERS = [
     ("ops",),
     ("tables", "batches", "autodiff"),
     ("blocks",),
-    ("lockstep", "lazy"),
+    ("lockstep", "lazy", "compiled"),
     ("rewrite",),
     ("optim",),
     ("checkpoint",),
