@@ -552,6 +552,8 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                 if differs:
                     varying.append(axis)
     if not varying:
+        if not first and all(issubclass(type(x), np.generic) for x in arrays):
+            return np.array(arrays), ()
         return np.stack(arrays), tuple(sizes)
     if varying == [0]:
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]

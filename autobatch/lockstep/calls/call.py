@@ -33,7 +33,7 @@ from autobatch.facts.call_effects import (
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.foreign import CACHED, cached, library, plain_arguments, require_local, run_per_lane
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.regions.region import check_time, current_root
 from autobatch.lockstep.values.items import getitem, is_lanes, own, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import convertible, getattribute
@@ -157,7 +157,9 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _converted(current_root().convert(f), f, args, kwargs)  # type: ignore[union-attr]
+    root: Any = current_root()
+    check_time(root)
+    return _converted(root.convert(f), f, args, kwargs)
 
 
 def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.current import current_region, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import Order, Prefix, Subset
+from autobatch.lockstep.regions.region import Order, Prefix, Subset, check_time
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
 from autobatch.lockstep.values.operators import refuse_hooks
@@ -35,7 +35,13 @@ class SharedLoop:
         self.iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self.iterable
+        region: Any = current_region()
+        if region is None or region.root.deadline is None:
+            yield from self.iterable
+            return
+        for item in self.iterable:
+            check_time(region)
+            yield item
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         return kept + carried
@@ -59,6 +65,7 @@ class UniformLoop(SharedLoop):
         self.counts = [region.count] * sequence.shortest()
         self.step = self.tries = 0
         while self.step < len(self.counts):
+            check_time(region)
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
@@ -115,6 +122,7 @@ class Loop:
                 self.current = region = Prefix(self.order, count)
                 set_region(region)
                 self.fewer = True
+            check_time(region)
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item

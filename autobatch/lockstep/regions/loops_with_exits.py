@@ -14,7 +14,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import parted, truth
 from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values
 from autobatch.lockstep.regions.loops import items_of
-from autobatch.lockstep.regions.region import Order, Prefix, Subset, lanes_within, part_of
+from autobatch.lockstep.regions.region import Order, Prefix, Subset, check_time, lanes_within, part_of
 
 __all__ = ["Walk", "for_walk", "until", "while_walk"]
 
@@ -50,6 +50,8 @@ class Walk:
         pieces, self.at_head = self.at_head, []
         if not pieces:
             return False
+        if self.base is not None:
+            check_time(self.base)
         self.changed = len(pieces) > 1 or pieces[0][0] is not self.region
         self.region, self.values = meet(pieces, self.region, self.own) if self.changed else pieces[0]
         set_region(self.region)

@@ -1,0 +1,467 @@
+"""The ways that the examples of a call may run, and carrying out what the rule of `api.chooser` picks.
+
+A call of a `@ab.batch` function with batches (`run_batch`) and an `ab.map` (`run_map`) come here. With `way` pinned,
+under `strict`, and inside of other runs of the library, they run as the option says, or as they name it. Else what is
+known of the function on inputs of this kind decides: by the law the ways are equal, examples come one after the other
+in each of them, and a way that is stopped or refuses leaves nothing behind. So the examples of one call may be shared
+out between ways, in their order, and no example's effects are seen twice.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import dis
+import functools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.chooser import LOOP, Cost, Expectation, Kind, Step
+from autobatch.autodiff.tape import active_tape
+from autobatch.batches.base import Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.config import config
+from autobatch.core.current import current_region
+from autobatch.core.diagnostics import fell_back
+from autobatch.core.pytree import leaves
+from autobatch.errors import OverTime
+from autobatch.lazy import fibers
+from autobatch.lazy.fibers import active_trace, common_length, examples_in
+from autobatch.lazy.launching import Stats
+from autobatch.lockstep.columns import Columns, joined, lanes_between, map_batches, stacked
+from autobatch.lockstep.run import Refused, batch_size_of_call, in_lock_step, run
+from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.structural import memory_of
+from autobatch.rewrite.taped_forms import per_example_form
+
+__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map"]
+
+LOCKSTEP, FLY = "lockstep", "fly"
+NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", "compiled": "compiled"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """How a call ran.
+
+    Attributes:
+        way: the way of the last of its examples; why: what decided that.
+        stats: what was launched on the fly.
+        costs: what each way has cost so far on inputs of this kind, by way.
+    """
+
+    way: str
+    why: str
+    stats: Stats
+    costs: dict[str, Cost]
+
+
+_watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("autobatch_ran", default=None)
+
+
+@contextlib.contextmanager
+def ran_ways() -> Iterator[list[Ran]]:
+    """Collect how the calls in this block ran. A way that a call names, of which no cost is known, runs then."""
+    found: list[Ran] = []
+    token = _watched.set(found)
+    try:
+        yield found
+    finally:
+        _watched.reset(token)
+
+
+def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
+    watched = _watched.get()
+    if watched is not None:
+        watched.append(Ran(way, why, stats or Stats(), costs or {}))
+
+
+# What is known, by function.
+
+
+class _Function:
+    """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
+
+    __slots__ = ("array_code", "code", "kinds", "ready", "refused")
+
+    def __init__(self, code: Any) -> None:
+        self.code = code  # so that its id stays its own
+        self.kinds: dict[Any, Kind] = {}
+        self.ready: set[str] = set()  # ways that are set up
+        self.array_code: bool | None = None
+
+
+_MOST_FUNCTIONS, _MOST_KINDS = 512, 64
+_functions: dict[int, _Function] = {}
+_ready: set[str] = set()  # ways that have been set up for any function
+
+
+def forget_costs() -> None:
+    """Start anew: nothing is known of any function."""
+    _functions.clear()
+
+
+def _code_of(function: Any) -> Any:
+    """What stands for a function, however often it is made anew: its code."""
+    while True:
+        if isinstance(function, FunctionType):
+            return function.__code__
+        if isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(type(function), "_ab_batch"):
+            function = function.__wrapped__
+        else:
+            call = getattr(type(function), "__call__", None)  # noqa: B004  (not whether: which)
+            return call.__code__ if isinstance(call, FunctionType) else function
+
+
+def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Kind:
+    code = _code_of(function)
+    known = _functions.get(id(code))
+    if known is None:
+        if len(_functions) >= _MOST_FUNCTIONS:
+            _functions.pop(next(iter(_functions)), None)
+        known = _functions[id(code)] = _Function(code)
+    kind = known.kinds.get(key)
+    if kind is None:
+        if len(known.kinds) >= _MOST_KINDS:
+            known.kinds.pop(next(iter(known.kinds)), None)
+        kind = known.kinds[key] = Kind(ways, functools.partial(_expected, known))
+    return kind
+
+
+def _expected(known: _Function, way: str) -> Expectation:
+    """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
+    price = 0.005 if way in known.ready else 0.04 if way in _ready else 0.4
+    if known.array_code is None:
+        known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
+    if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
+        if known.array_code:
+            return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
+        return Expectation(price, call=1e-3, steps=500.0, share=0.2)
+    return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
+
+
+def _is_array_code(code: CodeType) -> bool:
+    """Whether what a function does most often is calls, products and attributes, not arithmetic on single numbers."""
+    found = list(dis.get_instructions(code))
+    back = [(each.argval, each.offset) for each in found if "JUMP_BACKWARD" in each.opname]
+    calls = numbers = 0.0
+    for each in found:
+        times = 8.0 ** sum(start <= each.offset <= end for start, end in back)
+        if each.opname.startswith("CALL"):
+            calls += times
+        elif each.opname in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBSCR", "STORE_SUBSCR"):
+            numbers += times
+            if each.argrepr in ("@", "@="):
+                calls += 2 * times
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return 3 * calls >= numbers and not (back and any(not _is_array_code(each) for each in inner))
+
+
+# Calls on batches.
+
+
+def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any, is_local: Any) -> Any:
+    """The result of a function of one example on batches.
+
+    Args:
+        function, args, kwargs, convert, is_local: as for `lockstep.run.run`.
+    """
+    way = config.way
+    if way == LOCKSTEP or config.strict or current_region() is not None or active_trace() is not None:
+        return _named(function, args, kwargs, convert, is_local)
+    batches, key = _read(args, kwargs)
+    size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
+    if not size or (way not in (LOOP, FLY) and way != "auto"):
+        return _named(function, args, kwargs, convert, is_local)
+    call = _BatchCall(function, args, kwargs, convert, is_local, size)
+    if way != "auto":
+        _note(way, f"way={way!r}")
+        return call.result([call.run(Step(way, size), 0)], [size])
+    kind = _kind(function, (LOCKSTEP, active_tape() is not None, *key), (LOCKSTEP, FLY))
+    cost = kind.costs[FLY]
+    if not cost.refused and not kind.costs[LOCKSTEP].refused:
+        cost.refused = "lock-step has not refused"  # it is the way to what lock-step has no form for
+    elif kind.costs[LOCKSTEP].refused and cost.refused.startswith("lock-step"):
+        cost.refused = ""
+    if _watched.get() is not None and not kind.costs[LOCKSTEP].runs and not kind.costs[LOCKSTEP].refused:
+        return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
+    way = kind.usual()
+    if way is not None:
+        begun = time.perf_counter()
+        piece = call.run(Step(way, size), 0)
+        kind.took(way, size, time.perf_counter() - begun)
+        _note(way, kind.why, call.stats, kind.costs)
+        return call.result([piece], [size])
+    pieces, counts = _carry_out(kind, size, call.run)
+    _note(kind.last, kind.why, call.stats, kind.costs)
+    return call.result(pieces, counts)
+
+
+def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any) -> Any:
+    """The call in lock-step, and by the next way where that has no form for it."""
+    ran: list[Any] = []
+
+    def map_columns(*given: Any) -> tuple[list[Any], bool]:
+        results, stats = _on_the_fly(*given)
+        together = stats.looped is None
+        ran.append((FLY if together else LOOP, stats))
+        return results, together
+
+    out = run(function, args, kwargs, convert, is_local, map_columns)
+    way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
+    _note(way, "the call names it" if way == LOCKSTEP else "lock-step has no form for it", stats)
+    return out
+
+
+def _read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+    """The batches of a call, and its kind: types, ranks, dtypes, and sizes by powers of two."""
+    batches: list[Any] = []
+    key: list[Any] = []
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(arg, Batch):
+            batches.append(arg)
+            key.append(_kind_of_batch(arg))
+        elif type(arg) is np.ndarray:
+            key.append(arg.size.bit_length())
+        elif isinstance(arg, dict | list | tuple) or hasattr(arg, "__dict__"):
+            total = 0
+            for leaf in leaves(arg):
+                if isinstance(leaf, Batch):
+                    batches.append(leaf)
+                    key.append(_kind_of_batch(leaf))
+                elif type(leaf) is np.ndarray:
+                    total += leaf.size
+            key.append(total.bit_length())
+        else:
+            key.append(type(arg))
+    return batches, key
+
+
+def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
+    if isinstance(batch, MaskedBatch):
+        data = batch.data
+        return data.dtype.num, data.ndim, data.shape[0].bit_length(), _size(data).bit_length(), batch.scalar
+    if isinstance(batch, PackedBatch):
+        values = batch.values
+        size = 0 if isinstance(values, PackedBatch) else _size(values).bit_length()
+        return PackedBatch, batch.ndim, batch.batch_size.bit_length(), size
+    return type(batch), batch.batch_size.bit_length()
+
+
+def _size(data: Any) -> int:
+    out = 1
+    for length in data.shape:
+        out *= length
+    return out
+
+
+class _BatchCall:
+    """One call on batches, whose examples may be shared out between ways.
+
+    Attributes:
+        stats: what was launched on the fly.
+    """
+
+    __slots__ = ("_args", "_columns", "_convert", "_function", "_is_local", "_kwargs", "_size", "stats")
+
+    def __init__(self, function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, size: int) -> None:
+        self._function, self._args, self._kwargs = function, args, kwargs
+        self._convert, self._is_local = convert, is_local
+        self._size = size
+        self._columns: Columns | None = None
+        self.stats = Stats()
+
+    def run(self, step: Step, start: int) -> Any:
+        """The results of some of the examples: a list by the loop and on the fly, a batched tree in lock-step."""
+        stop = start + step.count
+        if step.way == LOCKSTEP:
+            return self._in_lock_step(start, stop, step.limit)
+        if self._columns is None:
+            self._columns = Columns(self._args, self._kwargs)
+        columns = self._columns.values(start, None if stop == self._size else stop)
+        try:
+            if step.way == LOOP:
+                return self._loop(self._columns, columns, start)
+            given = columns, self._columns.recorded(), self._columns.arguments_of, start, step.limit
+            results, self.stats = _on_the_fly(self._function, *given)
+        finally:
+            self._columns.give_back()
+        return results
+
+    def _loop(self, own: Columns, columns: list[list[Any]], start: int) -> list[Any]:
+        f, in_order = per_example_form(self._function), own.in_order(columns)
+        if in_order is None:
+            return fibers.run_loop(f, columns, own.shared, own.arguments_of, start)
+        return fibers.run_loop(f, *in_order, None, start)
+
+    def _in_lock_step(self, start: int, stop: int, limit: float | None) -> Any:
+        args, kwargs = self._args, self._kwargs
+        if start or stop < self._size:
+            args = tuple(map_batches(lambda batch: lanes_between(batch, start, stop), arg) for arg in args)
+            kwargs = {
+                name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
+            }
+        deadline = None if limit is None else time.perf_counter() + limit
+        count = stop - start
+        return _Tree(in_lock_step(self._function, args, kwargs, count, self._convert, self._is_local, start, deadline))
+
+    def result(self, pieces: list[Any], counts: list[int]) -> Any:
+        """The result of the call, from those of its parts."""
+        if len(pieces) == 1:
+            (piece,) = pieces
+            return piece.tree if type(piece) is _Tree else stacked(piece, self._size)
+        if not any(type(piece) is _Tree for piece in pieces):
+            return stacked([result for piece in pieces for result in piece], self._size)
+        trees = [
+            piece.tree if type(piece) is _Tree else stacked(piece, count)
+            for piece, count in zip(pieces, counts, strict=True)
+        ]
+        return joined(trees, counts)
+
+
+class _Tree:
+    """A batched result."""
+
+    __slots__ = ("tree",)
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+
+
+# Maps.
+
+
+def run_map(
+    function: Any, sequences: Sequence[Any], shared: dict[str, Any], arguments_of: fibers.Arguments | None = None
+) -> tuple[list[Any], Stats]:
+    """The results of a function of one example on each, and what was launched."""
+    way = config.way
+    if way in (LOCKSTEP, FLY) or config.strict or current_region() is not None or active_trace() is not None:
+        return _map_named(function, sequences, shared, arguments_of)
+    columns = [examples_in(each) for each in sequences]
+    count = common_length(columns)
+    if not count or (way != LOOP and way != "auto"):
+        return _map_named(function, columns, shared, arguments_of)
+    stats = Stats()
+
+    def carry(step: Step, start: int) -> list[Any]:
+        nonlocal stats
+        part = columns if step.count == count else [column[start : start + step.count] for column in columns]
+        if step.way == LOOP:
+            return fibers.run_loop(per_example_form(function), part, shared, arguments_of, start)
+        results, stats = _on_the_fly(function, part, shared, arguments_of, start, step.limit)
+        kind.costs[FLY].refused = stats.looped or ""
+        return results
+
+    kind = _kind(function, _map_key(columns, count, shared), (FLY,))
+    if way == LOOP:
+        _note(LOOP, f"way={way!r}")
+        return carry(Step(LOOP, count), 0), stats
+    if _watched.get() is not None and not kind.costs[FLY].runs and not kind.costs[FLY].refused:
+        return _shown(kind, FLY, count, lambda: _map_named(function, columns, shared, arguments_of))
+    way = kind.usual()
+    if way is not None:
+        begun = time.perf_counter()
+        results = carry(Step(way, count), 0)
+        kind.took(way, count, time.perf_counter() - begun)
+        _note(LOOP if stats.looped else way, stats.looped or kind.why, stats, kind.costs)
+        return results, stats
+    pieces, _ = _carry_out(kind, count, carry)
+    _note(LOOP if stats.looped else kind.last, stats.looped or kind.why, stats, kind.costs)
+    return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], stats
+
+
+def _map_named(function: Any, sequences: Any, shared: Any, arguments_of: Any) -> tuple[list[Any], Stats]:
+    results, stats = _on_the_fly(function, sequences, shared, arguments_of)
+    _note(FLY if stats.looped is None else LOOP, "the call names it" if stats.looped is None else stats.looped, stats)
+    return results, stats
+
+
+def _map_key(columns: Sequence[list[Any]], count: int, shared: dict[str, Any]) -> tuple[Any, ...]:
+    """The kind of a map: of four of its examples the types and sizes, by powers of two."""
+    key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
+    for column in columns:
+        total = 0
+        for place in {0, count // 3, 2 * count // 3, count - 1}:
+            value = column[place]
+            kind = type(value)
+            if kind is np.ndarray:
+                total += value.size
+            elif kind in (list, tuple, str, dict, set):
+                total += len(value)
+        key += (kind, total.bit_length())
+    for value in shared.values():
+        key.append(value.size.bit_length() if type(value) is np.ndarray else type(value))
+    return tuple(key)
+
+
+# Carrying out.
+
+
+def _carry_out(kind: Kind, count: int, run: Callable[[Step, int], Any]) -> tuple[list[Any], list[int]]:
+    """The results of the parts of a call, by the ways that the rule picks, and how many examples each has."""
+    turn = kind.turn(count)
+    pieces: list[Any] = []
+    counts: list[int] = []
+    refusals: list[Refused] = []
+    start = 0
+    while start < count:
+        step = turn.next()
+        begun = time.perf_counter()
+        try:
+            piece = run(step, start)
+        except OverTime:
+            turn.stopped(step.way, time.perf_counter() - begun)
+            continue
+        except Refused as refused:
+            (turn.stopped if refused.failed else turn.refused)(step.way, time.perf_counter() - begun, refused.reason)
+            refusals.append(refused)
+            continue
+        turn.ran(step.way, step.count, time.perf_counter() - begun)
+        if step.way != LOOP:
+            _ready.add(step.way)
+            ready.add(step.way)
+        pieces.append(piece)
+        counts.append(step.count)
+        start += step.count
+    for each in refusals:
+        fell_back(each.reason, each.where)
+    return pieces, counts
+
+
+def _shown(kind: Kind, way: str, count: int, run: Callable[[], Any]) -> Any:
+    """A call that someone looks at, by a way of which no cost is known yet: it is from now on."""
+    begun = time.perf_counter()
+    out = run()
+    watched = _watched.get()
+    if watched and watched[-1].way == way:
+        kind.costs[way].add(count, time.perf_counter() - begun)
+        watched[-1] = dataclasses.replace(watched[-1], why="no cost of it was known", costs=kind.costs)
+    return out
+
+
+def _on_the_fly(
+    function: Any,
+    columns: Sequence[Any],
+    shared: dict[str, Any],
+    arguments_of: fibers.Arguments | None = None,
+    first: int = 0,
+    limit: float | None = None,
+) -> tuple[list[Any], Stats]:
+    plain = per_example_form(function)
+    deadline = None if limit is None else time.perf_counter() + limit
+    try:
+        form = block_form(function) if config.blocks else plain
+        memory = memory_of(function)
+        return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, first, deadline)
+    finally:
+        if active_trace() is None:  # a map inside of an example goes on with what that has found
+            forget_forms()
