@@ -1,15 +1,15 @@
 """The rule that picks a way for the examples of a call: from what each has cost, and never losing much to the loop.
 
-Nothing here runs or times anything. `Kind` is what is known of one function on inputs of one kind; `Kind.turn` begins
-a call, whose `Turn` says which way takes how many examples (`Step`), and is told what that cost. So a test can drive
-it with a clock of its own.
+Nothing here runs or times anything. `History` is what is known of one function on inputs of one kind; `History.turn`
+begins a call, whose `Turn` says which way takes how many examples (`Portion`), and is told what that cost. So a test
+can drive it with a clock of its own.
 
 The rule
 - Costs are seconds per example: the median of the last few. Of the ways that have run, the cheapest one runs.
 - The loop runs the first examples of the first call, so that its own cost is known before anything else is.
 - Another way is tried where the loss is affordable, should it turn out useless. What the loop would have taken for all
   calls so far earns an allowance (`_EARLY` of it up to the ninth call, `_LATE` after that), and what tries have cost
-  beyond the loop is taken from it. A try is stopped (`Step.limit`) when the allowance is spent.
+  beyond the loop is taken from it. A try is stopped (`Portion.limit`) when the allowance is spent.
 - Setting a way up (rewriting, tracing, compiling) is part of the first try. It is worth more than the allowance after
   many calls if the way is expected to gain: as in the ski-rental problem, when what it would have saved so far, had it
   been there from the start, is half of its price.
@@ -28,7 +28,7 @@ import collections
 import dataclasses
 from collections.abc import Callable, Sequence
 
-__all__ = ["LOOP", "Cost", "Expectation", "Kind", "Step", "Turn"]
+__all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
 
 LOOP = "loop"
 
@@ -102,7 +102,7 @@ class Cost:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class Portion:
     """Which way takes how many of the examples next, and after how many seconds it is to be stopped."""
 
     way: str
@@ -110,7 +110,7 @@ class Step:
     limit: float | None = None
 
 
-class Kind:
+class History:
     """What is known of one function on inputs of one kind.
 
     Args:
@@ -196,22 +196,22 @@ class Turn:
 
     __slots__ = ("_kind", "_loop", "_tried", "_trying", "left")
 
-    def __init__(self, kind: Kind, count: int) -> None:
+    def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
         self._trying = False
         self._tried: set[str] = set()
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
-    def next(self) -> Step:
+    def next(self) -> Portion:
         """What runs next; asked only where examples are left."""
         kind, left = self._kind, self.left
         self._trying = False
         if self._loop is None:
             kind.why = "what the loop costs was not known"
-            return Step(LOOP, left if left <= 4 else 1)
+            return Portion(LOOP, left if left <= 4 else 1)
         if kind.costs[LOOP].runs == 1 and left > 2:  # the first example pays for what is loaded and cached
-            return Step(LOOP, 1)
+            return Portion(LOOP, 1)
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
@@ -223,9 +223,9 @@ class Turn:
             kind.looks = kind.calls + kind.calls // 8
         kind.why = "it has cost least" if kind.costs[best].runs else "nothing else was worth a try"
         if best == LOOP:
-            return Step(LOOP, left)
+            return Portion(LOOP, left)
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
-        return Step(best, left, max(guard * self._loop * left, _LEAST))
+        return Portion(best, left, max(guard * self._loop * left, _LEAST))
 
     def ran(self, way: str, count: int, seconds: float) -> None:
         """So many examples ran to their end."""
@@ -263,7 +263,7 @@ class Turn:
         self._kind.lose(seconds)
         self._kind.costs[way].waits = self._kind.work + 10.0 * seconds + (self._loop or 0.0) * self.left
 
-    def _trial(self, loop: float) -> Step | None:
+    def _trial(self, loop: float) -> Portion | None:
         """A way that has not shown what it costs, where its loss is affordable."""
         kind = self._kind
         found = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
@@ -273,7 +273,7 @@ class Turn:
     def _may_try(self, way: str, cost: Cost) -> bool:
         return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
 
-    def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Step] | None:
+    def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Portion] | None:
         """What a try of a way is expected to take of what the loop takes, and the try; None if it is not affordable."""
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
@@ -297,4 +297,4 @@ class Turn:
             needs = warm = seconds * left
         if needs > allowed or allowed <= _LEAST:
             return None
-        return warm / (loop * count), Step(way, count, allowed)
+        return warm / (loop * count), Portion(way, count, allowed)

@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api.chooser import LOOP, Cost, Expectation, Kind, Step
+from autobatch.api.chooser import LOOP, Cost, Expectation, History, Portion
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.base import Batch
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
+from autobatch.batches.result_form import in_form
 from autobatch.core.config import config
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
@@ -32,8 +34,8 @@ from autobatch.errors import OverTime
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
 from autobatch.lazy.launching import Stats
-from autobatch.lockstep.columns import Columns, joined, lanes_between, map_batches, stacked
-from autobatch.lockstep.run import Refused, batch_size_of_call, in_lock_step, run
+from autobatch.lockstep.columns import Columns, joined, lanes_between, map_batches
+from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form
@@ -86,12 +88,11 @@ def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost]
 class _Function:
     """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
 
-    __slots__ = ("array_code", "code", "kinds", "ready", "refused")
+    __slots__ = ("array_code", "code", "kinds")
 
     def __init__(self, code: Any) -> None:
         self.code = code  # so that its id stays its own
-        self.kinds: dict[Any, Kind] = {}
-        self.ready: set[str] = set()  # ways that are set up
+        self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
 
 
@@ -121,7 +122,7 @@ def _code_of(function: Any) -> Any:
             return call.__code__ if isinstance(call, FunctionType) else function
 
 
-def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Kind:
+def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History:
     code = _code_of(function)
     known = _functions.get(id(code))
     if known is None:
@@ -132,13 +133,14 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Kind:
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
             known.kinds.pop(next(iter(known.kinds)), None)
-        kind = known.kinds[key] = Kind(ways, functools.partial(_expected, known))
+        kind = known.kinds[key] = History(ways, functools.partial(_expected, known))
     return kind
 
 
 def _expected(known: _Function, way: str) -> Expectation:
     """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
-    price = 0.005 if way in known.ready else 0.04 if way in _ready else 0.4
+    ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
+    price = 0.005 if ready else 0.04 if way in _ready else 0.4
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
@@ -181,10 +183,10 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
     size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
     if not size or (way not in (LOOP, FLY) and way != "auto"):
         return _named(function, args, kwargs, convert, is_local)
-    call = _BatchCall(function, args, kwargs, convert, is_local, size)
+    call = _BatchCall(function, args, kwargs, convert, is_local, batches)
     if way != "auto":
         _note(way, f"way={way!r}")
-        return call.result([call.run(Step(way, size), 0)], [size])
+        return call.result([call.run(Portion(way, size), 0)], [size])
     kind = _kind(function, (LOCKSTEP, active_tape() is not None, *key), (LOCKSTEP, FLY))
     cost = kind.costs[FLY]
     if not cost.refused and not kind.costs[LOCKSTEP].refused:
@@ -196,7 +198,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
     way = kind.usual()
     if way is not None:
         begun = time.perf_counter()
-        piece = call.run(Step(way, size), 0)
+        piece = call.run(Portion(way, size), 0)
         kind.took(way, size, time.perf_counter() - begun)
         _note(way, kind.why, call.stats, kind.costs)
         return call.result([piece], [size])
@@ -270,16 +272,16 @@ class _BatchCall:
         stats: what was launched on the fly.
     """
 
-    __slots__ = ("_args", "_columns", "_convert", "_function", "_is_local", "_kwargs", "_size", "stats")
+    __slots__ = ("_args", "_batches", "_columns", "_convert", "_function", "_is_local", "_kwargs", "_size", "stats")
 
-    def __init__(self, function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, size: int) -> None:
+    def __init__(self, function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, batches: Any) -> None:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._convert, self._is_local = convert, is_local
-        self._size = size
+        self._batches, self._size = batches, batches[0].batch_size
         self._columns: Columns | None = None
         self.stats = Stats()
 
-    def run(self, step: Step, start: int) -> Any:
+    def run(self, step: Portion, start: int) -> Any:
         """The results of some of the examples: a list by the loop and on the fly, a batched tree in lock-step."""
         stop = start + step.count
         if step.way == LOCKSTEP:
@@ -315,16 +317,13 @@ class _BatchCall:
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from those of its parts."""
-        if len(pieces) == 1:
-            (piece,) = pieces
-            return piece.tree if type(piece) is _Tree else stacked(piece, self._size)
-        if not any(type(piece) is _Tree for piece in pieces):
-            return stacked([result for piece in pieces for result in piece], self._size)
-        trees = [
-            piece.tree if type(piece) is _Tree else stacked(piece, count)
-            for piece, count in zip(pieces, counts, strict=True)
-        ]
-        return joined(trees, counts)
+        if len(pieces) == 1 and type(pieces[0]) is _Tree:
+            return pieces[0].tree
+        if any(type(piece) is _Tree for piece in pieces):
+            tree = joined([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
+        else:
+            tree = stack_results([result for piece in pieces for result in piece])
+        return in_form(tree, self._size, self._batches)
 
 
 class _Tree:
@@ -352,7 +351,7 @@ def run_map(
         return _map_named(function, columns, shared, arguments_of)
     stats = Stats()
 
-    def carry(step: Step, start: int) -> list[Any]:
+    def carry(step: Portion, start: int) -> list[Any]:
         nonlocal stats
         part = columns if step.count == count else [column[start : start + step.count] for column in columns]
         if step.way == LOOP:
@@ -364,13 +363,13 @@ def run_map(
     kind = _kind(function, _map_key(columns, count, shared), (FLY,))
     if way == LOOP:
         _note(LOOP, f"way={way!r}")
-        return carry(Step(LOOP, count), 0), stats
+        return carry(Portion(LOOP, count), 0), stats
     if _watched.get() is not None and not kind.costs[FLY].runs and not kind.costs[FLY].refused:
         return _shown(kind, FLY, count, lambda: _map_named(function, columns, shared, arguments_of))
     way = kind.usual()
     if way is not None:
         begun = time.perf_counter()
-        results = carry(Step(way, count), 0)
+        results = carry(Portion(way, count), 0)
         kind.took(way, count, time.perf_counter() - begun)
         _note(LOOP if stats.looped else way, stats.looped or kind.why, stats, kind.costs)
         return results, stats
@@ -406,12 +405,12 @@ def _map_key(columns: Sequence[list[Any]], count: int, shared: dict[str, Any]) -
 # Carrying out.
 
 
-def _carry_out(kind: Kind, count: int, run: Callable[[Step, int], Any]) -> tuple[list[Any], list[int]]:
+def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) -> tuple[list[Any], list[int]]:
     """The results of the parts of a call, by the ways that the rule picks, and how many examples each has."""
     turn = kind.turn(count)
     pieces: list[Any] = []
     counts: list[int] = []
-    refusals: list[Refused] = []
+    refusals: list[NoLockStep] = []
     start = 0
     while start < count:
         step = turn.next()
@@ -421,14 +420,13 @@ def _carry_out(kind: Kind, count: int, run: Callable[[Step, int], Any]) -> tuple
         except OverTime:
             turn.stopped(step.way, time.perf_counter() - begun)
             continue
-        except Refused as refused:
+        except NoLockStep as refused:
             (turn.stopped if refused.failed else turn.refused)(step.way, time.perf_counter() - begun, refused.reason)
             refusals.append(refused)
             continue
         turn.ran(step.way, step.count, time.perf_counter() - begun)
         if step.way != LOOP:
             _ready.add(step.way)
-            ready.add(step.way)
         pieces.append(piece)
         counts.append(step.count)
         start += step.count
@@ -437,7 +435,7 @@ def _carry_out(kind: Kind, count: int, run: Callable[[Step, int], Any]) -> tuple
     return pieces, counts
 
 
-def _shown(kind: Kind, way: str, count: int, run: Callable[[], Any]) -> Any:
+def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:
     """A call that someone looks at, by a way of which no cost is known yet: it is from now on."""
     begun = time.perf_counter()
     out = run()

@@ -384,6 +384,11 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
 
 
 def common_length(columns: Sequence[list[Any]]) -> int:
+    """The number of examples, of which every sequence has one.
+
+    Raises:
+        UnsupportedError: no sequence. ShapeError: their lengths differ.
+    """
     if not columns:
         raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
     lengths = [len(column) for column in columns]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.base import Batch
-from autobatch.batches.examples import broadcast, lanes_of, stack_results
+from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
@@ -15,7 +15,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
 from autobatch.lockstep.values.merging import concatenated, stackable
 
-__all__ = ["Columns", "joined", "lanes_between", "map_batches", "shown_as_batch", "stacked"]
+__all__ = ["Columns", "joined", "lanes_between", "map_batches"]
 
 
 class Columns:
@@ -25,13 +25,13 @@ class Columns:
     into it goes back into the batch (`give_back`).
 
     Attributes:
-        shared: what all examples share, by any name.
+        batches: those among the arguments, once each; shared: what all examples share, by any name.
     """
 
-    __slots__ = ("_apart", "_batches", "_is_flat", "_takes", "shared")
+    __slots__ = ("_apart", "_is_flat", "_takes", "batches", "shared")
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._batches: list[Any] = []
+        self.batches: list[Any] = []
         self._apart: list[tuple[np.ndarray, np.ndarray]] = []
         self._takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
         self._is_flat = True
@@ -47,16 +47,16 @@ class Columns:
             self.shared[f"{key}"] = other
 
     def _column(self, batch: Any) -> int:
-        for column, known in enumerate(self._batches):
+        for column, known in enumerate(self.batches):
             if known is batch:
                 return column
-        self._batches.append(batch)
-        return len(self._batches) - 1
+        self.batches.append(batch)
+        return len(self.batches) - 1
 
     def values(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """The values of the examples from `start` up to `stop`, one list for each batch."""
         whole = start == 0 and stop is None
-        columns = [(batch if whole else lanes_between(batch, start, stop)).examples() for batch in self._batches]
+        columns = [(batch if whole else lanes_between(batch, start, stop)).examples() for batch in self.batches]
         for column in columns:
             if column and type(column[0]) is np.ndarray and column[0].ndim > 1:
                 for place, value in enumerate(column):
@@ -154,27 +154,15 @@ def lanes_between(batch: Any, start: int, stop: int | None) -> Any:
     return ObjectBatch(batch.examples()[start:stop])
 
 
-def shown_as_batch(tree: Any, size: int) -> Any:
-    """A result in which some leaf is a batch, so that the number of examples shows."""
-    if any(isinstance(leaf, Batch) for leaf in leaves(tree)):
-        return tree
-    return broadcast(tree, size) if leaves(tree) else ObjectBatch([tree] * size)
-
-
-def stacked(results: Sequence[Any], size: int) -> Any:
-    """The results of examples as the result of one call on their batches."""
-    return shown_as_batch(stack_results(results), size)
-
-
 def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
-    """The results of calls on parts of batches, with so many examples each, as that of one call."""
+    """The results of calls on parts of batches, with so many examples each, as one; its form is not settled yet."""
     flat = [flatten(piece) for piece in pieces]
     if all(structure == flat[0][1] for _, structure in flat[1:]):
         columns = list(zip(*(values for values, _ in flat), strict=True))
         if columns and all(_is_alike(column) for column in columns):
             return unflatten(flat[0][1], [_joined_leaf(column) for column in columns])
     lanes = [lane for piece, count in zip(pieces, counts, strict=True) for lane in lanes_of(piece, count)]
-    return stacked(lanes, len(lanes))
+    return stack_results(lanes)
 
 
 def _is_alike(column: Sequence[Any]) -> bool:

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, lane
+from autobatch.batches.base import Batch, batches_in, lane
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.result_form import in_form
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
@@ -23,7 +25,7 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.call import call
-from autobatch.lockstep.columns import Columns, map_batches, shown_as_batch, stacked
+from autobatch.lockstep.columns import Columns, map_batches
 from autobatch.lockstep.regions.region import LaneExample, Root
 from autobatch.lockstep.side_effects import Outside
 from autobatch.lockstep.values.lists import LaneList, plain_lists
@@ -35,7 +37,7 @@ from autobatch.tables.lookup import PendingRows
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
 
-__all__ = ["Refused", "batch_size_of_call", "has_batch", "in_lock_step", "instead", "run"]
+__all__ = ["NoLockStep", "batch_size_of_call", "has_batch", "in_lock_step", "instead", "run"]
 
 MapColumns = Callable[..., tuple[list[Any], bool]]
 
@@ -50,7 +52,7 @@ def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
 
 
-class Refused(Exception):  # noqa: N818  # a signal, not a failure
+class NoLockStep(Exception):  # noqa: N818  # a signal, not a failure
     """A call has no result in lock-step, and nothing outside of it was changed.
 
     Attributes:
@@ -87,12 +89,12 @@ def run(
     before = _refusals.get(function) if isinstance(function, FunctionType) else None
     try:
         if before is not None and size and before.stands() and not config.strict:
-            raise Refused(before.reason, before.where, False)
+            raise NoLockStep(before.reason, before.where, False)
         out = in_lock_step(function, args, kwargs, size, convert, is_local)
         if before is not None:
             _refusals.pop(function, None)
         return out
-    except Refused as refused:
+    except NoLockStep as refused:
         reason, where, failed = refused.reason, refused.where, refused.failed
     if not failed and isinstance(function, FunctionType):
         if before is None:
@@ -101,7 +103,7 @@ def run(
         before.count += 1
     if not size:
         return ObjectBatch([])
-    return instead(function, args, kwargs, size, Refused(reason, where, failed), map_columns)
+    return instead(function, args, kwargs, size, NoLockStep(reason, where, failed), map_columns)
 
 
 def in_lock_step(
@@ -124,7 +126,7 @@ def in_lock_step(
         first: the place of the first example in its batch; deadline: when to give up, by `time.perf_counter`.
 
     Raises:
-        Refused: it has no result in lock-step.
+        NoLockStep: it has no result in lock-step.
         OverTime: the deadline has passed.
         UnsupportedError: under `strict`, an error of that kind.
     """
@@ -148,16 +150,16 @@ def in_lock_step(
         watched.outside = Outside()
         return _in_lock_step(function, args, kwargs, watched, first)
     except NeedsLoop as error:
-        raise Refused(str(error), _line_of(error, function), False) from None
+        raise NoLockStep(str(error), _line_of(error, function), False) from None
     except Exception as error:
         if config.strict and isinstance(error, UnsupportedError):
             raise
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
-        raise Refused(reason, _line_of(error, function), True) from None
+        raise NoLockStep(reason, _line_of(error, function), True) from None
 
 
 def instead(
-    function: Any, args: Any, kwargs: Any, size: int, refused: Refused, map_columns: MapColumns, first: int = 0
+    function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns, first: int = 0
 ) -> Any:
     """The result of a call that has none in lock-step, example by example; says so, once."""
     reason, where = refused.reason, refused.where
@@ -176,7 +178,7 @@ def instead(
     finally:
         columns.give_back()
     fell_back(reason, where, way)
-    return stacked(results, size)
+    return in_form(stack_results(results), size, columns.batches)
 
 
 class _Refusal:
@@ -204,6 +206,11 @@ _refusals: weakref.WeakKeyDictionary[Any, _Refusal] = weakref.WeakKeyDictionary(
 
 
 def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The number of examples of a call on batches.
+
+    Raises:
+        ShapeError: the batches differ in size; the message names them as the function does.
+    """
     sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
     if len(sizes) > 1:
         raise _of_different_sizes(function, args, kwargs)
@@ -225,6 +232,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     with region(root), example(LaneExample(size, _lanes_of_keys, first)):
+        given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
         args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
         out = ours(*args, **kwargs)
         if root.outside is not None:
@@ -233,6 +241,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
         if root.outside is not None:
             root.outside.commit(size)
+    out = in_form(out, size, given)
     _show(prints, size)
     return out
 
@@ -281,7 +290,7 @@ def _left(tree: Any, root: Root) -> Any:
             out.guard_data()
         return out
 
-    tree = shown_as_batch(settle(tree), root.batch_size)
+    tree = settle(tree)
     return map_tree(release, tree) if is_node(tree) else release(tree)
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from autobatch.api.chooser import LOOP, Expectation, Kind
+from autobatch.api.chooser import LOOP, Expectation, History
 
 NOTHING_SURE = Expectation(price=0.0, call=0.0, share=1.0)
 
@@ -17,7 +17,7 @@ class Costs:
     """
 
     def __init__(self, expected, **ways):
-        self.kind = Kind(tuple(ways), lambda way: expected)
+        self.kind = History(tuple(ways), lambda way: expected)
         self.costs = ways
         self.runs = dict.fromkeys(ways, 0)
         self.spent = []
