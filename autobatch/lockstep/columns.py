@@ -13,7 +13,10 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
+from autobatch.facts.purity import may_change
 from autobatch.lockstep.values.merging import concatenated, stackable
+
+_SMALL = 1 << 16  # bytes: a copy of so many takes no longer than to find out what a function changes
 
 __all__ = ["Columns", "joined", "lanes_between", "map_batches"]
 
@@ -21,18 +24,18 @@ __all__ = ["Columns", "joined", "lanes_between", "map_batches"]
 class Columns:
     """The arguments of a call on batches as one column of values for each batch, and what all examples share.
 
-    An array of an example that is a corner of a padded one goes in without gaps, as it would alone; what is written
-    into it goes back into the batch (`give_back`).
+    As in lock-step, what the function writes into its arguments does not reach the batches: their values are copies if
+    it may do so. An array that is a corner of a padded one has no gaps, as it would have alone.
 
     Attributes:
         batches: those among the arguments, once each; shared: what all examples share, by any name.
     """
 
-    __slots__ = ("_apart", "_is_flat", "_takes", "batches", "shared")
+    __slots__ = ("_function", "_is_flat", "_takes", "batches", "shared")
 
-    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self.batches: list[Any] = []
-        self._apart: list[tuple[np.ndarray, np.ndarray]] = []
+        self._function = function
         self._takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
         self._is_flat = True
         self.shared: dict[str, Any] = {}
@@ -56,14 +59,26 @@ class Columns:
     def values(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
         """The values of the examples from `start` up to `stop`, one list for each batch."""
         whole = start == 0 and stop is None
-        columns = [(batch if whole else lanes_between(batch, start, stop)).examples() for batch in self.batches]
-        for column in columns:
+        columns = []
+        for batch in self.batches:
+            part = self._unshared(batch if whole else lanes_between(batch, start, stop))
+            column = part.examples()
             if column and type(column[0]) is np.ndarray and column[0].ndim > 1:
-                for place, value in enumerate(column):
-                    if type(value) is np.ndarray and not value.flags.c_contiguous:
-                        column[place] = alone = np.ascontiguousarray(value)
-                        self._apart.append((value, alone))
+                column = [value if value.flags.c_contiguous else np.ascontiguousarray(value) for value in column]
+            columns.append(column)
         return columns
+
+    def _unshared(self, batch: Any) -> Any:
+        """A batch whose data the examples may write into."""
+        packed = isinstance(batch, PackedBatch)
+        if not (packed or isinstance(batch, MaskedBatch)):
+            return batch
+        data = batch.values if packed else batch.data
+        if type(data) is not np.ndarray or (data.nbytes > _SMALL and not may_change([self._function], [])):
+            return batch
+        if packed:
+            return PackedBatch.of(data.copy(), batch.offsets)
+        return MaskedBatch.in_region(Batched(data.copy(), batch.sizes, batch.scalar), None)
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
         """What stands at each place of the call, example by example, and what is given by name to all of them.
@@ -100,12 +115,6 @@ class Columns:
             else:
                 named[key] = arg
         return positional, named
-
-    def give_back(self) -> None:
-        """Write what was written into copies into the batches."""
-        for part, whole in self._apart:
-            if part.flags.writeable:
-                part[...] = whole
 
 
 class _Slot:

@@ -166,7 +166,7 @@ def instead(
     if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
-    columns = Columns(args, kwargs)
+    columns = Columns(function, args, kwargs)
     try:
         with region(None):
             results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
@@ -175,8 +175,6 @@ def instead(
         if not refused.failed:
             fell_back(reason, where, way)
         raise
-    finally:
-        columns.give_back()
     fell_back(reason, where, way)
     return in_form(stack_results(results), size, columns.batches)
 
