@@ -26,7 +26,7 @@ from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
-from autobatch.core.config import config
+from autobatch.core.config import config, current
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import leaves
@@ -42,8 +42,8 @@ from autobatch.rewrite.taped_forms import per_example_form
 
 __all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map"]
 
-LOCKSTEP, FLY = "lockstep", "fly"
-NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", "compiled": "compiled"}
+LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
+NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,35 +176,42 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
     Args:
         function, args, kwargs, convert, is_local: as for `lockstep.run.run`.
     """
-    way = config.way
-    if way == LOCKSTEP or config.strict or current_region() is not None or active_trace() is not None:
+    options = current()
+    way = options.way
+    if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
         return _named(function, args, kwargs, convert, is_local)
-    batches, key = _read(args, kwargs)
+    key: list[Any] = [LOCKSTEP, active_tape() is not None]
+    batches = _read(args, kwargs, key)
     size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
-    if not size or (way not in (LOOP, FLY) and way != "auto"):
+    if not size or way == COMPILED:
         return _named(function, args, kwargs, convert, is_local)
     call = _BatchCall(function, args, kwargs, convert, is_local, batches)
     if way != "auto":
         _note(way, f"way={way!r}")
         return call.result([call.run(Portion(way, size), 0)], [size])
-    kind = _kind(function, (LOCKSTEP, active_tape() is not None, *key), (LOCKSTEP, FLY))
-    cost = kind.costs[FLY]
-    if not cost.refused and not kind.costs[LOCKSTEP].refused:
-        cost.refused = "lock-step has not refused"  # it is the way to what lock-step has no form for
-    elif kind.costs[LOCKSTEP].refused and cost.refused.startswith("lock-step"):
-        cost.refused = ""
-    if _watched.get() is not None and not kind.costs[LOCKSTEP].runs and not kind.costs[LOCKSTEP].refused:
-        return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
-    way = kind.usual()
-    if way is not None:
-        begun = time.perf_counter()
-        piece = call.run(Portion(way, size), 0)
-        kind.took(way, size, time.perf_counter() - begun)
-        _note(way, kind.why, call.stats, kind.costs)
-        return call.result([piece], [size])
-    pieces, counts = _carry_out(kind, size, call.run)
-    _note(kind.last, kind.why, call.stats, kind.costs)
-    return call.result(pieces, counts)
+    kind = _kind(function, tuple(key), (LOCKSTEP, FLY))
+    usual = kind.usual()
+    if usual is None:
+        _settle_next_way(kind)
+        if _watched.get() is not None and not kind.costs[LOCKSTEP].runs and not kind.costs[LOCKSTEP].refused:
+            return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
+        pieces, counts = _carry_out(kind, size, call.run)
+        _note(kind.last, kind.why, call.stats, kind.costs)
+        return call.result(pieces, counts)
+    begun = time.perf_counter()
+    piece = call.run(Portion(usual, size), 0)
+    kind.took(usual, size, time.perf_counter() - begun)
+    _note(usual, kind.why, call.stats, kind.costs)
+    return call.result([piece], [size])
+
+
+def _settle_next_way(kind: History) -> None:
+    """Examples of a batch run on the fly only where lock-step has no form for what they do."""
+    fly, refusal = kind.costs[FLY], "lock-step has a form for it"
+    if not kind.costs[LOCKSTEP].refused:
+        fly.refused = refusal
+    elif fly.refused == refusal:
+        fly.refused = ""
 
 
 def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any) -> Any:
@@ -223,10 +230,9 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any) -
     return out
 
 
-def _read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """The batches of a call, and its kind: types, ranks, dtypes, and sizes by powers of two."""
+def _read(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list[Any]:
+    """The batches of a call; to `key` goes its kind: types, ranks, dtypes, and sizes by powers of two."""
     batches: list[Any] = []
-    key: list[Any] = []
     for arg in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(arg, Batch):
             batches.append(arg)
@@ -244,7 +250,7 @@ def _read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], lis
             key.append(total.bit_length())
         else:
             key.append(type(arg))
-    return batches, key
+    return batches
 
 
 def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
@@ -339,12 +345,13 @@ def run_map(
     function: Any, sequences: Sequence[Any], shared: dict[str, Any], arguments_of: fibers.Arguments | None = None
 ) -> tuple[list[Any], Stats]:
     """The results of a function of one example on each, and what was launched."""
-    way = config.way
-    if way in (LOCKSTEP, FLY) or config.strict or current_region() is not None or active_trace() is not None:
+    options = current()
+    way = options.way
+    if way in (LOCKSTEP, FLY) or options.strict or current_region() is not None or active_trace() is not None:
         return _map_named(function, sequences, shared, arguments_of)
     columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
-    if not count or (way != LOOP and way != "auto"):
+    if not count or way == COMPILED:
         return _map_named(function, columns, shared, arguments_of)
     stats = Stats()
 
@@ -363,12 +370,12 @@ def run_map(
         return carry(Portion(LOOP, count), 0), stats
     if _watched.get() is not None and not kind.costs[FLY].runs and not kind.costs[FLY].refused:
         return _shown(kind, FLY, count, lambda: _map_named(function, columns, shared, arguments_of))
-    way = kind.usual()
-    if way is not None:
+    usual = kind.usual()
+    if usual is not None:
         begun = time.perf_counter()
-        results = carry(Portion(way, count), 0)
-        kind.took(way, count, time.perf_counter() - begun)
-        _note(LOOP if stats.looped else way, stats.looped or kind.why, stats, kind.costs)
+        results = carry(Portion(usual, count), 0)
+        kind.took(usual, count, time.perf_counter() - begun)
+        _note(LOOP if stats.looped else usual, stats.looped or kind.why, stats, kind.costs)
         return results, stats
     pieces, _ = _carry_out(kind, count, carry)
     _note(LOOP if stats.looped else kind.last, stats.looped or kind.why, stats, kind.costs)

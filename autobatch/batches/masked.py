@@ -533,7 +533,7 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
     first = shapes[0]
     sizes: list[Size] = list(first)
     varying: list[int] = []
-    if dims is not None or any(shape != first for shape in shapes):
+    if dims is not None or shapes.count(first) != len(shapes):
         for axis in range(len(first)):
             lengths = [shape[axis] for shape in shapes]
             differs = any(length != first[axis] for length in lengths)
@@ -552,8 +552,6 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                 if differs:
                     varying.append(axis)
     if not varying:
-        if not first and all(issubclass(type(x), np.generic) for x in arrays):
-            return np.array(arrays), ()
         return np.stack(arrays), tuple(sizes)
     if varying == [0]:
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]

@@ -36,7 +36,7 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     """
     known: _Dimensions | None = None
     if isinstance(tree, Batch):
-        return _Dimensions(batches).formed(tree)
+        return tree if type(tree) is MaskedBatch and not tree.sizes else _Dimensions(batches).formed(tree)
     values, structure = flatten(tree)
     for place, value in enumerate(values):
         if isinstance(value, Batch):

@@ -330,12 +330,8 @@ def run_loop(
             for values in zip(*columns, strict=True):
                 positional, named = arguments_of(values, shared)
                 results.append(function(*positional, **named))
-        elif shared:
-            for values in zip(*columns, strict=True):
-                results.append(function(*values, **shared))
-        else:
-            for values in zip(*columns, strict=True):
-                results.append(function(*values))
+        else:  # the list grows as the examples end, so its length says which one runs
+            results.extend(map(functools.partial(function, **shared) if shared else function, *columns))
     except Exception as error:
         raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
     finally:

@@ -34,20 +34,20 @@ class Columns:
     __slots__ = ("_function", "_is_flat", "_takes", "batches", "shared")
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self.batches: list[Any] = []
         self._function = function
         self._takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
         self._is_flat = True
+        self.batches: list[Any] = []
         self.shared: dict[str, Any] = {}
-        for key, arg in (*enumerate(args), *kwargs.items()):
+        for key, arg in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
             if isinstance(arg, Batch):
                 self._takes.append((key, self._column(arg)))
                 self._is_flat = self._is_flat and type(key) is int
                 continue
             self._takes.append((key, None))
-            other = map_batches(lambda leaf: _Slot(self._column(leaf)), arg)
+            other = map_batches(lambda leaf: _Slot(self._column(leaf)), arg) if is_node(arg) else arg
             self._is_flat = self._is_flat and other is arg
-            self.shared[f"{key}"] = other
+            self.shared[str(key)] = other
 
     def _column(self, batch: Any) -> int:
         for column, known in enumerate(self.batches):
@@ -88,14 +88,12 @@ class Columns:
         if not self._is_flat:
             return None
         count = len(columns[0])
-        return (
-            [
-                itertools.repeat(self.shared[f"{key}"], count) if at is None else columns[at]
-                for key, at in self._takes
-                if type(key) is int
-            ],
-            {key: self.shared[key] for key, _ in self._takes if type(key) is str},
-        )
+        positional = [
+            itertools.repeat(self.shared[str(key)], count) if at is None else columns[at]
+            for key, at in self._takes
+            if type(key) is int
+        ]
+        return positional, {key: self.shared[key] for key, _ in self._takes[len(positional) :]}
 
     def recorded(self) -> dict[str, Any]:
         """`shared`, and what tells this call from others whose recordings are kept."""
