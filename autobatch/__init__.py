@@ -4,6 +4,10 @@ from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
 from autobatch.api.transforms import grad, map, shared, value_and_grad
+from autobatch.batches.data.collate import collate
+from autobatch.batches.data.example_sequence import Examples
+from autobatch.batches.data.joining import concat
+from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
@@ -62,6 +66,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Context",
     "EmbeddingTable",
+    "Examples",
     "MaskedBatch",
     "PackedBatch",
     "QuantizedTable",
@@ -69,6 +74,8 @@ __all__ = [
     "SplitTable",
     "Table",
     "batch",
+    "collate",
+    "concat",
     "config",
     "count",
     "embedding_bag",
@@ -89,6 +96,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "minibatches",
     "nn",
     "offsets_to_lengths",
     "offsets_to_segment_ids",

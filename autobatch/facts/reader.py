@@ -17,15 +17,16 @@ import numpy as np
 
 from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.python_functions import NEW_CONTAINERS
-from autobatch.syntax.scopes import parameters
+from autobatch.syntax.scopes import local_nodes, parameters
 
-__all__ = ["UNKNOWN", "Reader", "keywords", "literal", "unpacks", "usual_meaning"]
+__all__ = ["ARRAY_METHODS", "UNKNOWN", "Reader", "keywords", "literal", "stored_names", "unpacks", "usual_meaning"]
 
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
 _ALL = 1 << 10  # deeper than any value
 _MOST_ROUNDS = 20
-_OF_ARRAYS_ONLY = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
+ARRAY_METHODS = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
+"""Names of methods that arrays have and Python's containers have not."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ITEMS_ARE_KEPT = frozenset({"extend", "update", "extendleft", "__iadd__", "__ior__"})
 _Binding = tuple[ast.expr | None, int]  # an expression and how deep in its value: 0 is itself, 1 one of its items
@@ -280,7 +281,7 @@ class Reader:
         if shared:
             return min(_less(self._of(each), int(function is UNKNOWN)) for each in shared)
         if function is UNKNOWN:  # a method: of a container the copy holds what it held
-            return _ALL if effect.name in _OF_ARRAYS_ONLY else max(1, self._least(args))
+            return _ALL if effect.name in ARRAY_METHODS else max(1, self._least(args))
         return max(1, self._least(args)) if _makes_container(function) else _ALL
 
     def _is_array(self, value: ast.expr) -> bool:
@@ -315,6 +316,31 @@ class Reader:
             yield None
         else:
             yield written
+
+
+def stored_names(body: Any) -> set[str]:
+    """Names of arrays that are written: items assigned (`name[a][b] = value`), or by NumPy (`np.add.at(name, ...)`)."""
+    out = set()
+    reader = Reader((), (), usual_meaning)
+    for node in local_nodes(body):
+        written: list[ast.expr] = []
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            written = [node]
+        elif isinstance(node, ast.Call) and _is_call_of_numpys(reader, node):
+            written = [each for each in reader.changed(node) if each is not None]
+        for base in written:
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            if isinstance(base, ast.Name):
+                out.add(base.id)
+    return out
+
+
+def _is_call_of_numpys(reader: Reader, call: ast.Call) -> bool:
+    """Whether a call is one of a function of NumPy's, or of a method that arrays alone have."""
+    if reader.value_of(call.func) is not UNKNOWN:
+        return True
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ARRAY_METHODS
 
 
 def _less(depth: int, level: int) -> int:

@@ -18,9 +18,8 @@ from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
-from autobatch.lazy.example_state import ExampleState
+from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
-from autobatch.lazy.order_dependence import shows_order
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 

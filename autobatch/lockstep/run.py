@@ -26,10 +26,9 @@ from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.columns import Columns, map_batches
-from autobatch.lockstep.regions.region import LaneExample, Root
+from autobatch.lockstep.regions.region import LaneExample, OutsideError, Root, is_changeable
 from autobatch.lockstep.side_effects import Outside
 from autobatch.lockstep.values.lists import LaneList, plain_lists
-from autobatch.lockstep.values.own_objects import OutsideError, is_changeable
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.syntax.source import is_library
 from autobatch.tables.lookup import PendingRows

@@ -21,8 +21,7 @@ from autobatch.rewrite.callees import helper
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads
-from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.stores import Stores
+from autobatch.rewrite.stores import Ownership, Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (

@@ -19,7 +19,7 @@ from autobatch.batches.base import Batch, narrowed, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.current import current_region, set_region
+from autobatch.core.current import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import (
@@ -31,14 +31,20 @@ from autobatch.facts.call_effects import (
     reads_only,
 )
 from autobatch.facts.types import GENERATORS, IMMUTABLE
-from autobatch.lockstep.calls.foreign import CACHED, cached, library, plain_arguments, require_local, run_per_lane
-from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.regions.region import check_time, current_root
-from autobatch.lockstep.values.items import getitem, is_lanes, own, update
+from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
+from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
+from autobatch.lockstep.regions.region import (
+    check_time,
+    current_root,
+    is_made,
+    picked,
+    remember,
+    require_own,
+    require_whole,
+)
+from autobatch.lockstep.values.items import is_lanes, own, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import convertible, getattribute
-from autobatch.lockstep.values.own_objects import is_made, picked, remember, require_own, require_whole
-from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.syntax.source import is_library
@@ -46,6 +52,7 @@ from autobatch.syntax.source import is_library
 __all__ = ["call", "create"]
 
 _DISPATCHER = type(np.sum)
+_CACHED: Any = type(functools.cache(len))
 _FRESH = CREATORS | {np.array, np.copy}
 _FIXED = (*IMMUTABLE, tuple, ModuleType)
 _READS = method_names(list, dict, set, np.ndarray)
@@ -69,17 +76,13 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
         root = current_root()
-        if handler is not None or (kind is FunctionType and root is not None):
-            region = current_region()
-            try:
-                return handler(*args, **kwargs) if handler is not None else _own(f, args, kwargs)
-            except NeedsLoop as error:
-                if root is None:
-                    raise
-                set_region(region)
-                return run_per_lane(f, args, kwargs, error)
+        if handler is not None:
+            return handler(*args, **kwargs)
         if root is None:
             return f(*args, **kwargs)
+        if kind is FunctionType:
+            check_time(root)
+            return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -156,12 +159,6 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
 
 
-def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    root: Any = current_root()
-    check_time(root)
-    return _converted(root.convert(f), f, args, kwargs)
-
-
 def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of the user's own function, in its lock-step form."""
     if ours is None:
@@ -209,10 +206,6 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return library(f, args, kwargs)
     if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
-    if isinstance(holder, type) and f.__name__ == "fromkeys" and issubclass(holder, dict):
-        keys, *value = args
-        pairs = [(key, value[0] if value else None) for key in shared(keys)]
-        return remember(holder(pairs)) if current_region() is not None else holder(pairs)
     if isinstance(holder, np.ufunc):
         return _numpy(f, args, kwargs)
     effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
@@ -262,9 +255,9 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if dataclasses.is_dataclass(cls) and generated:
         return _dataclass(cls, args, kwargs)
     module = sys.modules.get(cls.__module__)
-    if is_library(getattr(module, "__file__", None) or "") or cls.__module__ == "collections":
-        if cls.__module__ == "collections" and not any(isinstance(a, Batch | LaneSequence) for a in args):
-            return remember(cls(*map(unwrapped, args), **kwargs))
+    if cls.__module__ == "collections":
+        raise NeedsLoop(f"a {cls.__name__} is made")
+    if is_library(getattr(module, "__file__", None) or ""):
         return library(cls, args, kwargs)
     if cls.__new__ is not object.__new__ or not isinstance(start, FunctionType | type(object.__init__)):
         raise NeedsLoop(f"an object of {cls.__name__} is made, which has its own __new__")
@@ -332,14 +325,10 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
         return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
-    if isinstance(f, CACHED):
-        return cached(f, call, args, kwargs)
-    if isinstance(f, operator.methodcaller):
-        pickled: Any = f.__reduce__()
-        given = [*getattr(pickled[0], "args", ()), *pickled[1]]
-        (holder,) = args
-        named = getattr(pickled[0], "keywords", {})
-        return call(getattribute(holder, given[0]), *given[1:], **named)
+    if isinstance(f, _CACHED) and root.convert(f.__wrapped__) is f.__wrapped__:
+        raise NeedsLoop("a function of the call keeps its results")
+    if isinstance(f, operator.methodcaller | operator.itemgetter | operator.attrgetter):
+        raise NeedsLoop(f"a call of an operator.{type(f).__name__}")
     if isinstance(f, functools.partial):
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):
@@ -348,13 +337,6 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
     if isinstance(f, Op):
         return f(*args, **kwargs)
-    if isinstance(f, operator.itemgetter):
-        keys = f.__reduce__()[1]
-        found = [getitem(args[0], key) for key in keys]
-        return found[0] if len(keys) == 1 else tuple(found)
-    if isinstance(f, operator.attrgetter):
-        found = [functools.reduce(getattribute, path.split("."), args[0]) for path in f.__reduce__()[1]]
-        return found[0] if len(found) == 1 else tuple(found)
     function = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
     if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         return call(MethodType(function, f), *args, **kwargs)
