@@ -34,7 +34,7 @@ from autobatch.errors import OverTime
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
 from autobatch.lazy.launching import Stats
-from autobatch.lockstep.columns import Columns, joined, lanes_between, map_batches
+from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
@@ -190,10 +190,10 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         _note(way, f"way={way!r}")
         return call.result([call.run(Portion(way, size), 0)], [size])
     kind = _kind(function, tuple(key), (LOCKSTEP, FLY))
-    usual = kind.usual()
+    usual = kind.usual() if _watched.get() is None else None
     if usual is None:
         _settle_next_way(kind)
-        if _watched.get() is not None and not kind.costs[LOCKSTEP].runs and not kind.costs[LOCKSTEP].refused:
+        if _is_to_be_shown(kind, LOCKSTEP):
             return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
         pieces, counts = _carry_out(kind, size, call.run)
         _note(kind.last, kind.why, call.stats, kind.costs)
@@ -284,7 +284,7 @@ class _BatchCall:
         self._function, self._args, self._kwargs = function, args, kwargs
         self._convert, self._is_local = convert, is_local
         self._batches, self._size = batches, batches[0].batch_size
-        self._columns: Columns | None = None
+        self._columns: ExampleColumns | None = None
         self.stats = Stats()
 
     def run(self, step: Portion, start: int) -> Any:
@@ -293,7 +293,7 @@ class _BatchCall:
         if step.way == LOCKSTEP:
             return self._in_lock_step(start, stop, step.limit)
         if self._columns is None:
-            self._columns = Columns(self._function, self._args, self._kwargs)
+            self._columns = ExampleColumns(self._function, self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
         if step.way == LOOP:
             return self._loop(self._columns, columns, start)
@@ -301,7 +301,7 @@ class _BatchCall:
         results, self.stats = _on_the_fly(self._function, *given)
         return results
 
-    def _loop(self, own: Columns, columns: list[list[Any]], start: int) -> list[Any]:
+    def _loop(self, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
         f, in_order = per_example_form(self._function), own.in_order(columns)
         if in_order is None:
             return fibers.run_loop(f, columns, own.shared, own.arguments_of, start)
@@ -368,9 +368,9 @@ def run_map(
     if way == LOOP:
         _note(LOOP, f"way={way!r}")
         return carry(Portion(LOOP, count), 0), stats
-    if _watched.get() is not None and not kind.costs[FLY].runs and not kind.costs[FLY].refused:
+    if _is_to_be_shown(kind, FLY):
         return _shown(kind, FLY, count, lambda: _map_named(function, columns, shared, arguments_of))
-    usual = kind.usual()
+    usual = kind.usual() if _watched.get() is None else None
     if usual is not None:
         begun = time.perf_counter()
         results = carry(Portion(usual, count), 0)
@@ -439,6 +439,12 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
     return pieces, counts
 
 
+def _is_to_be_shown(kind: History, way: str) -> bool:
+    """Whether someone looks at a call of which it is not known yet whether another way than it names is cheaper."""
+    named = kind.costs[way]
+    return _watched.get() is not None and not (named.refused or (named.runs and kind.costs[LOOP].runs))
+
+
 def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:
     """A call that someone looks at, by a way of which no cost is known yet: it is from now on."""
     begun = time.perf_counter()
@@ -446,7 +452,7 @@ def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:
     watched = _watched.get()
     if watched and watched[-1].way == way:
         kind.costs[way].add(count, time.perf_counter() - begun)
-        watched[-1] = dataclasses.replace(watched[-1], why="no cost of it was known", costs=kind.costs)
+        watched[-1] = dataclasses.replace(watched[-1], why="the call names it", costs=kind.costs)
     return out
 
 

@@ -25,7 +25,7 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.call import call
-from autobatch.lockstep.columns import Columns, map_batches
+from autobatch.lockstep.example_columns import ExampleColumns, map_batches
 from autobatch.lockstep.regions.region import LaneExample, OutsideError, Root, is_changeable
 from autobatch.lockstep.side_effects import Outside
 from autobatch.lockstep.values.lists import LaneList, plain_lists
@@ -165,7 +165,7 @@ def instead(
     if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
-    columns = Columns(function, args, kwargs)
+    columns = ExampleColumns(function, args, kwargs)
     try:
         with region(None):
             results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)

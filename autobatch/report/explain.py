@@ -121,7 +121,7 @@ class Report:
 
     def _choice(self) -> list[str]:
         """Why it ran so, and what is known of the other ways."""
-        if not self.costs and not self.refusals:
+        if len(self.costs) + len(self.refusals) < 2:
             return []
         known = [f"{way} {seconds * 1e6:.1f} µs an example" for way, seconds in self.costs.items()]
         known += [f"{way}: not possible ({why})" for way, why in self.refusals.items()]
@@ -190,6 +190,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
 
     A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each
     operation has its own. Times of a first call include what it loads and compiles: explain twice to time.
+
+    It runs by the way that has cost least on inputs of this kind, as any call does; by the way that it names, until the
+    costs of that one and of the loop are known. The report says which it was, why, and what the others have cost.
 
     Args:
         f: a function of one example.

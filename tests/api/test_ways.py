@@ -385,3 +385,30 @@ def test_a_refusal_is_said_once_and_another_way_taken(scripted):
         out = ab.batch(positive_by_python)(ab.MaskedBatch.from_examples(RAGGED))
     assert script.log == [("lockstep", "refused"), ("loop", 4)]
     law.assert_same(ab.examples(out), [positive_by_python(x) for x in RAGGED])
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("mapped", [False, True])
+def test_explain_shows_the_way_that_the_call_names_until_costs_are_known(mapped):
+    given = EVEN if mapped else ab.MaskedBatch.from_examples(EVEN)
+    call = (lambda: ab.map(doubled, given)) if mapped else (lambda: ab.batch(doubled)(given))
+    named = "on the fly" if mapped else "lock-step"
+    for _ in range(3):
+        assert ab.explain(doubled, given).way == named
+    ways.forget_costs()
+    for _ in range(40):
+        call()
+    report = ab.explain(doubled, given)
+    least = min(report.costs, key=report.costs.get)
+    assert set(report.costs) == {"the loop over the examples", named}
+    assert report.way == least
+    assert report.why
+    assert f"{named} {report.costs[named] * 1e6:.1f} µs an example" in str(report)
+
+
+@pytest.mark.chosen
+def test_explain_says_why_a_way_is_not_possible():
+    batch = ab.MaskedBatch.from_examples(RAGGED)
+    report = ab.explain(positive_by_python, batch)
+    assert report.way != "lock-step"
+    assert "test_ways.py" in next(iter(report.fallbacks))

@@ -18,10 +18,10 @@ from autobatch.lockstep.values.merging import concatenated, stackable
 
 _SMALL = 1 << 16  # bytes: a copy of so many takes no longer than to find out what a function changes
 
-__all__ = ["Columns", "joined", "lanes_between", "map_batches"]
+__all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
 
 
-class Columns:
+class ExampleColumns:
     """The arguments of a call on batches as one column of values for each batch, and what all examples share.
 
     As in lock-step, what the function writes into its arguments does not reach the batches: their values are copies if
