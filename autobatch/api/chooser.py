@@ -40,7 +40,7 @@ _TRIES = 3  # of a way, since what it sets up in the first ones the later ones h
 _BETTER = 0.95  # of the cost of the way in use, what another one has to be below
 _GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
 # at most, and so much of it for each time that it ran
-_LEAST = 1e-4  # seconds: a try that may take no longer is not worth its beginning
+_LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
 _SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
 
 
@@ -266,6 +266,9 @@ class Turn:
     def _trial(self, loop: float) -> Portion | None:
         """A way that has not shown what it costs, where its loss is affordable."""
         kind = self._kind
+        now = loop * self.left
+        if kind.work + now <= _LEAST:
+            return None
         found = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
         tries = [each for each in found if each is not None]
         return min(tries, key=lambda each: each[0])[1] if tries else None

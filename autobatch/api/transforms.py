@@ -96,14 +96,8 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
         return run_map(function, example_sequences, shared)
     columns = [each for each in example_sequences if type(each) is not Shared]
     _warn_of_arrays(columns)
-    places = {f"{at}": each.value for at, each in enumerate(example_sequences) if type(each) is Shared}  # no names
-
-    def arguments_of(values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        own = iter(values)
-        positional = [given[f"{at}"] if f"{at}" in places else next(own) for at in range(len(example_sequences))]
-        return positional, {name: value for name, value in given.items() if name not in places}
-
-    results, stats = run_map(function, columns, shared | places, arguments_of)
+    fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
+    results, stats = run_map(function, columns, shared, fixed)
     if stats.looped is not None:
         fell_back(f"ab.map could not run these examples together ({stats.looped})")
     return results, stats

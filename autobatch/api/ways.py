@@ -12,8 +12,9 @@ import contextvars
 import dataclasses
 import dis
 import functools
+import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -255,7 +256,7 @@ def _read(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list
 
 def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
     if isinstance(batch, MaskedBatch):
-        data = batch.data
+        data = batch.data  # which is guarded, so that reading it takes time
         return data.dtype.num, data.ndim, data.shape[0].bit_length(), _size(data).bit_length(), batch.scalar
     if isinstance(batch, PackedBatch):
         values = batch.values
@@ -342,53 +343,92 @@ class _Tree:
 
 
 def run_map(
-    function: Any, sequences: Sequence[Any], shared: dict[str, Any], arguments_of: fibers.Arguments | None = None
+    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None = None
 ) -> tuple[list[Any], Stats]:
-    """The results of a function of one example on each, and what was launched."""
+    """The results of a function of one example on each, and what was launched.
+
+    Args:
+        function: it; sequences: of examples; shared: by keyword, the same for all.
+        fixed: what is the same for all by position, among the arguments that the sequences give.
+    """
     options = current()
     way = options.way
+    call = _MapCall(function, shared, fixed or {})
     if way in (LOCKSTEP, FLY) or options.strict or current_region() is not None or active_trace() is not None:
-        return _map_named(function, sequences, shared, arguments_of)
-    columns = [examples_in(each) for each in sequences]
+        return call.named(sequences), call.stats
+    columns = call.columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
     if not count or way == COMPILED:
-        return _map_named(function, columns, shared, arguments_of)
-    stats = Stats()
-
-    def carry(step: Portion, start: int) -> list[Any]:
-        nonlocal stats
-        part = columns if step.count == count else [column[start : start + step.count] for column in columns]
-        if step.way == LOOP:
-            return fibers.run_loop(per_example_form(function), part, shared, arguments_of, start)
-        results, stats = _on_the_fly(function, part, shared, arguments_of, start, step.limit)
-        kind.costs[FLY].refused = stats.looped or ""
-        return results
-
-    kind = _kind(function, _map_key(columns, count, shared), (FLY,))
+        return call.named(columns), call.stats
     if way == LOOP:
         _note(LOOP, f"way={way!r}")
-        return carry(Portion(LOOP, count), 0), stats
-    if _is_to_be_shown(kind, FLY):
-        return _shown(kind, FLY, count, lambda: _map_named(function, columns, shared, arguments_of))
+        return call.run(Portion(LOOP, count), 0), call.stats
+    kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY,))
     usual = kind.usual() if _watched.get() is None else None
     if usual is not None:
         begun = time.perf_counter()
-        results = carry(Portion(usual, count), 0)
+        results = call.run(Portion(usual, count), 0)
         kind.took(usual, count, time.perf_counter() - begun)
-        _note(LOOP if stats.looped else usual, stats.looped or kind.why, stats, kind.costs)
-        return results, stats
-    pieces, _ = _carry_out(kind, count, carry)
-    _note(LOOP if stats.looped else kind.last, stats.looped or kind.why, stats, kind.costs)
-    return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], stats
+        return results, call.stats
+    if _is_to_be_shown(kind, FLY):
+        return _shown(kind, FLY, count, lambda: call.named(columns)), call.stats
+    pieces, _ = _carry_out(kind, count, call.run)
+    if call.stats.looped is not None:
+        kind.costs[FLY].refused = call.stats.looped
+    _note(LOOP if call.stats.looped else kind.last, call.stats.looped or kind.why, call.stats, kind.costs)
+    return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
 
 
-def _map_named(function: Any, sequences: Any, shared: Any, arguments_of: Any) -> tuple[list[Any], Stats]:
-    results, stats = _on_the_fly(function, sequences, shared, arguments_of)
-    _note(FLY if stats.looped is None else LOOP, "the call names it" if stats.looped is None else stats.looped, stats)
-    return results, stats
+class _MapCall:
+    """One map, whose examples may be shared out between ways.
+
+    Attributes:
+        columns: the examples, one list for each argument that differs; fixed: the other arguments, by position.
+        stats: what was launched on the fly.
+    """
+
+    __slots__ = ("_arguments_of", "_function", "_given", "_shared", "columns", "fixed", "stats")
+
+    def __init__(self, function: Any, shared: dict[str, Any], fixed: dict[int, Any]) -> None:
+        self._function, self._shared, self.fixed = function, shared, fixed
+        self.columns: list[list[Any]] = []
+        self.stats = Stats()
+        self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
+        self._arguments_of = self._placed if fixed else None
+
+    def _placed(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of an example, from its values and what all share, in whatever form that is given."""
+        own = iter(values)
+        count = len(values) + len(self.fixed)
+        positional = [given[f"{at}"] if at in self.fixed else next(own) for at in range(count)]
+        return positional, {name: given[name] for name in self._shared}
+
+    def named(self, sequences: Sequence[Any]) -> list[Any]:
+        """The results on the fly."""
+        results, self.stats = _on_the_fly(self._function, sequences, self._given, self._arguments_of)
+        looped = self.stats.looped
+        _note(FLY if looped is None else LOOP, "the call names it" if looped is None else looped, self.stats)
+        return results
+
+    def run(self, portion: Portion, start: int) -> list[Any]:
+        """The results of some of the examples."""
+        columns: list[Any] = self.columns
+        if portion.count < len(columns[0]):
+            columns = [column[start : start + portion.count] for column in columns]
+        if portion.way == LOOP:
+            if self.fixed:
+                own = iter(columns)
+                places = range(len(columns) + len(self.fixed))
+                columns = [
+                    itertools.repeat(self.fixed[at], portion.count) if at in self.fixed else next(own) for at in places
+                ]
+            return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
+        given = columns, self._given, self._arguments_of, start, portion.limit
+        results, self.stats = _on_the_fly(self._function, *given)
+        return results
 
 
-def _map_key(columns: Sequence[list[Any]], count: int, shared: dict[str, Any]) -> tuple[Any, ...]:
+def _map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> tuple[Any, ...]:
     """The kind of a map: of four of its examples the types and sizes, by powers of two."""
     key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
     for column in columns:
@@ -401,7 +441,7 @@ def _map_key(columns: Sequence[list[Any]], count: int, shared: dict[str, Any]) -
             elif kind in (list, tuple, str, dict, set):
                 total += len(value)
         key += (kind, total.bit_length())
-    for value in shared.values():
+    for value in shared:
         key.append(value.size.bit_length() if type(value) is np.ndarray else type(value))
     return tuple(key)
 

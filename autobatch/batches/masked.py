@@ -517,6 +517,8 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                 if differs:
                     varying.append(axis)
     if not varying:
+        if first and all(type(x) is np.ndarray for x in arrays):
+            return np.concatenate(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
         return np.stack(arrays), tuple(sizes)
     if varying == [0]:
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]

@@ -37,10 +37,12 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     """
     known: _Dimensions | None = None
     if isinstance(tree, Batch):
-        return tree if type(tree) is MaskedBatch and not tree.sizes else _Dimensions(batches).formed(tree)
+        return tree if _is_settled(tree, batches) else _Dimensions(batches).formed(tree)
     values, structure = flatten(tree)
     for place, value in enumerate(values):
         if isinstance(value, Batch):
+            if _is_settled(value, batches):
+                continue
             known = known or _Dimensions(batches)
             values[place] = known.formed(value)
         elif type(value) in SCALAR_DTYPES or isinstance(value, np.ndarray | np.generic):
@@ -50,6 +52,19 @@ def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     if not any(isinstance(value, Batch) for value in values):
         values = [broadcast(value, size) for value in values]
     return unflatten(structure, values)
+
+
+def _is_settled(value: Any, batches: Sequence[Any]) -> bool:
+    """Whether it is padded, and of no dimension that could vary: the case of most results."""
+    if type(value) is not MaskedBatch or value.is_ragged:
+        return False
+    return not value.sizes or not any(map(_has_uniform, batches))
+
+
+def _has_uniform(batch: Any) -> bool:
+    if type(batch) is MaskedBatch:
+        return any(type(size) is Lengths and _is_uniform(size) for size in batch.sizes)
+    return isinstance(batch, PackedBatch) and _is_uniform(batch.size_of_first)
 
 
 class _Dimensions:
