@@ -39,7 +39,7 @@ from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_bet
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
-from autobatch.rewrite.taped_forms import per_example_form
+from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
 __all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map"]
 
@@ -506,10 +506,12 @@ def _on_the_fly(
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
     deadline = None if limit is None else time.perf_counter() + limit
-    try:
-        form = block_form(function) if config.blocks else plain
-        memory = memory_of(function)
-        return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, first, deadline)
-    finally:
-        if active_trace() is None:  # a map inside of an example goes on with what that has found
-            forget_forms()
+    form = block_form(function) if config.blocks else plain
+    memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
+    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget, first, deadline)
+
+
+def _forget() -> None:
+    """Let go of the functions that a map has met, which hold the user's closures."""
+    forget_forms()
+    taped_form.forget()
