@@ -32,7 +32,15 @@ from autobatch.facts.call_effects import (
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
-from autobatch.lockstep.regions.region import current_root, is_made, picked, remember, require_own, require_whole
+from autobatch.lockstep.regions.region import (
+    check_time,
+    current_root,
+    is_made,
+    picked,
+    remember,
+    require_own,
+    require_whole,
+)
 from autobatch.lockstep.values.items import is_lanes, own, update
 from autobatch.lockstep.values.lane_operators import convertible, getattribute
 from autobatch.lockstep.values.lists import LaneList
@@ -70,6 +78,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if root is None:
             return f(*args, **kwargs)
         if kind is FunctionType:
+            check_time(root)
             return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
