@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.blocks.kernel_cache import Kernel, kernel_of
+from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.compiled.data import pack, type_of, unpack
 from autobatch.compiled.module import Module, new_program, write
 from autobatch.compiled.reading.exact_types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
@@ -65,7 +65,7 @@ class _Form:
 
     module: Module | None
     reason: str = ""
-    kernel: Kernel | None = None
+    kernel: CachedKernel | None = None
     table: Any = None
     checked: bool = False
     seconds: float = 0.0  # that an example took

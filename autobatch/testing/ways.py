@@ -15,7 +15,6 @@ from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import map as map_examples
 from autobatch.api.ways import NAMES
 from autobatch.batches.any_batch import batch_size_of
-from autobatch.batches.base import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
