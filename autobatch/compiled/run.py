@@ -85,7 +85,7 @@ class _Place:
 
 
 @dataclasses.dataclass
-class _MapCall:
+class _CompiledCall:
     """A call's data: its columns, and where they stand among the arguments of each example's call."""
 
     function: FunctionType
@@ -191,7 +191,7 @@ def _state(form: _Form) -> tuple[str, bool]:
 
 def _prepared(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None
-) -> tuple[_MapCall, _Form | None]:
+) -> tuple[_CompiledCall, _Form | None]:
     """The call's data and the form for its types.
 
     Raises:
@@ -208,7 +208,7 @@ def _prepared(
     places: list[Any] = [_Place(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = _bound(function, given, named)
-    call = _MapCall(function, columns, shared, arguments_of, counts.pop(), values, [None] * len(columns))
+    call = _CompiledCall(function, columns, shared, arguments_of, counts.pop(), values, [None] * len(columns))
     if call.count == 0:
         return call, None
     program = new_program()
@@ -288,7 +288,7 @@ def _is_own(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_is_own, value))
 
 
-def _kind_of_value(program: SourceProgram, call: _MapCall, value: Any, where: str) -> Type:
+def _kind_of_value(program: SourceProgram, call: _CompiledCall, value: Any, where: str) -> Type:
     """The type of an argument; of one made of several columns, that of the whole."""
     if isinstance(value, _Place):
         column = call.columns[value.column]
@@ -329,7 +329,7 @@ def describe(kind: Type) -> str:
     return str(kind)
 
 
-def _packed(call: _MapCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
+def _packed(call: _CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
     """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
     if not isinstance(value, _Place):
         if not _is_own(value):
@@ -354,7 +354,7 @@ def _packed(call: _MapCall, value: Any, kind: Type, first: int, last: int) -> tu
     return pack(kind, call.examples(value.column)[first:last]), [-1] if isinstance(kind, Array) else []
 
 
-def _run(call: _MapCall, form: _Form) -> list[Any]:
+def _run(call: _CompiledCall, form: _Form) -> list[Any]:
     module = form.module
     assert module is not None
     assert form.kernel is not None
@@ -408,7 +408,7 @@ def _run(call: _MapCall, form: _Form) -> list[Any]:
     return results
 
 
-def _check(call: _MapCall, form: _Form, results: list[Any], failed: set[int]) -> None:
+def _check(call: _CompiledCall, form: _Form, results: list[Any], failed: set[int]) -> None:
     """Compare some results with what Python makes of the same examples: types and bits.
 
     Raises:
