@@ -20,6 +20,8 @@ from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
+from autobatch.tables.keyed import admission
+from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.representations import (
@@ -69,6 +71,7 @@ __all__ = [
     "Checkpoints",
     "Context",
     "EmbeddingTable",
+    "EmbeddingVariable",
     "Examples",
     "MaskedBatch",
     "PackedBatch",
@@ -76,6 +79,7 @@ __all__ = [
     "SparseRows",
     "SplitTable",
     "Table",
+    "admission",
     "batch",
     "collate",
     "concat",

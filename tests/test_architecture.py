@@ -65,13 +65,13 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 200
-MOST_LINES = 50_000
+MOST_FILES = 225
+MOST_LINES = 56_000
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
-MOST_MODULES_SEEN_FROM_ELSEWHERE = 20
+MOST_MODULES_SEEN_FROM_ELSEWHERE = 24
 TESTED_IN = {
     "autodiff": "tables",
     "ops": "numpy_functions",

@@ -462,11 +462,11 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
         save.add(name, [], *table_stream(name, len(table), table.blocks, None))  # type: ignore[arg-type]
         return
     before = base.manifest.entries[name]
-    if not changes.count and not len(changes.removed):
+    if not changes.total and not len(changes.removed):
         save.entries[name] = before
         return
-    stream, said = table_stream(name, changes.count, lambda: changes.blocks, changes.removed)
-    if changes.count and said["columns"].keys() != before[0]["columns"].keys() and before[0]["count"]:
+    stream, said = table_stream(name, changes.total, lambda: changes.blocks, changes.removed)
+    if changes.total and said["columns"].keys() != before[0]["columns"].keys() and before[0]["count"]:
         stream, said = table_stream(name, len(table), table.blocks, None)  # type: ignore[arg-type]
         before = []
     save.add(name, before, stream, said)

@@ -44,11 +44,11 @@ class Changes(NamedTuple):
 
     Attributes:
         removed: (m,) keys that were removed since, and are not there now.
-        blocks: of the keys that were made or changed since; how many there are is `count`.
+        blocks: of the keys that were made or changed since; `total` keys.
     """
 
     removed: np.ndarray
-    count: int
+    total: int
     blocks: Iterator[StoredBlock]
 
 

@@ -1,4 +1,4 @@
-"""`kill -9` at random moments loses nothing that was saved; `python -m tests.checkpoint.kills` does it a thousand times."""
+"""`kill -9` at random moments loses nothing that was saved; `tests.checkpoint.kills` does it a thousand times."""
 
 import subprocess
 import sys
