@@ -16,12 +16,12 @@ from autobatch.checkpoint.streams import (
     as_stored,
     blocks_of,
     restore_table,
-    table_class,
     table_stream,
 )
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
 from autobatch.checkpoint.trees import ANY
 from autobatch.errors import CheckpointError
+from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredBlock
 
 __all__ = ["Entries"]
@@ -35,6 +35,7 @@ class Entries(contextlib.ExitStack):
         self.folder, self.manifest, self._mapped = folder, manifest, mapped
         self._readers: dict[str, TensorReader] = {}
         self._memory: dict[str, np.ndarray] = {}
+        self.slots: dict[int, SlotOf] = {}
 
     def _reader(self, name: str) -> TensorReader:
         if name not in self._readers:
@@ -67,7 +68,7 @@ class Entries(contextlib.ExitStack):
         for key, part in node["arrays"].items():
             dtype, shape = as_stored(literals.dtype_of_name(part["dtype"]), tuple(part["shape"]))
             arrays[key] = self.array(part["array"], shape, dtype)
-        return restore_table(table_class(node["class"], like), node, like, self._parts(name), arrays)
+        return restore_table(node, like, self._parts(name), arrays, self.slots)
 
     def merged(self, name: str) -> tuple[Stream, dict[str, Any]]:
         """An entry as one part, streamed from the files; and what says where it is."""

@@ -2,8 +2,8 @@
 
 A node is an object whose first key says what it is: `dict`, `list`, `tuple`, `object` (of a dataclass), with their
 parts and, where it is not Python's own, their `class`; a leaf is `array`, `kind` (a table, `stored_kinds`), `table` (of
-keys) or a literal (`literals`). An array's value is the name of its entry, under which its elements are stored; places
-that share memory name the same entry, and share memory again when they are read.
+keys), `slot` (what an optimiser has in one) or a literal (`literals`). An array's value is the name of its entry, under
+which its elements are stored; places that share memory name the same entry, and share memory again when they are read.
 """
 
 import collections
@@ -19,6 +19,7 @@ from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import pytree
 from autobatch.errors import CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
 
@@ -186,8 +187,11 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
             for name, array in arrays.items()
         }
         return {"kind": kind.name, "settings": settings, "arrays": parts}
+    if isinstance(value, SlotOf):
+        return {"slot": value.name, "token": value.token}
     if isinstance(value, StoredTable):
-        entry = contents.name(path)
+        entry = next((name for name, table in contents.tables.items() if table is value), None)
+        entry = contents.name(path) if entry is None else entry
         contents.tables[entry] = value
         beside = {name: _leaf(array, (*path, name), place, contents) for name, array in value.arrays().items()}
         return {"table": entry, "class": type(value).__name__, "settings": value.settings, "arrays": beside}
@@ -211,6 +215,8 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
 
 class EntryReader(Protocol):
     """What reads entries: of one file, or of the files of a checkpoint."""
+
+    slots: dict[int, SlotOf]  # of the tables that are restored, by the number that the saved one has
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The elements of an entry, stored as of this shape and dtype."""
@@ -319,6 +325,12 @@ class Rebuilding:
             if like is not ANY and not isinstance(like, StoredTable):
                 raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
             return self._once("table " + node["table"], lambda: self._entries.table(node["table"], node, like))
+        if "slot" in node:
+            if like is ANY:
+                return self._entries.slots.get(node["token"], SlotOf(node["slot"], node["token"]))
+            if node["token"] not in self._entries.slots:
+                raise StructureError(f"{path} is the slot {node['slot']!r} of a table of keys that has no such slot")
+            return self._entries.slots[node["token"]]
         if isinstance(like, np.ndarray | EmbeddingTable):
             raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
         return literals.from_literal(node)
