@@ -429,7 +429,8 @@ class Checkpoints:
     def _compact(self) -> int:
         sequence, name = self._found(None)
         manifest = self._folder.read(name)
-        if all(len(parts) == 1 for parts in manifest.entries.values()) and len(manifest.files) <= 1:
+        whole = all(len(parts) == 1 and parts[0].get("sorted", True) for parts in manifest.entries.values())
+        if whole and len(manifest.files) <= 1:
             return sequence
         save = _Save(self._folder.next_sequence(), manifest.step, manifest.trees)
         with Entries(self._folder, manifest) as entries:

@@ -18,11 +18,13 @@ from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
 from autobatch.tables.stored import StoredBlock
 
 __all__ = [
+    "ROWS_AT_ONCE",
     "TABLES",
     "Piece",
     "Stream",
     "array_stream",
     "as_stored",
+    "block_of",
     "blocks_of",
     "columns",
     "table_stream",
@@ -32,7 +34,7 @@ __all__ = [
 Piece = tuple[str, np.ndarray]  # the name of a tensor, and its next elements
 TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # kinds of tables of keys, by their names in files
 _SLOT = "slot/"
-_ROWS = 1 << 14  # of a table of keys that are read or written at a time
+ROWS_AT_ONCE = 1 << 14  # of a table of keys that are read or written at a time
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,6 +78,12 @@ def columns(block: StoredBlock) -> dict[str, np.ndarray]:
     return named | {f"{_SLOT}{name}": slot for name, slot in block.slots.items()}
 
 
+def block_of(found: Mapping[str, np.ndarray]) -> StoredBlock:
+    """The block of some columns."""
+    slots = {column[len(_SLOT) :]: rows for column, rows in found.items() if column.startswith(_SLOT)}
+    return StoredBlock(found["keys"], found["rows"], slots, found["versions"], found["counts"])
+
+
 def table_stream(
     name: str, count: int, blocks: Callable[[], Iterator[StoredBlock]], removed: np.ndarray | None
 ) -> tuple[Stream, dict[str, Any]]:
@@ -87,7 +95,7 @@ def table_stream(
     """
     waiting = blocks()
     first = next(waiting, None)
-    said: dict[str, Any] = {"count": count, "columns": {}}
+    said: dict[str, Any] = {"count": count, "columns": {}, "sorted": False}
     tensors = []
     if first is not None:
         for column, array in columns(first).items():
@@ -110,12 +118,11 @@ def table_stream(
 def blocks_of(reader: TensorReader, said: Mapping[str, Any], others: Collection[str] = ()) -> Iterator[StoredBlock]:
     """The keys of one file, in blocks, without these slots."""
     dropped = {_SLOT + name for name in others}
-    for first in range(0, said["count"], _ROWS):
-        last = min(first + _ROWS, said["count"])
+    for first in range(0, said["count"], ROWS_AT_ONCE):
+        last = min(first + ROWS_AT_ONCE, said["count"])
         named = {column: tensor for column, tensor in said["columns"].items() if column not in dropped}
         found = {column: reader.rows(tensor, first, last) for column, tensor in named.items()}
-        slots = {column[len(_SLOT) :]: rows for column, rows in found.items() if column.startswith(_SLOT)}
-        yield StoredBlock(found["keys"], found["rows"], slots, found["versions"], found["counts"])
+        yield block_of(found)
 
 
 def restore_table(

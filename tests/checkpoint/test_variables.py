@@ -220,3 +220,63 @@ def test_the_snapshot_of_a_background_save(folder):
             users, state = step(users, optimizer, state, rng)
             users.remove(users.keys()[:5])
             assert everything_of(saver.restore().params) == expected
+
+
+@pytest.mark.parametrize("key_dtype", [np.int64, np.uint64])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_mapped_variable_reads_as_the_one_that_was_saved(folder, compacted, key_dtype):
+    rng, optimizer = np.random.default_rng(0), ab.optim.Adagrad(0.1)
+    users = variable(key_dtype=key_dtype)
+    ends = np.array([0, 1, 2**63, 2**64 - 1, 2**62], np.uint64).astype(key_dtype)
+    state = optimizer.init(users)
+    with ab.Checkpoints(folder) as saver:
+        for number in range(3):
+            users, state = step(users, optimizer, state, rng)
+            users.insert(ends[number:])
+            saver.save(number, {"users": users})
+        if compacted:
+            saver.compact()
+        mapped = saver.restore(mapped=True).params["users"]
+    keys = np.concatenate([users.keys(), rng.integers(0, 2**60, 50).astype(key_dtype), ends])
+    assert mapped[keys].tobytes() == users[keys].tobytes(), "absent keys read as the initialiser"
+    assert mapped.contains(keys).tolist() == users.contains(keys).tolist()
+    for found, expected in zip(mapped.export(), users.export(), strict=True):
+        assert found.tobytes() == expected.tobytes()
+    assert len(mapped) == len(users)
+    bags = ab.embedding_bag(keys[:10], mapped, np.array([0, 4]), mode="sum")
+    assert bags.tobytes() == ab.embedding_bag(keys[:10], users, np.array([0, 4]), mode="sum").tobytes()
+    with pytest.raises(TypeError, match="look-ups only"):
+        mapped.assign([1], np.ones((1, 3)))
+    if compacted:
+        for change in (lambda: mapped.insert([123]), lambda: mapped.remove(mapped.keys()[:1])):
+            with pytest.raises(TypeError, match="lies in a file, for look-ups only"):
+                change()
+    with pytest.raises(TypeError, match="look-ups only"):
+        optimizer.update(mapped, ab.SparseRows(keys[:1], np.ones((1, 3), np.float32), None), optimizer.init(users))
+
+
+def test_a_mapped_variable_opens_without_reading_its_rows(folder):
+    users = variable()
+    users.insert(np.arange(50_000) * 7 - 1000)
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users)
+        saver.compact()
+        reads = []
+        files = saver._folder.files
+        files.read_into = lambda handle, out, offset: (
+            reads.append(len(out)) or type(files).read_into(files, handle, out, offset)
+        )
+        mapped = saver.restore(mapped=True).params
+        assert sum(reads) < 10_000
+        assert (mapped[[-1000, 6, 7]] == users[[-1000, 6, 7]]).all()
+
+
+def test_what_is_mapped_can_be_saved(folder, tmp_path):
+    users = variable()
+    users.insert([5, 3, -2])
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users)
+        saver.compact()
+        mapped = saver.restore(mapped=True).params
+    ab.save(tmp_path / "copy", mapped)
+    assert ab.load(tmp_path / "copy").export()[1].tobytes() == users.export()[1].tobytes()
