@@ -1,6 +1,6 @@
 """autobatch: write a model for one example, run it over a whole batch, with the results and gradients of the loop."""
 
-from autobatch import optim, testing
+from autobatch import nn, optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
 from autobatch.api.transforms import grad, map, shared, value_and_grad
@@ -14,7 +14,6 @@ from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.batches.reductions import count, max, mean, min, sum
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
-from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag

@@ -38,6 +38,7 @@ LAYERS = [
     ("rewrite",),
     ("optim",),
     ("api",),
+    ("nn",),
     ("testing", "report"),
     ("cli",),
 ]
@@ -47,7 +48,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES_OF_THEIR_OWN = {"errors", "cli"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
-NAMESPACES = {"testing", "optim"}
+NAMESPACES = {"testing", "optim", "nn"}
 
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
@@ -63,8 +64,8 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 186
-MOST_LINES = 47_300
+MOST_FILES = 205
+MOST_LINES = 52_000
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
