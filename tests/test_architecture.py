@@ -37,6 +37,7 @@ LAYERS = [
     ("lockstep", "lazy"),
     ("rewrite",),
     ("optim",),
+    ("checkpoint",),
     ("api",),
     ("nn",),
     ("testing", "report"),
@@ -53,6 +54,7 @@ NAMESPACES = {"testing", "optim", "nn"}
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
+    ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     **{
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
@@ -64,13 +66,13 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 205
-MOST_LINES = 52_000
+MOST_FILES = 225
+MOST_LINES = 56_000
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 9
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
-MOST_MODULES_SEEN_FROM_ELSEWHERE = 20
+MOST_MODULES_SEEN_FROM_ELSEWHERE = 24
 TESTED_IN = {
     "autodiff": "tables",
     "ops": "numpy_functions",
