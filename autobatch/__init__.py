@@ -3,7 +3,8 @@
 from autobatch import nn, optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
-from autobatch.api.transforms import grad, map, shared, value_and_grad
+from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
+from autobatch.autodiff.stop_gradient import stop_gradient
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.example_sequence import Examples
 from autobatch.batches.data.joining import concat
@@ -90,6 +91,7 @@ __all__ = [
     "extend",
     "gather",
     "grad",
+    "jvp",
     "lazy",
     "lengths_to_offsets",
     "lengths_to_padded",
@@ -143,6 +145,7 @@ __all__ = [
     "sort_segments",
     "source",
     "sparse_to_lengths",
+    "stop_gradient",
     "strategies",
     "sum",
     "testing",
