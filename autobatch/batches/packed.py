@@ -16,6 +16,7 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
     check_offsets,
@@ -435,7 +436,7 @@ class PackedBatch(Packed, ArrayBatch):
 
     def __iter__(self) -> Iterator[Any]:
         if current_region() is not None and not isinstance(self.values, PackedBatch):
-            return iter(narrowed(self).to_masked())
+            return (unclear_view(row, self) for row in narrowed(self).to_masked())
         raise self._no_iteration()
 
     def __reduce__(self) -> Any:
