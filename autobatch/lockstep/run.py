@@ -16,8 +16,8 @@ from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.result_form import in_form
-from autobatch.batches.unpadded import Unpadded
-from autobatch.core.batched import Batched
+from autobatch.batches.unpadded import Unpadded, padded
+from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.config import config
 from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
@@ -166,7 +166,7 @@ def instead(
     if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
-    columns = ExampleColumns(function, args, kwargs)
+    columns = ExampleColumns(args, kwargs)
     try:
         with region(None):
             results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
@@ -175,6 +175,8 @@ def instead(
         if not refused.failed:
             fell_back(reason, where, way)
         raise
+    finally:
+        columns.give_back()
     fell_back(reason, where, way)
     return in_form(stack_results(results), size, columns.batches)
 
@@ -231,7 +233,9 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     with region(root), example(LaneExample(size, _lanes_of_keys, first)):
         given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
-        args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
+        inside = {id(batch): _entered(batch, root) for batch in given}  # one object where one is given twice
+        args = [map_batches(lambda batch: inside[id(batch)], arg) for arg in args]
+        kwargs = {key: map_batches(lambda batch: inside[id(batch)], arg) for key, arg in kwargs.items()}
         out = ours(*args, **kwargs)
         if root.outside is not None:
             root.outside.read(out)
@@ -239,22 +243,30 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
         if root.outside is not None:
             root.outside.commit(size)
+    for batch in given:
+        _write_back(inside[id(batch)], batch)
     out = in_form(out, size, given)
     _show(prints, size)
     return out
 
 
-def _entered(tree: Any, root: Root) -> Any:
-    """An argument inside the run: its batches are new objects of the root region, their padding as it came."""
+def _entered(batch: Any, root: Root) -> Any:
+    """A batch among the arguments inside the run: a new object of the root region, its padding as it came."""
+    if not isinstance(batch, MaskedBatch):
+        other = copy.copy(batch)
+        other.region = root
+        return other
+    return MaskedBatch.in_region(Batched(batch.data, batch.sizes, batch.scalar), root)
 
-    def enter(leaf: Any) -> Any:
-        if not isinstance(leaf, MaskedBatch):
-            other = copy.copy(leaf)
-            other.region = root
-            return other
-        return MaskedBatch.in_region(Batched(leaf.data, leaf.sizes, leaf.scalar), root)
 
-    return map_batches(enter, tree)
+def _write_back(inside: Any, batch: Any) -> None:
+    """Have what the call wrote into an argument in the caller's batch too, as the loop has it in the examples."""
+    if not getattr(inside, "_written", False) or inside.region is batch.region:
+        return
+    data, given = padded(inside.data), batch.data
+    if type(data) is type(given) is np.ndarray and given.flags.writeable:
+        mask = padding_mask(batch.sizes, given.shape[1:])
+        np.copyto(given, data, where=True if mask is None else mask)
 
 
 def _left(tree: Any, root: Root) -> Any:
