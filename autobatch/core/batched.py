@@ -45,6 +45,12 @@ class Lengths:
         """The longest, 0 for no example."""
         return int(self.values.max(initial=0))
 
+    def has_zero(self) -> bool:
+        """Whether an example has length 0."""
+        if "zero" not in self.derived:
+            self.derived["zero"] = bool(self.values.min(initial=1) == 0)
+        return self.derived["zero"]
+
     def __len__(self) -> int:
         return self.values.shape[0]
 

@@ -69,6 +69,12 @@ def shifted(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
     """Raise where an example has nothing to reduce: NumPy does, though there be no results either."""
+    for axis in axes:
+        size = x.sizes[axis]
+        if size == 0 or (isinstance(size, Lengths) and size.has_zero()):
+            break
+    else:
+        return
     empty = np.broadcast_to(np.asarray(counts(x.sizes, axes) == 0), (x.batch_size,))
     if empty.any():
         raise note_example(ValueError(message), int(np.argmax(empty)))

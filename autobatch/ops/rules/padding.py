@@ -85,6 +85,8 @@ def _fill(x: Any, mask: Any, *, value: Any) -> Any:
         rank -= 1
     if value == 0 and math.prod(x.shape[rank:]) < _WIDE:
         return kept(mask, x)
+    if rank == x.ndim < 3:
+        return np.where(mask, x, x.dtype.type(value))
     out = np.array(x)
     out[~np.broadcast_to(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
     return out
