@@ -170,7 +170,7 @@ def instead(
     if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
-    columns = ExampleColumns(function, args, kwargs)
+    columns = ExampleColumns(args, kwargs)
     try:
         with region(None):
             results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
@@ -179,6 +179,8 @@ def instead(
         if not refused.failed:
             fell_back(reason, where, way)
         raise
+    finally:
+        columns.give_back()
     fell_back(reason, where, way)
     return in_form(stack_results(results), size, columns.batches)
 

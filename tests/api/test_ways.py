@@ -293,13 +293,61 @@ def changes_its_argument(x):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
-def test_a_call_does_not_change_its_batches(way, make):
-    batch, before = make(), [x.copy() for x in make().examples()]
+def test_what_is_written_into_an_argument_is_in_the_batch(way, make):
+    batch, alone = make(), [x.copy() for x in make().examples()]
     with ab.options(way=way):
-        law.assert_same(
-            ab.examples(ab.batch(changes_its_argument)(batch)), [changes_its_argument(x.copy()) for x in before]
-        )
-    law.assert_same(batch.examples(), before)
+        law.assert_same(ab.examples(ab.batch(changes_its_argument)(batch)), [changes_its_argument(x) for x in alone])
+    law.assert_same([np.array(x) for x in batch.examples()], alone)
+
+
+def writes_in_a_branch(x):
+    if x.sum() > 3:
+        x[0] = -1.0
+    return x.sum()
+
+
+def writes_in_a_loop(x, y):
+    for v in x:
+        y[0] += v
+        if v > 1:
+            y[1] *= 2.0
+    return y * 1.0
+
+
+def writes_through_a_view(x):
+    part = x[1:]
+    part += 1.0
+    return x.sum()
+
+
+def writes_under_another_name(x, y):
+    z = x
+    z *= 3.0
+    return y + z
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function", [writes_in_a_branch, writes_in_a_loop, writes_through_a_view])
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_what_is_written_somewhere_in_a_call_is_in_the_batch(way, function):
+    columns = [[x.copy() + 0.5 for x in RAGGED], [np.ones(2), np.zeros(2), -np.ones(2), np.arange(2.0)]]
+    columns = columns[: function.__code__.co_argcount]
+    batches = [ab.MaskedBatch.from_examples(column) for column in columns]
+    with ab.options(way=way):
+        out = ab.batch(function)(*batches)
+    law.assert_same(ab.examples(out), [function(*values) for values in zip(*columns, strict=True)])
+    for batch, column in zip(batches, columns, strict=True):
+        law.assert_same([np.array(x) for x in batch.examples()], column)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_a_batch_that_is_given_twice_is_one_array(way):
+    alone, batch = [x.copy() for x in EVEN], ab.MaskedBatch.from_examples(EVEN)
+    with ab.options(way=way):
+        out = ab.batch(writes_under_another_name)(batch, batch)
+    law.assert_same(ab.examples(out), [writes_under_another_name(x, x) for x in alone])
+    law.assert_same([np.array(x) for x in batch.examples()], alone)
 
 
 @pytest.mark.chosen
