@@ -101,7 +101,7 @@ class count(Admission):  # noqa: N801 - called like a function
 
     def _seen(self, keys: np.ndarray) -> np.ndarray:
         out = np.empty(len(keys), np.int64)
-        kernels.find_rows(keys, self._index, self._notes[SPECIAL], out, False, 0, len(keys))
+        kernels.find_rows(keys, self._index, self._notes[SPECIAL], out, 0, len(keys))
         while self._notes[LIVE] + len(keys) > 0.7 * len(self._index):
             wider = np.zeros((2 * len(self._index), 2), np.uint64)
             kernels.move_slots(self._index, wider, 0, len(self._index))

@@ -23,9 +23,10 @@ from autobatch.tables.stored import Changes, StoredBlock
 
 __all__ = ["Change", "RowSlot", "RowStore"]
 
-_FULLEST = 0.75  # of an index
-_SPARE = 0.55  # what a new one is at most filled to, once everything has been moved
-_MOVED = 4  # slots of an old index that are moved for each key that comes
+_FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
+_GROWTH = 1.3  # of a new one, so that it is never much less than half full
+_AT_FIRST = 0.5  # how full it is where many keys come at once
+_MOVED = 8  # slots of an old index that are moved for each key that comes
 _AT_ONCE = 1 << 13  # slots that are moved without a second thought
 _MOST_ROWS = (1 << 32) - 2
 _FORGOTTEN = 1 << 16  # changes that are noted whatever the size of the table
@@ -100,7 +101,7 @@ class RowStore:
         self.notes = np.zeros(NOTES, np.int64)
         self.notes[SPECIAL] = -1
         self.removals = 0
-        self._index: tuple[np.ndarray, np.ndarray | None] = (np.zeros((16, 2), np.uint64), None)
+        self._index: tuple[np.ndarray, np.ndarray | None] = (_slots(64), None)
         self._moved = 0
         self._mark = 0
         self._closed: list[tuple[int, np.ndarray]] = []
@@ -178,17 +179,15 @@ class RowStore:
         index, old = self._index
         special = self.notes[SPECIAL]
         parts = split_work(len(keys), len(keys) * _KEY_BYTES)
-        missing = self._look(keys, index, special, out, False, parts)
-        if missing and old is not None:
-            missing = self._look(keys, old, special, out, True, parts)
-        return out, missing
-
-    def _look(self, keys: np.ndarray, index: np.ndarray, special: Any, out: np.ndarray, again: bool, parts: Any) -> int:
         if len(parts) == 1:
-            return int(kernels.find_rows(keys, index, special, out, again, 0, len(keys)))
-        missing: list[int] = []
-        run_parts(lambda part: missing.append(kernels.find_rows(keys, index, special, out, again, *part)), parts)
-        return sum(missing)
+            missing = int(kernels.find_rows(keys, index, special, out, 0, len(keys)))
+        else:
+            found: list[int] = []
+            run_parts(lambda part: found.append(int(kernels.find_rows(keys, index, special, out, *part))), parts)
+            missing = sum(found)
+        if missing and old is not None:
+            missing = int(kernels.find_others(keys, old, special, out))
+        return out, missing
 
     def steadily(self, read: Callable[[], T]) -> T:
         """`read()`, which sees each row before or after a change of another thread, never between."""
@@ -280,11 +279,9 @@ class RowStore:
         expected = len(self) + more
         if expected > _FULLEST * len(index):
             self._settle_index()
-            size = len(index)
-            while expected > _SPARE * size:
-                size *= 2
+            size = max(int(_GROWTH * len(index)), int(expected / _AT_FIRST) + 1)
             self._moved = 0
-            self._index = (np.zeros((size, 2), np.uint64), index)
+            self._index = (_slots(size), index)
             self._move(max(_MOVED * more, _AT_ONCE))
 
     def _move(self, slots: int) -> None:
@@ -376,3 +373,11 @@ class RowStore:
         """Have what lies in files written to the disk."""
         for part in self._by_row():
             part.flush()
+
+
+def _slots(count: int) -> np.ndarray:
+    """So many empty slots, or up to three more, at the start of a line of the cache."""
+    count = -(-count // 4) * 4
+    memory = np.zeros(2 * count + 8, np.uint64)
+    start = -memory.__array_interface__["data"][0] % 64 // 8
+    return memory[start : start + 2 * count].reshape(count, 2)
