@@ -15,6 +15,7 @@ from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.keyed import admission
+from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
@@ -71,6 +72,7 @@ __all__ = [
     "SparseRows",
     "SplitTable",
     "Table",
+    "Vocabulary",
     "admission",
     "batch",
     "config",
@@ -81,6 +83,7 @@ __all__ = [
     "extend",
     "gather",
     "grad",
+    "hash_keys",
     "lazy",
     "lengths_to_offsets",
     "lengths_to_padded",
@@ -93,6 +96,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "multi_hash",
     "nn",
     "offsets_to_lengths",
     "offsets_to_segment_ids",

@@ -53,6 +53,7 @@ NAMESPACES = {"testing", "optim"}
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
+    ("autobatch.tables.keyed.arrow", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
 

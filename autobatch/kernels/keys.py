@@ -1,9 +1,9 @@
 """Keys of any 64 bits to places of rows, by open addressing; and what a table of keys notes of each row.
 
-An index is (slots, 2) of uint64, four slots to a line of the cache: a key, coded so that zeros are an empty slot, and its
-row. The one key whose code is 0 has its row in `notes`. Probing is linear, line by line, from where the key's hash says;
-a removed key's slot is filled by moving later ones back, so nothing is ever marked as removed. Keys come as int64, the
-bits of uint64 keys as well.
+An index is (slots, 2) of uint64, four slots to a line of the cache: a key, coded so that zeros are an empty slot, and
+its row. The one key whose code is 0 has its row in `notes`. Probing is linear, line by line, from where the key's hash
+says; a removed key's slot is filled by moving later ones back, so nothing is ever marked as removed. Keys come as
+int64, the bits of uint64 keys as well.
 
 What belongs to each row lies in arrays of one length: its key, the step of its last update (`DEAD` for a row that no
 key has), the number of its updates and the mark in which its change was noted.

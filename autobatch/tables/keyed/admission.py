@@ -5,6 +5,7 @@ made (`commit`), once: what is left early has counted nothing.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,9 @@ class Admission:
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Have counted what these say."""
+
+    def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
 
     def fresh(self) -> "Admission":
         """The same rule, which has counted nothing."""
@@ -133,6 +137,12 @@ class count(Admission):  # noqa: N801 - called like a function
             some = keys[counts >= times]
             kernels.count_keys(some, self._index, self._notes, np.empty(len(some), np.int64))
 
+    def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
+        keys, counts = (np.concatenate([part[name] for part in parts]) for name in ("keys", "counts"))
+        own = mine(keys)
+        self.restore({"keys": keys[own], "counts": counts[own]})
+
 
 class bloom(Admission):  # noqa: N801
     """Count in a counting Bloom filter: its memory stays as it is, and some keys come to life sooner than they should.
@@ -188,6 +198,10 @@ class bloom(Admission):  # noqa: N801
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Have counted what these say."""
         self._counters[...] = arrays["counters"]
+
+    def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Have counted what several rules have; whose keys that were is not known any more."""
+        self._counters[...] = np.max([part["counters"] for part in parts], axis=0)
 
 
 def from_settings(settings: dict[str, Any]) -> Admission:

@@ -345,15 +345,17 @@ class RowStore:
 
     def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
         """Rows with all that belongs to them, so many at a time."""
-        for first in range(0, len(which), rows):
-            part = which[first : first + rows]
-            yield StoredBlock(
-                self.row_keys[part].view(key_dtype),
-                self.rows[part],
-                {name: slot.memory.array[part] for name, slot in self.slots.items()},
-                self.versions[part].astype(np.int64),
-                self.counts[part].astype(np.int64),
-            )
+        return (self.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
+
+    def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
+        """Copies of these rows with all that belongs to them."""
+        return StoredBlock(
+            self.row_keys[which].view(key_dtype),
+            self.rows[which],
+            {name: slot.memory.array[which] for name, slot in self.slots.items()},
+            self.versions[which].astype(np.int64),
+            self.counts[which].astype(np.int64),
+        )
 
     def put_block(self, block: StoredBlock, keys: np.ndarray) -> None:
         """Write a block, over rows that are there."""
@@ -363,7 +365,8 @@ class RowStore:
             self.rows[change.rows] = block.rows
             for name, slot in self.slots.items():
                 given = block.slots.get(name)
-                slot.memory.array[change.rows] = slot.fill if given is None else given
+                fits = given is not None and given.shape[1:] == slot.memory.array.shape[1:]  # or is another optimiser's
+                slot.memory.array[change.rows] = given if fits else slot.fill
             self.commit(change)
             versions, counts = (self._facts[i].array[:, 0] for i in (0, 1))
             versions[change.rows] = np.minimum(block.versions, np.int64(DEAD) - 1)
