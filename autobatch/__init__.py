@@ -4,10 +4,16 @@ from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
 from autobatch.api.transforms import grad, map, shared, value_and_grad
+from autobatch.batches.data.collate import collate
+from autobatch.batches.data.example_sequence import Examples
+from autobatch.batches.data.joining import concat
+from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
 from autobatch.batches.reductions import count, max, mean, min, sum
+from autobatch.checkpoint.checkpoints import Checkpoints
+from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.ops import nn
@@ -63,9 +69,11 @@ from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checkpoints",
     "Context",
     "EmbeddingTable",
     "EmbeddingVariable",
+    "Examples",
     "MaskedBatch",
     "PackedBatch",
     "QuantizedTable",
@@ -75,6 +83,8 @@ __all__ = [
     "Vocabulary",
     "admission",
     "batch",
+    "collate",
+    "concat",
     "config",
     "count",
     "embedding_bag",
@@ -89,6 +99,7 @@ __all__ = [
     "lengths_to_padded",
     "lengths_to_segment_ids",
     "lengths_to_sparse",
+    "load",
     "lookup",
     "map",
     "maplookup",
@@ -96,6 +107,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "minibatches",
     "multi_hash",
     "nn",
     "offsets_to_lengths",
@@ -104,6 +116,7 @@ __all__ = [
     "options",
     "packed_to_maps",
     "padded_to_lengths",
+    "save",
     "scatter_add",
     "scatter_assign",
     "scatter_weighted_sum",

@@ -19,9 +19,9 @@ from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import warn_user
-from autobatch.core.op import BATCH_RANK, Op, is_boxed
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.rules.rows import rows_p
 
 __all__ = ["PaddedArray", "PaddedRecorded", "count", "max", "mean", "min", "plain_data", "shown_data", "sum"]
@@ -279,11 +279,10 @@ class PaddedArray(np.ndarray):
         return plain_data(self).__reduce__()
 
 
-class PaddedRecorded(ArrayFace):
+class PaddedRecorded(StandIn):
     """The same for data that carries gradients, or is recorded: any op on it is an op on the data."""
 
-    __slots__ = ("__weakref__", "_ragged", "_view", "_views", "_zero_d", "recorded")
-    _ab_rank = BATCH_RANK - 1
+    __slots__ = ("_ragged", "recorded")
 
     def __init__(self, recorded: Any, ragged: tuple[bool, ...]) -> None:
         self.recorded = recorded
@@ -296,9 +295,6 @@ class PaddedRecorded(ArrayFace):
         if op.kind == "reduction" and args[0] is self and len(args) == 1:
             _warn_if_padding_counts(self._ragged, params.get("axis"), op.name)
         return op(*map(plain_data, args), **params)
-
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return function(*map(plain_data, args), **{key: plain_data(value) for key, value in kwargs.items()})
 
     def _ab_rebind(self, new: Any) -> None:
         self.recorded._ab_rebind(plain_data(new))
@@ -313,25 +309,5 @@ class PaddedRecorded(ArrayFace):
         return self.recorded.shape
 
     @property
-    def ndim(self) -> int:
-        return self.recorded.ndim
-
-    @property
-    def size(self) -> int:
-        return self.recorded.size
-
-    @property
     def dtype(self) -> np.dtype:
         return self.recorded.dtype
-
-    def __len__(self) -> int:
-        return len(self.recorded)
-
-    def __iter__(self) -> Any:
-        return iter(self.recorded)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.asarray(self.recorded, dtype)
-
-    def __repr__(self) -> str:
-        return repr(self.recorded)

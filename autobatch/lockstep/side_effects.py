@@ -26,11 +26,11 @@ from autobatch.core.current import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.calls.call import call, create
+from autobatch.lockstep.regions.region import is_made
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.operators import PLAIN, convertible, found, getattribute, refuse_hooks
-from autobatch.lockstep.values.own_objects import is_made
 
 __all__ = ["WATCHING", "Outside", "noting"]
 
@@ -314,7 +314,7 @@ _READING = {
     "floordiv", "pow", "matmul", "bitand", "bitor", "bitxor", "lshift", "rshift", "lt", "le", "gt", "ge", "eq", "ne",
     "in", "not_in",
 }  # fmt: skip
-_READING_FIRST = {"for", "loop", "each", "spread", "unpack", "delitem"}
+_READING_FIRST = {"for", "loop", "each", "spread", "unpack"}
 WATCHING: dict[str, Any] = {
     **NAMES,
     **{f"_ab_{name}": noting(NAMES[f"_ab_{name}"]) for name in _READING},

@@ -14,11 +14,11 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_o
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import options
 from autobatch.core.current import current_region
-from autobatch.core.op import BATCH_RANK, Op, is_boxed
+from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.kernels import rows as kernels
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
     bad_id,
@@ -150,7 +150,7 @@ def bag_mode(op: Op, params: dict[str, Any]) -> str | None:
     return op.name if op.name in _BY_NAME and params in _OVER_PACKED else None
 
 
-class PendingRows(ArrayFace):
+class PendingRows(StandIn):
     """Stands for the rows of a look-up, (B, T, dim), zero at the padding.
 
     Selecting zeros at the padding leaves it as it is, a sum over the second axis is a bag launch, and whatever else is
@@ -163,8 +163,7 @@ class PendingRows(ArrayFace):
         look_up: `look_up(table, ids, mask)` gives the rows.
     """
 
-    __slots__ = ("__weakref__", "_rows", "_view", "_views", "ids", "look_up", "mask", "table")
-    _ab_rank = BATCH_RANK - 1
+    __slots__ = ("_rows", "ids", "look_up", "mask", "table")
 
     def __init__(self, table: Any, ids: np.ndarray, mask: np.ndarray, look_up: Callable[..., Any]) -> None:
         self.table = table
@@ -192,12 +191,6 @@ class PendingRows(ArrayFace):
         shape = (*self.mask.shape, 1)
         return mask.shape == shape and bool(np.array_equal(mask.reshape(self.mask.shape), self.mask))
 
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        def forced(x: Any) -> Any:
-            return x._ab_force() if type(x) is PendingRows else x
-
-        return function(*map(forced, args), **{key: forced(value) for key, value in kwargs.items()})
-
     def _ab_rebind(self, new: Any) -> None:
         self._rows = new
 
@@ -206,22 +199,8 @@ class PendingRows(ArrayFace):
         return (*self.mask.shape, shape_of(self.table)[1])
 
     @property
-    def ndim(self) -> int:
-        return 3
-
-    @property
-    def size(self) -> int:
-        return self.mask.size * shape_of(self.table)[1]
-
-    @property
     def dtype(self) -> np.dtype:
         return dtype_of(self.table)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.asarray(self._ab_force(), dtype)
-
-    def __repr__(self) -> str:
-        return repr(self._ab_force())
 
 
 class PackedRows:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.base import Batch, narrowed, per_lane
-from autobatch.batches.examples import map_tree, stack_results, weak_lanes
+from autobatch.batches.examples import map_tree, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import padded
@@ -14,15 +14,13 @@ from autobatch.core.batched import Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.regions.region import freeze, lanes_within
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.own_objects import freeze
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.rows import rows_between, rows_p
 
 __all__ = [
     "Enumerated",
-    "Items",
     "LaneSequence",
     "Nested",
     "Ranges",
@@ -215,38 +213,6 @@ class Trees(LaneSequence):
 
     def at(self, step: int, region: Any) -> Any:
         return map_tree(lambda position: self.rows[position].at(step, region), self.structure)
-
-
-_ITERABLES: tuple[type, ...] = (
-    list, tuple, range, str, bytes, np.ndarray, dict, set, frozenset, type({}.keys()), type({}.values()),
-    type({}.items()),
-)  # fmt: skip
-
-
-class Items(LaneSequence):
-    """The items of one Python sequence per lane."""
-
-    __slots__ = ("backwards", "lanes", "values")
-
-    def __init__(self, source: ObjectBatch, backwards: bool = False) -> None:
-        super().__init__()
-        if not all(isinstance(value, _ITERABLES) for value in source.values):
-            raise NeedsLoop("a loop over objects that differ by example")
-        values = [
-            value if hasattr(value, "__getitem__") and not isinstance(value, dict) else list(value)
-            for value in source.values
-        ]
-        self.values = [value[::-1] for value in values] if backwards else values
-
-    def lengths(self) -> Any:
-        return np.array([len(value) for value in self.values], np.int64)
-
-    def open(self, order: Any) -> None:
-        super().open(order)
-        self.lanes = list(range(len(self.values))) if order is None or order.index is None else order.index.tolist()
-
-    def at(self, step: int, region: Any) -> Any:
-        return stack_results([self.values[lane][step] for lane in self.lanes[: region.count]])
 
 
 class Nested(LaneSequence):
@@ -455,7 +421,9 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
             return Nested(source, backwards)
         if isinstance(source, Packed):
             source = source.to_masked()  # type: ignore[attr-defined]
-        return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards)
+        if isinstance(source, ObjectBatch):
+            raise NeedsLoop("a loop over objects that differ by example")
+        return Rows(source, backwards)
     if isinstance(iterable, LaneList) and iterable.is_spread:
         return Watched(iterable, _of_list(iterable, backwards))
     return None

@@ -11,11 +11,11 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
-from autobatch.ops.rules.aliasing import into
-from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.aliasing import into, view
+from autobatch.ops.rules.dispatch import Declined, any_shorter, implements
 from autobatch.ops.rules.indexing import nonzero_lanes, on_axis
 from autobatch.ops.rules.kinds import elementwise
-from autobatch.ops.rules.sizes import array_and_axis, normalise_axis
+from autobatch.ops.rules.sizes import array_and_axis, axes_of, normalise_axis
 
 __all__ = ["nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
 
@@ -225,3 +225,23 @@ def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> An
     for condition, function in zip(conditions, funclist, strict=True):
         out[condition] = function(x[condition], *args, **kw) if callable(function) else function
     return out
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeable: bool = False) -> Any:
+    shape = window_shape if isinstance(window_shape, list | tuple) else (window_shape,)
+    axes = axes_of(axis, ndim_of(x))
+    if len(shape) != 1 or len(axes) != 1:
+        raise Declined("sliding windows along several axes")
+    size = shape_of(x)[axes[0]]
+    if any_shorter(x, shape[0], axes[0]):
+        raise ValueError("window shape cannot be larger than input array shape")
+    if writeable:
+        raise Declined("sliding windows to write into")
+    args = axes[0], shape[0], size
+    return view(_windows(x, *args), x, _windows, None, args)
+
+
+def _windows(x: Any, axis: int, length: int, size: int) -> Any:
+    places = arange(size - length + 1)[:, None] + np.arange(length)
+    return np.moveaxis(x[on_axis(axis, places)], axis + 1, -1)
