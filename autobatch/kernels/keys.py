@@ -22,12 +22,12 @@ __all__ = [
     "LIVE",
     "LOGGED",
     "NOTES",
+    "REMOVED",
     "SPECIAL",
     "TICKET",
     "VERSION",
     "coded",
     "commit_rows",
-    "count_keys",
     "find_others",
     "find_rows",
     "least_counter",
@@ -36,14 +36,14 @@ __all__ = [
     "part_of",
     "pick_smallest",
     "raise_counters",
-    "remove_keys",
+    "set_counts",
     "threshold_of",
 ]
 
 # Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
 # were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
-# the last change that was made.
-VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, NOTES = range(8)
+# the last change that was made; how many keys were ever taken out.
+VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, REMOVED, NOTES = range(9)
 
 DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
@@ -161,26 +161,24 @@ def move_slots(old, new, lo, hi):
 
 
 @jit
-def remove_keys(keys, index, notes):
-    """Take keys out of the index, each of them there; what was probed for past one is moved back to where it was."""
+def _remove(key, index):
+    """Take a key out of the index, if it is there; what was probed for past it is moved back to where it was."""
     slots = uint64(index.shape[0])
-    for i in range(keys.shape[0]):
-        code = uint64(keys[i]) ^ _CODE
-        if code == 0:
-            notes[SPECIAL] = -1
-            continue
-        hole = _home(keys[i], slots)
-        while index[hole, 0] != code and index[hole, 0] != 0:
-            hole = _after(hole, slots)
-        slot = _after(hole, slots)
-        while index[slot, 0] != 0:
-            home = _home(index[slot, 0] ^ _CODE, slots)
-            if (slot + slots - home) % slots >= (slot + slots - hole) % slots:
-                index[hole, 1] = index[slot, 1]
-                index[hole, 0] = index[slot, 0]
-                hole = slot
-            slot = _after(slot, slots)
-        index[hole, 0] = 0
+    code = uint64(key) ^ _CODE
+    hole = _home(key, slots)
+    while index[hole, 0] != code:
+        if index[hole, 0] == 0:
+            return
+        hole = _after(hole, slots)
+    slot = _after(hole, slots)
+    while index[slot, 0] != 0:
+        home = _home(index[slot, 0] ^ _CODE, slots)
+        if (slot + slots - home) % slots >= (slot + slots - hole) % slots:
+            index[hole, 1] = index[slot, 1]
+            index[hole, 0] = index[slot, 0]
+            hole = slot
+        slot = _after(slot, slots)
+    index[hole, 0] = 0
 
 
 @jit
@@ -226,29 +224,27 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
         versions[gone[i]] = DEAD
         free[notes[FREE]] = gone[i]
         notes[FREE] += 1
-    if gone.shape[0]:
-        remove_keys(row_keys[gone], index, notes)
+    for i in range(gone.shape[0]):
+        if row_keys[gone[i]] == EMPTY_KEY:
+            notes[SPECIAL] = -1
+        else:
+            _remove(row_keys[gone[i]], index)
+    notes[REMOVED] += gone.shape[0]
     notes[TICKET] = ticket
 
 
 @jit
-def count_keys(keys, index, notes, out):
-    """Add 1 to the number beside each of the distinct keys, which is made where it is not there; out: the sums."""
+def set_counts(keys, counts, enough, index):
+    """Put the number of each key beside it, or take the key out where that is enough; the same if it is done again.
+
+    The key whose code is 0 is left out.
+    """
     for i in range(keys.shape[0]):
-        code = uint64(keys[i]) ^ _CODE
-        if code == 0:
-            notes[SPECIAL] = max(notes[SPECIAL], 0) + 1
-            out[i] = notes[SPECIAL]
-            continue
-        slot = _home(keys[i], index.shape[0])
-        while index[slot, 0] != 0 and index[slot, 0] != code:
-            slot = _after(slot, uint64(index.shape[0]))
-        if index[slot, 0] == 0:
-            index[slot, 0] = code
-            index[slot, 1] = 0
-            notes[LIVE] += 1
-        index[slot, 1] += uint64(1)
-        out[i] = int64(index[slot, 1])
+        if keys[i] != EMPTY_KEY:
+            if counts[i] < enough:
+                _place(index, uint64(keys[i]) ^ _CODE, counts[i])
+            else:
+                _remove(keys[i], index)
 
 
 @jit

@@ -413,8 +413,8 @@ class Optimizer(abc.ABC):
             norm = math.sqrt(math.fsum(map(squares, steps)))
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
+        ends.append(functools.partial(operator.setitem, state, "step", before + 1))
         if steps:
-            ends.append(functools.partial(operator.setitem, state, "step", before + 1))
             run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, ends)
         else:
             call_each(ends)

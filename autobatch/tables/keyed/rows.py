@@ -18,10 +18,10 @@ import numpy as np
 from autobatch.core.reserved import Reserved, memory_of_machine
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import keys as kernels
-from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, SPECIAL, TICKET, VERSION
+from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.stored import Changes, StoredBlock
 
-__all__ = ["Change", "RowSlot", "RowStore"]
+__all__ = ["Change", "RowSlot", "RowStore", "empty_slots"]
 
 _FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
 _GROWTH = 1.3  # of a new one, so that it is never much less than half full
@@ -100,8 +100,7 @@ class RowStore:
         self.slots: dict[str, RowSlot] = {}
         self.notes = np.zeros(NOTES, np.int64)
         self.notes[SPECIAL] = -1
-        self.removals = 0
-        self._index: tuple[np.ndarray, np.ndarray | None] = (_slots(64), None)
+        self._index: tuple[np.ndarray, np.ndarray | None] = (empty_slots(64), None)
         self._moved = 0
         self._mark = 0
         self._closed: list[tuple[int, np.ndarray]] = []
@@ -153,6 +152,11 @@ class RowStore:
     def index_slots(self) -> int:
         """How many slots the index has."""
         return len(self._index[0])
+
+    @property
+    def removals(self) -> int:
+        """How many keys were ever taken out."""
+        return int(self.notes[REMOVED])
 
     @property
     def nbytes(self) -> int:
@@ -257,10 +261,8 @@ class RowStore:
     def commit(self, change: Change, step: int = -1, counted: bool = False) -> None:
         """Make a change, once; the rows that it names get the version `step`, if that is not -1."""
         gone, keys = change.gone
-        if len(gone) and self.notes[TICKET] != change.ticket:
-            self.removals += len(gone)
-            if self._mark:
-                self._removed.append((self._mark, keys))
+        if len(gone) and self._mark:
+            self._removed.append((self._mark, keys))
         self.begin()
         facts = tuple(part.array[:, 0] for part in self._facts)
         kernels.commit_rows(
@@ -281,7 +283,7 @@ class RowStore:
             self._settle_index()
             size = max(int(_GROWTH * len(index)), int(expected / _AT_FIRST) + 1)
             self._moved = 0
-            self._index = (_slots(size), index)
+            self._index = (empty_slots(size), index)
             self._move(max(_MOVED * more, _AT_ONCE))
 
     def _move(self, slots: int) -> None:
@@ -378,7 +380,7 @@ class RowStore:
             part.flush()
 
 
-def _slots(count: int) -> np.ndarray:
+def empty_slots(count: int) -> np.ndarray:
     """So many empty slots, or up to three more, at the start of a line of the cache."""
     count = -(-count // 4) * 4
     memory = np.zeros(2 * count + 8, np.uint64)

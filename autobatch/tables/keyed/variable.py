@@ -587,18 +587,19 @@ class Update:
         grad: the gradient of the keys that are let in.
     """
 
-    __slots__ = ("_change", "_new", "_step", "_table", "grad")
+    __slots__ = ("_change", "_new", "_seen", "_step", "_table", "grad")
 
     def __init__(self, table: EmbeddingVariable, grad: SparseRows) -> None:
         self._table, self.grad, self._change = table, grad, Change(table._store.new_ticket(), _none)
-        self._step, self._new = table.step + 1, _none
-        if table._admission is not None:
-            keys = grad.checked_ids()
-            unique, inverse = first_seen(keys)
+        self._step, self._new, self._seen = table.step + 1, _none, _none
+        rule = table._admission
+        if rule is not None:
+            unique, inverse = first_seen(grad.checked_ids())
             absent = table._store.find(unique)[0] < 0
             self._new = unique[absent]
+            self._seen = rule.seen(self._new)
             kept = np.ones(len(unique), np.bool_)
-            kept[absent] = table._admission.stage(self._new)
+            kept[absent] = rule.admits(self._seen)
             if not kept.all():
                 self.grad = grad.where(kept[inverse])
 
@@ -612,7 +613,7 @@ class Update:
         """Have the step seen; once, however often it is called."""
         table = self._table
         if table._admission is not None:
-            table._admission.commit(self._change.ticket, self._new)
+            table._admission.count(self._new, self._seen)
         table._store.commit(self._change, self._step, counted=True)
         table.step = self._step
 
