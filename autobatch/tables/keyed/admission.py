@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
-from autobatch.tables.keyed.rows import empty_slots
+from autobatch.tables.keyed.row_store import empty_slots
 
 __all__ = ["bloom", "count"]
 

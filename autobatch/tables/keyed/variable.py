@@ -18,7 +18,7 @@ from autobatch.tables.keyed.eviction import check_eviction, victims
 from autobatch.tables.keyed.face import KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
 from autobatch.tables.keyed.report import VariableReport, hottest
-from autobatch.tables.keyed.rows import Change, RowStore
+from autobatch.tables.keyed.row_store import Change, RowStore
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
