@@ -80,7 +80,16 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         code = function.__code__
         raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}: {error}") from None
     names = [f"in{leaf}" for leaf in range(len(loader.dtypes))]
-    parameters = ["n", "careful", "table", "depth", "status", *names, *(f"step{leaf}" for leaf in loader.steps), *program.captured]
+    parameters = [
+        "n",
+        "careful",
+        "table",
+        "depth",
+        "status",
+        *names,
+        *(f"step{leaf}" for leaf in loader.steps),
+        *program.captured,
+    ]
     types = ["types.int64", "types.int64", _numba("int64"), "types.int64", _numba("uint8"), *map(_numba, loader.dtypes)]
     types += ["types.int64"] * len(loader.steps)
     types += [_numba(each.kind.dtype, each.kind.ndim) for each in program.captured.values()]
