@@ -6,6 +6,8 @@ note, at the boundary where the example is known (`note_example`).
 
 __all__ = [
     "BadIdError",
+    "CheckpointError",
+    "CheckpointWarning",
     "DTypeError",
     "FallbackWarning",
     "ForcedValueError",
@@ -49,6 +51,14 @@ class OptionError(UnsupportedError, ValueError):
 
 class ForcedValueError(TypeError):
     """A value was needed as a plain number or array where only a gradient-carrying one exists."""
+
+
+class CheckpointError(OSError):
+    """A checkpoint that is damaged, is not there, or whose folder another saver holds; the message names the file."""
+
+
+class CheckpointWarning(UserWarning):
+    """Something was restored in part, as was asked for, or a file that is no longer needed could not be removed."""
 
 
 class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from autobatch.batches.data import exports
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK
 from autobatch.core.pytree import is_node, leaves, map_tree
@@ -21,7 +22,6 @@ __all__ = [
     "COMPARISONS",
     "DIFFER",
     "FORMS",
-    "KINDS",
     "UNARY_OPERATORS",
     "Batch",
     "agreed_size",
@@ -40,7 +40,6 @@ __all__ = [
 
 FORMS: dict[str, Any] = {}
 DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
-KINDS = "biufcmM"  # of the dtypes that a padded array holds
 
 COMPARISONS = frozenset(each.name for each in operators.COMPARISONS)
 BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -76,6 +75,82 @@ class Batch:
             A list of as many values as there are examples, in the order of the batch.
         """
         return [self._lane(i) for i in range(self.batch_size)]
+
+    def example(self, index: int) -> Any:
+        """One example without its padding; `batch[index]` is another thing, that element of each example.
+
+        Args:
+            index: its number in the batch; negative ones count from the end.
+
+        Returns:
+            Its value; an array is a view.
+
+        Raises:
+            IndexError: there is no such example.
+        """
+        count = self.batch_size
+        at = operator.index(index)
+        if not -count <= at < count:
+            raise IndexError(f"example {at} of {count}")
+        return self._lane(at + count if at < 0 else at)
+
+    def to_arrow(self) -> Any:
+        """The examples as a pyarrow array: of numbers, fixed-size lists or large lists; numbers are not copied.
+
+        Returns:
+            A `pyarrow.Array` of as many elements as there are examples.
+
+        Raises:
+            UnsupportedError: a batch that carries a gradient, or of which more dimensions than the first vary.
+        """
+        return exports.to_arrow(self)
+
+    def to_awkward(self) -> Any:
+        """The examples as an awkward array; packed values and offsets are not copied.
+
+        Returns:
+            An `awkward.Array` of as many elements as there are examples.
+
+        Raises:
+            UnsupportedError: as `to_arrow`.
+        """
+        return exports.to_awkward(self)
+
+    def to_torch(self) -> Any:
+        """The examples as a torch tensor, jagged where the first dimension varies; values are not copied.
+
+        Returns:
+            A `torch.Tensor` whose first dimension counts the examples.
+
+        Raises:
+            UnsupportedError: nested lists, objects, or a batch that carries a gradient.
+        """
+        return exports.to_torch(self)
+
+    def to_polars(self) -> Any:
+        """The examples as a polars series, through Arrow.
+
+        Returns:
+            A `polars.Series` of as many elements as there are examples.
+
+        Raises:
+            UnsupportedError: as `to_arrow`.
+        """
+        return exports.to_polars(self)
+
+    def to_pandas(self) -> Any:
+        """The examples as a pandas series: of numbers, or of the objects that `examples()` lists.
+
+        Returns:
+            A `pandas.Series` of as many elements as there are examples.
+        """
+        return exports.to_pandas(self)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return exports.shared_values(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return exports.shared_values(self).__dlpack_device__()
 
     def _lane(self, index: int) -> Any:
         """The value of one example; an array is a view."""

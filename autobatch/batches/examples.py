@@ -8,7 +8,6 @@ import numpy as np
 
 from autobatch.batches.base import (
     FORMS,
-    KINDS,
     Batch,
     batch_size_of,
     is_batched,
@@ -16,6 +15,7 @@ from autobatch.batches.base import (
     per_lane,
     per_narrowed_lane,
 )
+from autobatch.batches.sequences import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_derived, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.current import current_region
@@ -27,7 +27,6 @@ from autobatch.facts.call_effects import effect_of
 from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
 
 __all__ = [
-    "SCALAR_DTYPES",
     "broadcast",
     "examples",
     "following_views",
@@ -42,7 +41,6 @@ __all__ = [
 ]
 
 Tree = TypeVar("Tree")
-SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 
 
 def examples(tree: Tree) -> list[Tree]:

@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids, segments_of
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, id_bound, segments_of, table_ids
 from autobatch.tables.fast_paths import direct_bags, direct_segments
 from autobatch.tables.modes import MODES
 from autobatch.tables.reduce import segment_p, segment_rows_p
@@ -97,10 +97,10 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
         raise ShapeError("data is a single number; expected rows, (n, ...)")
     n = shape_of(data)[0]
     if ids is not None:
-        ids = as_ids(np.asarray(ids))
+        ids = table_ids(data, np.asarray(ids))
         if ids.ndim != 1:
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
-        check_ids(ids, n)
+        check_ids(ids, id_bound(data))
         n, rest[0] = ids.shape[0], ids
     found = segments_of(n, form, np.asarray(described), _number(how.num_segments), in_order=how.sorted)
     segments, count, runs = found
