@@ -202,15 +202,21 @@ def collected_ways() -> Iterator[list[tuple[str, Stats]]]:
 
 
 def _mapped(
-    function: Callable[..., Any], columns: Sequence[Any], shared: dict[str, Any], *arguments_of: fibers.Arguments
+    function: Callable[..., Any],
+    columns: Sequence[Any],
+    shared: dict[str, Any],
+    arguments_of: fibers.Arguments | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
-    try:
-        form = block_form(function) if config.blocks else plain
-        return fibers.map_with_stats(plain, form, columns, shared, memory_of(function), *arguments_of)
-    finally:
-        if active_trace() is None:  # a map inside of an example goes on with what that has found
-            forget_forms()
+    form = block_form(function) if config.blocks else plain
+    memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
+    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget)
+
+
+def _forget() -> None:
+    """Let go of the functions that a map has met, which hold the user's closures."""
+    forget_forms()
+    taped_form.forget()
 
 
 def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,9 +3,14 @@
 Every example runs in a fiber, a greenlet of its own; one that needs a value parks while the others run on.
 """
 
+import collections
 import contextvars
 import functools
+import gc
+import itertools
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import greenlet
@@ -21,6 +26,7 @@ from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
+from autobatch.syntax.source import is_rewritten
 
 __all__ = ["Arguments", "active_trace", "examples_in", "map_with_stats", "run_plain"]
 
@@ -180,6 +186,7 @@ def map_with_stats(
     shared: dict[str, Any],
     memory: Memory | None = None,
     arguments_of: Arguments | None = None,
+    forget: Callable[[], Any] = bool,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
@@ -188,6 +195,7 @@ def map_with_stats(
         memory: where recordings of it are kept, if they may be.
         arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
             values by position, what is shared by keyword.
+        forget: lets go of the functions that were met on the way; called when the outermost map has run.
     """
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
@@ -199,6 +207,7 @@ def map_with_stats(
     if count == 0:
         return [], Stats()
     trace = Trace()
+    alone = trace.references()
     copies: list[Any] = []
     arguments = {name: wrap_shared(trace, value, copies) for name, value in shared.items()}
     replay = None if memory is None or outer is not None else memory.opened(trace, columns, arguments)
@@ -235,6 +244,7 @@ def map_with_stats(
 
     fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, own.is_changing)
     waits: tuple[str, int] | None = None  # the line at which the first one does
+    waiting: Any = None
     try:
         with collector_paused():
             try:
@@ -245,19 +255,47 @@ def map_with_stats(
                 else:
                     waited = bool(trace.stats.forced)
                     changed = (waited and (fibers.changed or before.changed())) or own.changed_in_common(waited)
-                if error is None and not changed and not trace.inputs.give_back(leaves(shared)):
+                writes = [] if error is not None or changed else trace.inputs.given_back(leaves(shared))
+                if writes is None:
                     raise LaunchError from NeedsLoop(
                         "an example writes into memory that it shares with other arguments"
                     )
             finally:
                 trace.close()
+                forget()
+        if error is None and not changed:
+            results = fibers.results
+            own.finish(functools.partial(finish, trace))
+            arguments.clear()
+            copies.clear()
+            trace.inputs.forget_writes()
+            del fibers, call, known
+            replay = None
+            if trace.references() > alone:  # by recorded arrays
+                gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
+            if trace.references() > alone:
+                left = Snapshot([results, function, shared, columns])
+                left.settle(functools.partial(finish, trace))
+                made = left.functions
+                del left  # which holds what it has replaced
+            else:
+                made = [each for each in results if type(each) is FunctionType]
+            if trace.references() > alone:
+                raise LaunchError from NeedsLoop("an example leaves arrays where they cannot be replaced by values")
+            if any(map(is_rewritten, made)):
+                raise LaunchError from NeedsLoop("an example leaves a function that it makes")
+            waiting = iter(writes)
+            collections.deque(itertools.starmap(operator.setitem, waiting), maxlen=0)
+            trace.inputs.end_loans(results)
+            return results, trace.stats
     except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
+    except BaseException:  # an interrupt: it came before the writes or after them, which are one call of C
+        if waiting is None or operator.length_hint(waiting):
+            before.restore()
+            own.restore()
+        raise
     else:
-        if error is None and not changed:
-            own.finish(functools.partial(finish, trace))
-            trace.inputs.end_loans(fibers.results)
-            return fibers.results, trace.stats
         if error is None:
             cause = NeedsLoop("an example changes what the examples share, and one waits for a value")
             waits = next(iter(trace.stats.forced), None)

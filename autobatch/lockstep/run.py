@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, MappingView
 from types import FunctionType
 from typing import Any
 
@@ -24,11 +24,12 @@ from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.call import call
+from autobatch.lockstep.calls.functions import captures_lanes
 from autobatch.lockstep.regions.region import LaneExample, OutsideError, Root, is_changeable
 from autobatch.lockstep.side_effects import Outside
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
-from autobatch.syntax.source import is_library
+from autobatch.syntax.source import is_library, is_rewritten
 from autobatch.tables.lookup import PendingRows
 
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -229,7 +230,7 @@ def _left(tree: Any, root: Root) -> Any:
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
         if type(value) is set:  # of what is the same for all lanes
             return ObjectBatch([value.copy() for _ in range(root.batch_size)])
-        if is_changeable(value) or isinstance(value, LaneSequence):
+        if is_changeable(value) or isinstance(value, LaneSequence) or _is_made_of_lanes(value):
             raise NeedsLoop(f"a {type(value).__name__} of the call is returned")
         return root.narrow(value) if isinstance(value, Batch) else value
 
@@ -246,6 +247,13 @@ def _left(tree: Any, root: Root) -> Any:
 
     tree = _per_example(settle(tree), root.batch_size)
     return map_tree(release, tree) if is_node(tree) else release(tree)
+
+
+def _is_made_of_lanes(value: Any) -> bool:
+    """Whether a result that is no container is a function of converted code, or holds what differs by example."""
+    if isinstance(value, MappingView) or (isinstance(value, FunctionType) and is_rewritten(value)):
+        return True
+    return callable(value) and not isinstance(value, type) and captures_lanes(value)
 
 
 def _per_example(tree: Any, size: int) -> Any:

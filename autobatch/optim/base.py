@@ -6,13 +6,13 @@ import functools
 import math
 import numbers
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from autobatch.core import pytree
+from autobatch.core import models, pytree
 from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
@@ -22,7 +22,7 @@ from autobatch.optim.row_threads import RowStep, Running, make_step, run_steps, 
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "like_leaves", "paired", "state_like", "step_of"]
+__all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "paired", "state_like", "step_of"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,47 +75,15 @@ def state_shape(value: Any, by_row: bool) -> tuple[int, ...]:
     return shape[:1] if by_row else shape
 
 
-def like_leaves(structure: pytree.TreeDef, tree: Any, what: str, path: str = "") -> Iterator[Any]:
-    """The parts of `tree` that stand where `structure` has leaves; a part may itself be a container.
-
-    Raises:
-        StructureError: names the first place where the two differ.
-    """
-    kind = structure.kind
-    if kind is None:
-        yield tree
-        return
-    if issubclass(kind, dict):
-        ok = isinstance(tree, dict) and tree.keys() == set(structure.keys)
-        parts = [tree[key] for key in structure.keys] if ok else []
-    elif issubclass(kind, list | tuple):
-        ok = isinstance(tree, list | tuple) and len(tree) == len(structure.keys)
-        parts = list(tree) if ok else []
-    else:
-        ok = all(hasattr(tree, key) for key in structure.keys)
-        parts = [getattr(tree, key) for key in structure.keys] if ok else []
-    if not ok:
-        keys = (
-            f" with {list(tree)}" if isinstance(tree, dict) else f" of {len(tree)}" if hasattr(tree, "__len__") else ""
-        )
-        raise StructureError(
-            f"{what}{path} is a {type(tree).__name__}{keys}; expected what the parameters have there, "
-            f"a {kind.__name__} with {list(structure.keys)}"
-        )
-    for key, child, part in zip(structure.keys, structure.children, parts, strict=True):
-        yield from like_leaves(child, part, what, f"{path}[{key!r}]")
-
-
 def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) -> tuple[list[Leaf], pytree.TreeDef]:
     """Each leaf of the parameters with its gradient and state.
 
     Raises:
         StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that does not fit.
     """
-    values, structure = pytree.flatten(params)
-    pytree.refuse_objects(values, structure, lambda: "params")
-    columns = [list(like_leaves(structure, slot, "state")) for slot in slots]
-    found = like_leaves(structure, grads, "grads")
+    values, structure = models.flatten(params)
+    columns = [list(models.like_leaves(structure, slot, "state")) for slot in slots]
+    found = models.like_leaves(structure, grads, "grads")
     out = []
     for path, value, grad, *state in zip(pytree.paths(structure), values, found, *columns, strict=True):
         leaf = Leaf(path, value, grad, state)
@@ -323,14 +291,13 @@ class Optimizer(abc.ABC):
             parameter's shape (one number for each row where `by_row`), None for other leaves.
 
         Raises:
-            UnsupportedError: parameters lie in an object that is no dataclass, which is not looked into.
+            UnsupportedError: parameters lie in what cannot be looked into, as a deque.
         """
-        pytree.refuse_objects(*pytree.flatten(params), lambda: "params")
         return {"step": 0} | {slot: self._initial(params, slot) for slot in self.slots}
 
     def _initial(self, params: Any, slot: str) -> Any:
         """One slot; a parameter at several places has one state."""
-        values, structure = pytree.flatten(params)
+        values, structure = models.flatten(params)
         known: dict[Any, Any] = {}
         out = []
         for value in values:
@@ -341,7 +308,7 @@ class Optimizer(abc.ABC):
             if key is not None:
                 known[key] = state
             out.append(state)
-        return pytree.unflatten(structure, out)
+        return pytree.unflatten(models.as_dicts(structure), out)
 
     def _fill(self, slot: str) -> float:
         """What a slot starts from."""
@@ -469,7 +436,7 @@ class Optimizer(abc.ABC):
         >>> [space.shape for space in ab.optim.SGD(0.1).scratch(ab.EmbeddingTable(np.zeros((4, 3))), threads=2)]
         [(3,), (3,)]
         """
-        tables = [leaf for leaf in pytree.leaves(params) if is_parameter(leaf) and len(shape_of(leaf)) == 2]
+        tables = [leaf for leaf in models.flatten(params)[0] if is_parameter(leaf) and len(shape_of(leaf)) == 2]
         width = max((shape_of(leaf)[1] for leaf in tables), default=0)
         dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
         return [np.empty(width, dtype) for _ in range(threads or thread_count())]
@@ -485,7 +452,7 @@ class Optimizer(abc.ABC):
     def _memory(self, structure: Any, indexers: Any, count: int) -> list[Indexer | None]:
         if indexers is None:
             return [None] * count
-        found = list(like_leaves(structure, indexers, "indexers"))
+        found = list(models.like_leaves(structure, indexers, "indexers"))
         for indexer in found:
             if indexer is not None and not isinstance(indexer, Indexer):
                 raise StructureError(f"indexers hold a {type(indexer).__name__}; expected ab.optim.Indexer() or None")
