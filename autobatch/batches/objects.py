@@ -81,11 +81,11 @@ class ObjectBatch(Batch):
             return loop_over_examples(function, args, kwargs, DIFFER)
         return map_lanes(function, *args, **kwargs)
 
-    def _looped(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any], reason: str = DIFFER) -> Any:
+    def _looped(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         args, kwargs = narrow_tree(tuple(args)), narrow_tree(kwargs)
         if not any(isinstance(leaf, ObjectBatch) for leaf in leaves((args, kwargs))):
             return function(*args, **kwargs)
-        return loop_over_examples(function, args, kwargs, reason)
+        return loop_over_examples(function, args, kwargs, DIFFER)
 
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
         return self._looped(op, args, params)
