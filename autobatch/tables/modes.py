@@ -554,8 +554,6 @@ def over(norm: Norm, *, bag: bool = False) -> Mode:
     return Mode(_over(norm), gradient, "float", norm, weights_own=True, by_ids=True, bag=bag)
 
 
-_POSITIONS = {"positions": True, "result": "own"}
-_FLOAT = {"result": "float", "weights_own": True}
 # fmt: off
 declare("sum", Mode(Rows.total, _of_sum(None), "wide", _SUM, weights_own=True, by_ids=True, bag=True))
 declare("mean", over(_MEAN, bag=True))
