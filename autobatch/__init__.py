@@ -5,8 +5,8 @@ from autobatch.api import extend
 from autobatch.api.batch import batch, source
 from autobatch.api.transforms import grad, map, shared, value_and_grad
 from autobatch.batches.data.collate import collate
+from autobatch.batches.data.concatenation import concat
 from autobatch.batches.data.example_sequence import Examples
-from autobatch.batches.data.joining import concat
 from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch

@@ -15,7 +15,7 @@ from autobatch.batches.any_batch import (
     per_lane,
     per_narrowed_lane,
 )
-from autobatch.batches.sequences import KINDS, SCALAR_DTYPES
+from autobatch.batches.example_lists import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_derived, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.current import current_region
