@@ -1,5 +1,6 @@
 """`PackedBatch`: the examples' values one after the other, and the offsets where each begins; no padding."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -446,8 +447,7 @@ class PackedBatch(Packed, ArrayBatch):
         return make(held, self.offsets, self._size)
 
     def __deepcopy__(self, memo: Any) -> "PackedBatch":
-        values = self.values.__deepcopy__(memo) if isinstance(self.values, PackedBatch) else np.copy(self.values)
-        return PackedBatch.of(values, self.offsets, self._size)
+        return PackedBatch.of(copy.deepcopy(self.values, memo), self.offsets, self._size)
 
     def __repr__(self) -> str:
         with np.printoptions(threshold=20, edgeitems=2, precision=4):
