@@ -361,6 +361,7 @@ def try_all(drawn: list[Mutant], asked: argparse.Namespace, tell: Callable[[Muta
                 jobs=asked.jobs, limit=asked.limit, reached=asked.reached,
             )  # fmt: skip
             copy.collected(driver)
+            numbers -= driver.of_imports
         copy = Copy(pathlib.Path(folder, "one"))
         for number in sorted({*range(len(drawn))} - numbers):
             start = time.monotonic()

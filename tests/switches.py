@@ -25,7 +25,10 @@ __all__ = ["Driver", "Reached", "switched"]
 
 Reached = dict[str, tuple[float, list[int]]]  # of each test: seconds, and the mutants that it reaches
 
-_PRELUDE = "import builtins as _builtins; _builtins.__dict__.setdefault('_mutant', lambda number: False)"
+_PRELUDE = """
+import builtins as _builtins
+_builtins.__dict__.setdefault("_mutant", _builtins.__dict__.setdefault("_mutants_of_imports", set()).add)
+"""
 
 
 def switched(source: bytes, mutants: dict[int, tuple[int, bytes]]) -> tuple[str, set[int]]:
@@ -108,6 +111,9 @@ class Driver:
         jobs: how many forks at a time.
         limit: seconds for one mutant.
         reached: where to note, or find noted, which tests reach which mutants; None: not noted.
+
+    Attributes:
+        of_imports: the numbers of those that imports had asked for before any could be on, which were not tried.
     """
 
     def __init__(
@@ -121,10 +127,13 @@ class Driver:
         reached: pathlib.Path | None,
     ) -> None:
         self.waiting = list(numbers)
+        self.of_imports: set[int] = set()
         self.files, self.tell, self.jobs, self.limit, self.reached = files, tell, jobs, limit, reached
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
+        self.of_imports = set(self.waiting) & getattr(builtins, "_mutants_of_imports", set())
+        self.waiting = [number for number in self.waiting if number not in self.of_imports]
         reached = self._recorded(items)
         running: dict[int, tuple[int, int, float]] = {}
         while self.waiting or running:
