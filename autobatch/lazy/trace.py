@@ -7,6 +7,7 @@ earlier segment.
 
 import copy
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,8 +33,8 @@ from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
-from autobatch.lazy.argument_writes import Inputs
 from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
@@ -443,11 +444,16 @@ class Trace:
             self.park(urgent)
 
     def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
-        """A NumPy function without a rule: runs on real values, example by example; it writes into copies of them."""
+        """A NumPy function without a rule: runs on real values, example by example; it writes into copies of them.
+
+        One that writes into a plain array needs its values now, as `array[i] = value` does: that is no fallback.
+        """
         why = no_rule(function, reason)
-        self.stats.fallbacks[why] += 1
         effect = effect_of(function)
         written = leaves([] if effect is None else effect.written(args, kwargs))
+        is_store = bool(written) and all(isinstance(x, np.ndarray) for x in written)
+        if not is_store:
+            self.stats.fallbacks[why] += 1
         copies = {id(x): (x, self.value(x).copy()) for x in written if type(x) is LazyArray and x.trace is self}
 
         def leaf(x: Any) -> Any:
@@ -457,7 +463,8 @@ class Trace:
 
         values, keywords = map_tree(leaf, list(args)), map_tree(leaf, dict(kwargs))
         result = function(*values, **keywords)
-        fell_back(why)
+        if not is_store:
+            fell_back(why)
         for handle, value in copies.values():
             write(handle, self.wrap(value))
             if result is value:
@@ -481,13 +488,18 @@ class Trace:
                         out = out if self.park is None else self.inputs.lend(out)
         return out
 
+    def references(self) -> int:
+        """How often it is referred to: by each of its handles, and by who uses it."""
+        return sys.getrefcount(self)
+
     def close(self) -> None:
         """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
         for handle in self._shared.values():
             handle.segment = None
         for forget in self.forget:
             forget()
-        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.shortcuts):
+        entered = self.segment.entered
+        for held in (entered, self._shared, self.memo, self.interned, self.fast, self.forget, self.shortcuts):
             held.clear()
 
     def launch(self) -> None:
@@ -575,9 +587,16 @@ def _finished(trace: Trace, x: Any) -> Any:
         return x.map_arrays(functools.partial(_finished, trace)) if isinstance(x, SparseRows) else x
     if x.source is None:
         trace.place(x)
+    if x.row != -1:  # kept, since wherever else the handle is there is to be the same object
+        x.source, x.row = _apart(x), -1
+    return x.source
+
+
+def _apart(x: LazyArray) -> Any:
+    """A value that others are computed from, or that lies among others, as one of its own."""
     source, row = x.source, x.row
-    if row < 0:
-        return source.copy() if row == -2 and type(source) is np.ndarray else source
+    if row == -2:
+        return source.copy() if type(source) is np.ndarray else source
     if type(source) is not np.ndarray:
         return row_p(source, row=row)
     out = source[row]

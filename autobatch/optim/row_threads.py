@@ -21,12 +21,12 @@ import numpy as np
 
 from autobatch.core.threads import run_together, thread_count
 from autobatch.kernels.jit import Kernel
-from autobatch.kernels.segments import segment_sum
+from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.kernels.sparse_gradients import add_spread, row_squares
 from autobatch.kernels.vectors import VectorLayout
 from autobatch.tables.sparse import Indexer, SparseRows
 
-__all__ = ["RowStep", "Running", "make_step", "run_steps", "squares"]
+__all__ = ["RowStep", "Running", "call_each", "make_step", "run_steps", "squares"]
 
 _CHUNK = 1 << 16  # elements that one task updates
 _CACHED = 1 << 22  # bytes of sums that are kept for a whole step
@@ -59,12 +59,20 @@ class RowStep:
         return ((lo, min(lo + rows, self.count)) for lo in range(0, self.count, rows))
 
 
-def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, indexer: Indexer | None) -> RowStep | None:
+def make_step(
+    weights: Any,
+    state: Sequence[Any],
+    grad: Any,
+    by_row: bool,
+    indexer: Indexer | None,
+    rows_of: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> RowStep | None:
     """The arrays of one parameter and its gradient in the kernels' form; None where there is nothing to do.
 
     Args:
         weights: an array, or a table with `read(ids)` and `write(ids, rows)`.
         by_row: the state has a number for each row (the first dimension), so that dimension must stay what it is.
+        rows_of: where the distinct ids of a gradient are in the arrays; None: where they say.
     """
     dtype = np.result_type(np.float32, weights.dtype, *(x.dtype for x in state))  # the widest: few kernels to compile
     if 0 in weights.shape:
@@ -92,10 +100,10 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
     width = sources.shape[1]
     if 2 * count <= len(ids) and count * width * dtype.itemsize <= _CACHED:
         pieces = (None, None, _summed(index.inverse, count, sources, segments, factors), None, None)
+    unique = index.unique if rows_of is None else rows_of(index.unique)
     if fast:
         views = [x.reshape(len(x), -1) for x in arrays]
-        return RowStep(views, index.unique, pieces, count, width, dtype, None)
-    unique = index.unique
+        return RowStep(views, unique, pieces, count, width, dtype, None)
     named = [np.ascontiguousarray(_read(x, unique), dtype) for x in arrays]
     views = [x.reshape(count, -1) for x in named]
     return RowStep(views, None, pieces, count, width, dtype, lambda: _put_back(arrays, named, unique))
@@ -174,14 +182,14 @@ def run_steps(
     scale: float,
     limit: float,
     how: Running,
-    done: Callable[[], Any],
+    ends: Sequence[Callable[[], Any]],
 ) -> None:
     """Run `kernel` on every row of every step, then write back; all of it or nothing.
 
     Args:
         streaming: the kernel of the same step that stores past the cache, where it is asked for and rows allow it.
         scale: what gradients are multiplied with; limit: where their elements are cut, -1 for nowhere.
-        done: called when all is written; like what writes back, it may be called twice.
+        ends: called when all is written; like what writes back, they may be called twice.
     """
     tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks(how.parts)]
     count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
@@ -208,16 +216,16 @@ def run_steps(
     ready = [arguments(spaces[0], task) for task in range(len(tasks))].__getitem__
     works = [functools.partial(_take, waiting, ready)]
     works += [functools.partial(_take, waiting, functools.partial(arguments, own)) for own in spaces[1:]]
-    ends = [*(step.finish for step in steps if step.finish is not None), done]
+    ends = [*(step.finish for step in steps if step.finish is not None), *ends]
     try:
         if count == 1:
             _take(waiting, ready)
         else:
             run_together(works)
-        _call_each(ends)
+        call_each(ends)
     except BaseException:
         if operator.length_hint(waiting) == 0 < len(tasks):
-            _call_each(ends)
+            call_each(ends)
         raise
 
 
@@ -238,7 +246,8 @@ def _take(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -
     collections.deque(itertools.starmap(operator.call, map(arguments, waiting)), maxlen=0)
 
 
-def _call_each(calls: Sequence[Callable[[], Any]]) -> None:
+def call_each(calls: Sequence[Callable[[], Any]]) -> None:
+    """Call them, in order."""
     for call in calls:
         call()
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.blocks.expressions import Names, Scope
+from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
@@ -21,8 +21,7 @@ from autobatch.rewrite.callees import helper
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads
-from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.stores import Stores
+from autobatch.rewrite.stores import Ownership, Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (
@@ -229,4 +228,11 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
     (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
-    return inner.replace(co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
+    named = _named(inner, inner.co_qualname, code.co_qualname)
+    return named.replace(co_name=code.co_name, co_firstlineno=code.co_firstlineno)
+
+
+def _named(code: CodeType, own: str, name: str) -> CodeType:
+    """Code of which the qualified name, and those of the functions in it, begin with another name than their own."""
+    consts = tuple([_named(each, own, name) if isinstance(each, CodeType) else each for each in code.co_consts])
+    return code.replace(co_consts=consts, co_qualname=name + code.co_qualname.removeprefix(own))

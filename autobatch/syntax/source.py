@@ -11,6 +11,7 @@ import ast
 import functools
 import linecache
 import operator
+import os
 import sysconfig
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ __all__ = [
     "find",
     "inner_codes",
     "is_library",
+    "is_rewritten",
     "own_tree",
     "remember",
 ]
@@ -45,14 +47,19 @@ _written: dict[int, tuple[CodeType, CodeType]] = {}
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("syntax")]
+_LAYERS = os.path.join(_PACKAGE, "nn", "")  # models as users write them
 _library_files: dict[str, bool] = {}
 
 
 def is_library(filename: str) -> bool:
-    """Whether code of this file is not the user's: the standard library, an installed package, or this one."""
+    """Whether code of this file is not the user's: the standard library, an installed package, or this one.
+
+    The layers of `ab.nn` are as the user's own.
+    """
     known = _library_files.get(filename)
     if known is None:
         known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
+        known = known and not filename.startswith(_LAYERS)
         _library_files[filename] = known
     return known
 
@@ -105,6 +112,15 @@ def remember(made: CodeType, code: CodeType) -> None:
             originals *= len(found)
         if len(originals) == len(found):
             _written.update({id(each): (each, original) for each, original in zip(found, originals, strict=True)})
+
+
+def is_rewritten(function: FunctionType) -> bool:
+    """Whether the code of a function is not the user's own: it calls what rewriting gave it.
+
+    >>> is_rewritten(is_rewritten)
+    False
+    """
+    return any(name.startswith("_ab_") for name in function.__code__.co_freevars)
 
 
 def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:

@@ -9,21 +9,22 @@ z = w·x has dx = w·dz and dw = Σ x·dz over the trailing dimensions.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
-from autobatch.kernels import segments as kernels
+from autobatch.kernels import segment_reductions as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.ops.rules.dispatch import cast
-from autobatch.ops.rules.ragged_checks import as_ids, segments_in
+from autobatch.ops.rules.ragged_checks import as_ids, segments_in, table_ids
 from autobatch.tables.row_access import gather
 
 __all__ = [
     "BAG_MODES",
     "MODES",
+    "BagMode",
     "Call",
     "Mode",
     "Norm",
@@ -93,6 +94,7 @@ class Mode(NamedTuple):
 
 MODES: dict[str, Mode] = {}
 BAG_MODES: list[str] = []  # those of embedding_bag, in the order in which errors name them
+BagMode = Literal["sum", "mean", "max", "min", "sqrtn"]  # the same, for type checkers
 
 
 def declare(name: str, mode: Mode) -> None:
@@ -178,19 +180,19 @@ def _var(rows: Rows) -> np.ndarray:
     return quotient(out, rows.divisors(_MEAN))
 
 
-def _extremum(kernel: Callable[..., None]) -> Callable[[Rows], np.ndarray]:
+def _extremum(least: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
         out = rows.filled(0)
-        kernel(rows.x, rows.ids, rows.segments, np.zeros(rows.count, np.bool_), out)
+        kernels.segment_extremum(rows.x, rows.ids, rows.segments, least, np.zeros(rows.count, np.bool_), out)
         return out
 
     return run
 
 
-def _position(kernel: Callable[..., None]) -> Callable[[Rows], np.ndarray]:
+def _position(least: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
         out = rows.filled(-1, np.int64)
-        kernel(rows.x, rows.ids, rows.segments, out)
+        kernels.segment_position(rows.x, rows.ids, rows.segments, least, out)
         return out
 
     return run
@@ -324,7 +326,7 @@ class Call:
         self.data, segments = args[0], as_ids(np.asarray(args[1]))
         self.segments = segments_in(segments) if params.get("runs") else segments
         ids = args[2] if fused else None
-        self.ids = ids if ids is None or is_boxed(ids) else as_ids(ids)
+        self.ids = ids if ids is None or is_boxed(ids) else table_ids(args[0], ids)
         self.weights = args[2 + fused] if weighted else None
         self.count, self.n = params["count"], self.segments.shape[0]
         self.rest = (1,) * (ndim_of(self.data) - 1)
@@ -554,14 +556,12 @@ def over(norm: Norm, *, bag: bool = False) -> Mode:
     return Mode(_over(norm), gradient, "float", norm, weights_own=True, by_ids=True, bag=bag)
 
 
-_POSITIONS = {"positions": True, "result": "own"}
-_FLOAT = {"result": "float", "weights_own": True}
 # fmt: off
 declare("sum", Mode(Rows.total, _of_sum(None), "wide", _SUM, weights_own=True, by_ids=True, bag=True))
 declare("mean", over(_MEAN, bag=True))
 declare("sqrtn", over(_SQRTN, bag=True))
-declare("max", Mode(_extremum(kernels.segment_max), _picked("argmax"), extremum="greatest", by_ids=True, bag=True))
-declare("min", Mode(_extremum(kernels.segment_min), _picked("argmin"), extremum="least", by_ids=True, bag=True))
+declare("max", Mode(_extremum(False), _picked("argmax"), extremum="greatest", by_ids=True, bag=True))
+declare("min", Mode(_extremum(True), _picked("argmin"), extremum="least", by_ids=True, bag=True))
 declare("prod", Mode(_prod, _of_scaled(_prod_gradient), "wide", by_ids=True))
 declare("var", Mode(_var, _var_gradient, "float", weights_own=True, by_ids=True))
 declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", weights_own=True, by_ids=True))
@@ -577,8 +577,8 @@ declare("last", Mode(_row_at(True), _picked("arglast")))
 declare("any", Mode(lambda rows: rows.of((rows.x != 0).astype(np.int64)).total() > 0, result="own"))
 declare("all", Mode(lambda rows: rows.of((rows.x == 0).astype(np.int64)).total() == 0, result="own"))
 declare("count", Mode(_count, _count_gradient, "own", weights_own=True))
-declare("argmax", Mode(_position(kernels.segment_argmax), by_ids=True, positions=True, result="own"))
-declare("argmin", Mode(_position(kernels.segment_argmin), by_ids=True, positions=True, result="own"))
+declare("argmax", Mode(_position(False), by_ids=True, positions=True, result="own"))
+declare("argmin", Mode(_position(True), by_ids=True, positions=True, result="own"))
 declare("argsort", Mode(_argsort, positions=True, rowwise=True, result="own"))
 declare("argtopk", Mode(_argtopk, positions=True, result="own"))
 declare("argfirst", Mode(_position_at(False), positions=True, result="own"))

@@ -36,7 +36,7 @@ from autobatch.core.op import Op
 from autobatch.lazy.replay import Replay
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
-from autobatch.lockstep.regions import branches, loops_with_exits
+from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.region import Prefix, Subset
 from autobatch.ops.nn import normalisation
 from autobatch.ops.numpy import contractions
@@ -218,10 +218,9 @@ def _block_launch(out: Any, program: Any, *operands: Any) -> BlockLaunch:
     return BlockLaunch(names, out[0].shape[0], tuple(widths), program)
 
 
-def block_launches(*, steps_only: bool = False) -> contextlib.AbstractContextManager[list[BlockLaunch]]:
-    """Each launch of a block in lock-step; those of single steps only, if asked, without those for many steps ahead."""
-    names = ("launch_rows",) if steps_only else ("launch", "launch_rows")
-    return watched(block_launch, *names, after=_block_launch)
+def block_launches() -> contextlib.AbstractContextManager[list[BlockLaunch]]:
+    """Each launch of a block in lock-step."""
+    return watched(block_launch, "launch", "launch_rows", after=_block_launch)
 
 
 @contextlib.contextmanager
@@ -270,7 +269,7 @@ def decisions() -> Iterator[list[int]]:
         seen.append(region.count)
         return truth(test)
 
-    with replaced(branches, truth=counted), replaced(loops_with_exits, truth=counted):
+    with replaced(branches, truth=counted), replaced(loops, truth=counted):
         yield seen
 
 

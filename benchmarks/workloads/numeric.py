@@ -7,7 +7,7 @@ import numba
 import numpy as np
 
 import autobatch as ab
-from autobatch.compiled.run import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
 from tests.compiled.numeric_programs import PROGRAMS
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autobatch.compiled.run import NotCompiled, compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import NotCompiled, compiled_map, wait_until_compiled
 from tests.compiled.law import same
 from tests.fuzz import by_seed, main
 

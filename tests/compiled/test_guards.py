@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiled import run
-from autobatch.compiled.run import NotCompiled, compiled_map, refusal, wait_until_compiled
+from autobatch.compiled import compiled_map as run
+from autobatch.compiled.compiled_map import NotCompiled, compiled_map, refusal, wait_until_compiled
 from tests.compiled.law import outcome, same
 
 
@@ -272,8 +272,8 @@ def test_nothing_happens_before_it_is_compiled():
 
 
 def test_what_is_not_there_yet_is_pending(monkeypatch):
-    monkeypatch.setattr(run, "kernel_of", lambda text: run.Kernel(text))
-    monkeypatch.setattr(run.Kernel, "look", lambda self: False)
+    monkeypatch.setattr(run, "kernel_of", lambda text: run.CachedKernel(text))
+    monkeypatch.setattr(run.CachedKernel, "look", lambda self: False)
     with pytest.raises(NotCompiled, match="being compiled") as caught:
         compiled_map(lambda x: x + 1.25, [[1.0]], {})
     assert caught.value.pending

@@ -14,22 +14,11 @@ from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
 from autobatch.ops.rules.dispatch import Declined, implements, needs
-from autobatch.ops.rules.grouping import by_length
+from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
 __all__ = ["det", "inv", "norm", "slogdet", "solve", "svdvals", "tri", "unpadded_rule"]
-
-# order along axes
-
-
-# ranks and stacks
-
-
-# broadcasting against each other
-
-
-# diagonals and triangles
 
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
@@ -42,6 +31,41 @@ CREATION[np.tri] = implements(np.tri)(tri)
 
 def _below(rows: Any, columns: Any, k: int) -> Any:
     return arange(rows)[:, None] + k >= arange(columns)
+
+
+def tril_indices(n: Any, k: int = 0, m: Any = None) -> Any:
+    """np.tril_indices; the sizes may differ between examples."""
+    return np.nonzero(_below(n, n if m is None else m, k))
+
+
+def triu_indices(n: Any, k: int = 0, m: Any = None) -> Any:
+    """np.triu_indices; the sizes may differ between examples."""
+    return np.nonzero(~_below(n, n if m is None else m, k - 1))
+
+
+def diag_indices(n: Any, ndim: int = 2) -> Any:
+    """np.diag_indices; the sizes may differ between examples."""
+    return (arange(n),) * ndim
+
+
+CREATION |= {np.tril_indices: tril_indices, np.triu_indices: triu_indices, np.diag_indices: diag_indices}
+
+
+@implements(np.tril_indices_from)
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    return tril_indices(*_of_matrix(arr, k))
+
+
+@implements(np.triu_indices_from)
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    return triu_indices(*_of_matrix(arr, k))
+
+
+def _of_matrix(x: Any, k: int) -> tuple[Any, int, Any]:
+    if ndim_of(x) != 2:
+        raise ValueError("input array must be 2-d")
+    rows, columns = shape_of(x)
+    return rows, k, columns
 
 
 @implements(np.tril)
@@ -486,16 +510,11 @@ pinv_p     = _factor("pinv",     np.linalg.pinv,     _pinv_vjp)
 
 
 def _real_matrix(x: Any) -> Any:
-    """A matrix that has an op, as one of floats.
-
-    Raises:
-        LinAlgError: of fewer than two dimensions.
-    """
-    if ndim_of(x) < 2:
-        raise np.linalg.LinAlgError(f"{ndim_of(x)}-dimensional array given. Array must be at least two-dimensional")
+    """A matrix that has an op, as one of floats."""
+    x = _check(x)
     if dtype_of(x).kind == "c":
         raise Declined("a factorisation of complex matrices")
-    return x if dtype_of(x).kind == "f" else x.astype(np.float64)
+    return x
 
 
 @implements(np.linalg.cholesky)

@@ -1,0 +1,152 @@
+"""Reading the entries of a checkpoint: each put together from its parts in several files, or streamed."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.checkpoint import literals
+from autobatch.checkpoint.changes import apply_units
+from autobatch.checkpoint.manifests import Folder, Manifest
+from autobatch.checkpoint.streams import (
+    ROWS_AT_ONCE,
+    Piece,
+    Stream,
+    as_stored,
+    block_of,
+    restore_table,
+    table_stream,
+)
+from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
+from autobatch.checkpoint.trees import ANY
+from autobatch.errors import CheckpointError
+from autobatch.tables.keyed.mapped import mapped_variable
+from autobatch.tables.keyed.variable import SlotOf
+from autobatch.tables.stored import StoredBlock
+
+__all__ = ["Entries"]
+
+
+class Entries(contextlib.ExitStack):
+    """The entries of one checkpoint, whose files are open until this is left."""
+
+    def __init__(self, folder: Folder, manifest: Manifest, mapped: bool = False) -> None:
+        super().__init__()
+        self.folder, self.manifest, self._mapped = folder, manifest, mapped
+        self._readers: dict[str, TensorReader] = {}
+        self._memory: dict[str, np.ndarray] = {}
+        self.slots: dict[int, SlotOf] = {}
+
+    def _reader(self, name: str) -> TensorReader:
+        if name not in self._readers:
+            self._readers[name] = self.enter_context(self.folder.reader(self.manifest, name))
+        return self._readers[name]
+
+    def _parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
+        return [(self._reader(part["file"]), part) for part in self.manifest.entries[name]]
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """The elements of an entry, which are stored as of this shape and dtype."""
+        (reader, whole), *changes = self._parts(name)
+        found = reader.tensors.get(whole["tensor"])
+        if found is None or (found.shape, found.dtype) != (shape, dtype):
+            raise CheckpointError(f"{reader.path} is damaged: {name} is not there as it is said to be")
+        out = reader.map(whole["tensor"], self._mapped_file(reader)) if self._mapped else reader.read(whole["tensor"])
+        for reader, said in changes:
+            apply_units(out.reshape(-1), reader, said, 0, -(-out.size // said["unit"]))
+        if self._mapped:
+            out.flags.writeable = False
+        return out
+
+    def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
+        """A table of keys."""
+        like = None if like is ANY else like
+        arrays = {}
+        for key, part in node["arrays"].items():
+            dtype, shape = as_stored(literals.dtype_of_name(part["dtype"]), tuple(part["shape"]))
+            arrays[key] = self.array(part["array"], shape, dtype)
+        parts = self._parts(name)
+        if not self._mapped:
+            return restore_table(node, like, parts, arrays, self.slots)
+        settings = node["settings"] if like is None else like.settings
+        if (
+            node["class"] == "EmbeddingVariable"
+            and len(parts) == 1
+            and parts[0][1].get("sorted")
+            and parts[0][1]["count"]
+        ):
+            return mapped_variable(settings, block_of(self._columns(*parts[0])), arrays)
+        out = restore_table(node, like, parts, arrays, self.slots)
+        out.trainable = False
+        return out
+
+    def _mapped_file(self, reader: TensorReader) -> np.ndarray:
+        if reader.path not in self._memory:
+            self._memory[reader.path] = reader.mapped()
+        return self._memory[reader.path]
+
+    def merged(self, name: str) -> tuple[Stream, dict[str, Any]]:
+        """An entry as one part, streamed from the files; and what says where it is."""
+        (reader, first), *changes = self._parts(name)
+        if "tensor" not in first:
+            return self._merged_table(name)
+        tensor = reader.tensors[first["tensor"]]
+
+        def stream() -> Iterator[Piece]:
+            unit = changes[0][1]["unit"] if changes else 1
+            count = tensor.nbytes // tensor.dtype.itemsize
+            step = unit * max(1, 8 * BLOCK // (unit * tensor.dtype.itemsize))
+            for lo in range(0, count, step):
+                piece = reader.elements(tensor.name, lo, min(lo + step, count))
+                for other, said in changes:
+                    apply_units(piece, other, said, lo // unit, -(-(lo + len(piece)) // unit))
+                yield name, piece
+
+        return Stream([Tensor(name, tensor.dtype, tensor.shape)], stream, copied=True), {"tensor": name}
+
+    def _merged_table(self, name: str) -> tuple[Stream, dict[str, Any]]:
+        """All keys of a table in the order of their bits, so that they can be found where they lie in the file."""
+        parts = self._parts(name)
+        for reader, _ in parts:
+            reader.verify()  # once, one block after the other: below, rows are read from anywhere
+        keys, part_of, place = self._alive(parts)
+        order = np.argsort(keys.view(np.int64), kind="stable")
+        part_of, place = part_of[order], place[order]
+        found = [self._columns(reader, said) for reader, said in parts]
+        like: dict[str, np.ndarray] = next(filter(None, found), {})
+
+        def blocks() -> Iterator[StoredBlock]:
+            for first in range(0, len(order), ROWS_AT_ONCE):
+                chosen = slice(first, first + ROWS_AT_ONCE)
+                block = {column: np.empty((len(part_of[chosen]), *x.shape[1:]), x.dtype) for column, x in like.items()}
+                for number, columns in enumerate(found):
+                    here = part_of[chosen] == number
+                    for column, x in columns.items():
+                        block[column][here] = x[place[chosen][here]]
+                yield block_of(block)
+
+        stream, said = table_stream(name, len(order), blocks, None)
+        return stream, said | {"sorted": True}
+
+    def _columns(self, reader: TensorReader, said: dict[str, Any]) -> dict[str, np.ndarray]:
+        """The columns of a part, where they lie in its file."""
+        memory = self._mapped_file(reader)
+        return {column: reader.map(tensor, memory) for column, tensor in said["columns"].items()}
+
+    def _alive(self, parts: list[tuple[TensorReader, dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The keys that there are, and for each which part has its last row, and where."""
+        later: list[np.ndarray] = []
+        out = []
+        for number, (reader, said) in reversed([*enumerate(parts)]):
+            if said["count"]:
+                keys = reader.read(said["columns"]["keys"])
+                place = np.flatnonzero(~np.isin(keys, np.concatenate(later))) if later else np.arange(len(keys))
+                out.append((keys[place], np.full(len(place), number), place))
+                later.append(keys)
+            if "removed" in said:
+                later.append(reader.read(said["removed"]))
+        if not out:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+        keys, part_of, place = (np.concatenate(column) for column in zip(*out, strict=True))
+        return keys, part_of, place

@@ -1,0 +1,349 @@
+"""Reductions of rows into segments, by a segment id for each row, in any order, or of runs of rows by their bounds.
+
+Rows and outputs are C-contiguous (rows, width) arrays. Position i reads row i, or row ids[i] where `ids` is not None,
+times weights[i] where `weights` is not None. Ids are trusted: 0 <= segments[i] < len(out), 0 <= ids[i] < len(x).
+Additions run in the order of the positions, so equal input gives bit-equal output.
+
+Segments that follow each other are runs: run k is what lies from bounds[k] to before bounds[k + 1], and bounds are
+trusted. A run that is long enough is added up in four parts: an addition takes as long as four can be started in.
+"""
+
+import math
+
+from numpy import int64, uint64
+
+from autobatch.kernels.bags import MEAN, SUM
+from autobatch.kernels.jit import jit
+from autobatch.kernels.vector_math import load_first, total
+from autobatch.kernels.vectors import (
+    AHEAD,
+    add,
+    load,
+    prefetch,
+    prefetch_row,
+    prefetch_source,
+    scaled,
+    store,
+    width,
+    zeros,
+)
+
+__all__ = [
+    "are_bounds",
+    "first_equal",
+    "pick_rows",
+    "row_dots",
+    "run_bounds",
+    "segment_cumsum",
+    "segment_extremum",
+    "segment_position",
+    "segment_prod",
+    "segment_prod_others",
+    "segment_squares",
+    "segment_sum",
+    "sum_rows",
+    "sum_runs",
+]
+
+
+@jit
+def segment_sum(x, ids, weights, segments, out):
+    """out[segments[i]] += weights[i] * row i; `out` is zero on entry."""
+    width = x.shape[1]
+    if width == 1:
+        _sum_numbers(x[:, 0], ids, weights, segments, out[:, 0])
+        return
+    n = segments.shape[0]
+    for i in range(n):
+        if i + AHEAD < n:
+            if ids is not None:
+                prefetch_source(x, ids[i + AHEAD])
+            prefetch_row(out, segments[i + AHEAD])
+        row = i if ids is None else ids[i]
+        into = out[segments[i]]
+        values = x[row]
+        if weights is None:
+            for j in range(width):
+                into[j] += values[j]
+        else:
+            weight = weights[i]
+            for j in range(width):
+                into[j] += weight * values[j]
+
+
+@jit
+def _sum_numbers(x, ids, weights, segments, out):
+    """Rows of width 1, in a loop without a choice; nobody asks of an unsigned index whether it counts from the end."""
+    for i in range(uint64(segments.shape[0])):
+        value = x[i if ids is None else uint64(ids[i])]
+        out[uint64(segments[i])] += value if weights is None else value * weights[i]
+
+
+@jit
+def segment_extremum(x, ids, segments, least, seen, out):
+    """The greatest, or the least, of each column of a segment; NaN if there is one. `seen` is all False on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        if not seen[segment]:
+            seen[segment] = True
+            for j in range(x.shape[1]):
+                out[segment, j] = x[row, j]
+        else:
+            for j in range(x.shape[1]):
+                a = x[row, j]
+                b = out[segment, j]
+                out[segment, j] = a if (a < b if least else a > b) or a != a else b
+
+
+@jit
+def segment_position(x, ids, segments, least, out):
+    """The first position of the greatest, or the least, of each column (of the first NaN, if any); -1 on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            best = out[segment, j]
+            if best < 0:
+                out[segment, j] = i
+            else:
+                a = x[row, j]
+                b = x[best if ids is None else ids[best], j]
+                if b == b and ((a < b if least else a > b) or a != a):
+                    out[segment, j] = i
+
+
+@jit
+def segment_prod(x, ids, segments, out):
+    """out[segments[i]] *= row i; `out` is one on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            out[segment, j] *= x[row, j]
+
+
+@jit
+def segment_prod_others(x, directions, segments, running, before, out):
+    """out[i]: the product of the other rows of its segment, zeros counted as they are, or how it changes.
+
+    With k `directions`, (k, n, width), it is the part of the product of (row + e1 * direction 1 + e2 * direction 2 ...)
+    that has every e once: a derivative in all directions. Products are carried forward and backward as polynomials
+    in the e, the factor of a set of them at the number whose bits are the set. `running` is (segments, width, 2**k),
+    one for the empty set and else zero on entry, `before` is as `out` for each set.
+    """
+    n = segments.shape[0]
+    sets = running.shape[2]
+    for i in range(n):
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            for some in range(sets):
+                before[i, j, some] = running[segment, j, some]
+            _times_row(running, segment, x, directions, i, j)
+    running[:] = 0
+    running[:, :, 0] = 1
+    for k in range(n):
+        i = n - 1 - k
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            total = before[i, j, 0] * running[segment, j, sets - 1]
+            for some in range(1, sets):
+                total += before[i, j, some] * running[segment, j, sets - 1 - some]
+            out[i, j] = total
+            _times_row(running, segment, x, directions, i, j)
+
+
+@jit
+def _times_row(running, segment, x, directions, i, j):
+    """The polynomial of a segment times that of row i, x + e1 * direction 1 + ..., each e at most once."""
+    sets = running.shape[2]
+    for k in range(sets):
+        some = sets - 1 - k  # a set before the sets that are a part of it
+        total = running[segment, j, some] * x[i, j]
+        for e in range(directions.shape[0]):
+            if some >> e & 1:
+                total += running[segment, j, some - (1 << e)] * directions[e, i, j]
+        running[segment, j, some] = total
+
+
+@jit
+def segment_squares(x, ids, weights, segments, means, out):
+    """out[segments[i]] += weights[i] * (row i - means[segments[i]])**2; `out` is zero on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            d = x[row, j] - means[segment, j]
+            if weights is None:
+                out[segment, j] += d * d
+            else:
+                out[segment, j] += weights[i] * d * d
+
+
+@jit
+def segment_cumsum(x, ids, segments, running, out):
+    """out[i]: the sum of the rows of its segment up to i; `running` is (segments, width), zero on entry."""
+    for i in range(segments.shape[0]):
+        row = i if ids is None else ids[i]
+        segment = segments[i]
+        for j in range(x.shape[1]):
+            total = running[segment, j] + x[row, j]
+            running[segment, j] = total
+            out[i, j] = total
+
+
+@jit
+def first_equal(x, ids, segments, values, out):
+    """out[k, j]: the first row of segment k that has values[k, j] in column j (NaN is NaN); else as it was."""
+    n = segments.shape[0]
+    for k in range(n):
+        i = n - 1 - k
+        row = x[i if ids is None else ids[i]]
+        wanted = values[segments[i]]
+        into = out[segments[i]]
+        for j in range(x.shape[1]):
+            a = row[j]
+            b = wanted[j]
+            if a == b or (a != a and b != b):
+                into[j] = i
+
+
+@jit
+def pick_rows(ct, positions, out):
+    """out[positions[k, j], j] += ct[k, j] where positions[k, j] >= 0; `out` is zero on entry."""
+    for k in range(ct.shape[0]):
+        for j in range(ct.shape[1]):
+            if positions[k, j] >= 0:
+                out[positions[k, j], j] += ct[k, j]
+
+
+@jit
+def row_dots(x, ids, segments, ct, out):
+    """out[i]: the dot product of row i with ct[segments[i]]."""
+    for i in range(segments.shape[0]):
+        row = x[i if ids is None else ids[i]]
+        other = ct[segments[i]]
+        dot = x.dtype.type(0)
+        for j in range(x.shape[1]):
+            dot += row[j] * other[j]
+        out[i] = dot
+
+
+_RUN_AHEAD = 4  # rows, of those that take more than one pass: the machine fetches by itself only what follows
+_MANY = uint64(32)  # rows of a run that is worth it
+_NARROW = 64  # elements of a row of which four parts fit the registers
+
+
+@jit
+def run_bounds(segments, bounds):
+    """bounds[k]: the first row of segment k, if segments never fall; else False. `bounds` is zero on entry.
+
+    Segments that never fall are checked: with one that is none of those that there are bounds for, False as well.
+    """
+    n = uint64(segments.shape[0])
+    falls = False
+    for i in range(uint64(1), n):  # neither loop has a way out or a choice, which would be guessed wrong at each bound
+        falls |= segments[i] < segments[i - uint64(1)]
+    if falls or (n and (segments[0] < 0 or segments[n - uint64(1)] >= bounds.shape[0] - 1)):
+        return False
+    for i in range(n):
+        bounds[segments[i] + 1] = i + uint64(1)
+    for k in range(1, bounds.shape[0]):
+        bounds[k] = max(bounds[k], bounds[k - 1])
+    return True
+
+
+@jit
+def are_bounds(bounds, rows):
+    """Whether bounds start at 0, never fall and end with the number of rows."""
+    last = bounds.shape[0] - 1
+    falls = last < 0 or bounds[0] != 0 or bounds[last] != rows
+    for k in range(uint64(max(last, 0))):
+        falls |= bounds[k + uint64(1)] < bounds[k]
+    return not falls
+
+
+@jit
+def sum_rows(table, bounds, weights, norm, out, runs, dim, lanes):
+    """out[k]: the sum of weights[i] * row i of run k, over nothing, n or the root of n, for the runs of a range.
+
+    Row i is at the address `base + stride * i`, (base, stride) being `table`; `out` is as for `bags.pool_sum`, and
+    so is how the lanes cover the `dim` columns. Weights may be None.
+    """
+    if dim == width(lanes):
+        _sum_columns(table, bounds, weights, out, runs[0], runs[1], 0, width(lanes), lanes)
+    else:
+        for k in range(runs[0], runs[1]):
+            for first in range(0, dim, width(lanes)):
+                _sum_columns(table, bounds, weights, out, k, k + 1, min(first, dim - width(lanes)), dim, lanes)
+    if norm != SUM:
+        for k in range(runs[0], runs[1]):
+            rows = float(max(bounds[k + 1] - bounds[k], 1))
+            factor = out.dtype.type(1 / (rows if norm == MEAN else math.sqrt(rows)))
+            for j in range(dim):
+                out[k, j] *= factor
+
+
+@jit
+def _sum_columns(table, bounds, weights, out, first, last, column, dim, lanes):
+    """The columns of `sum_rows` from one column on that the lanes hold; a choice more for each run can be seen."""
+    stop = uint64(bounds[uint64(first)])
+    for k in range(uint64(first), uint64(last)):
+        start = stop
+        stop = uint64(bounds[k + uint64(1)])
+        found = zeros(lanes)
+        if weights is None and width(lanes) <= _NARROW and width(lanes) == dim and stop - start >= _MANY:
+            b = c = d = found
+            while start + uint64(4) <= stop:
+                place = table[0] + table[1] * int64(start)
+                found = add(found, load(lanes, place, column, dim))
+                b = add(b, load(lanes, place + table[1], column, dim))
+                c = add(c, load(lanes, place + 2 * table[1], column, dim))
+                d = add(d, load(lanes, place + 3 * table[1], column, dim))
+                start += uint64(4)
+            found = add(add(found, b), add(c, d))
+        for i in range(start, stop):
+            place = table[0] + table[1] * int64(i)
+            if width(lanes) != dim:
+                prefetch(lanes, place + _RUN_AHEAD * table[1], column)
+            x = load(lanes, place, column, dim)
+            found = add(found, x) if weights is None else add(found, scaled(x, weights[i]))
+        store(out, int64(k), column, found)
+
+
+@jit
+def sum_runs(x, weights, bounds, out, lanes):
+    """out[k, 0]: the sum of weights[i] * x[i, 0] over run k of numbers; the lanes are one machine vector of them."""
+    many = uint64(width(lanes))
+    for k in range(uint64(out.shape[0])):
+        start = uint64(bounds[k])
+        stop = uint64(bounds[k + uint64(1)])
+        if weights is None:
+            out[k, 0] = _sum_run(x.ctypes.data, x.itemsize, start, stop, many, lanes)
+        else:
+            found = x.dtype.type(0)
+            for i in range(start, stop):
+                found += x[i, 0] * weights[i]
+            out[k, 0] = found
+
+
+@jit
+def _sum_run(first, size, start, stop, many, lanes):
+    """The sum of some numbers, in four partial vectors while there are so many, then in one."""
+    place = first + int64(start) * size
+    a = zeros(lanes)
+    if stop - start > uint64(4) * many:
+        b = c = d = a
+        while start + uint64(4) * many <= stop:
+            a = add(a, load(lanes, place, 0, 0))
+            b = add(b, load(lanes, place, many, 0))
+            c = add(c, load(lanes, place, uint64(2) * many, 0))
+            d = add(d, load(lanes, place, uint64(3) * many, 0))
+            start += uint64(4) * many
+            place += int64(uint64(4) * many) * size
+        a = add(add(a, b), add(c, d))
+    while start + many <= stop:
+        a = add(a, load(lanes, place, 0, 0))
+        start += many
+        place += int64(many) * size
+    return total(add(a, load_first(lanes, place, stop - start)))

@@ -1,0 +1,329 @@
+"""Rows: the one gather, and its transposes, that every move of data with per-example positions is made of.
+
+`rows_p(x, src)` reads `x[src]` along the first axis. `src` holds row numbers of any shape; -1 stands for padding: what
+is read there is arbitrary, and nothing flows back from it. Row numbers are trusted: who computes them has checked them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched
+from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.op import Op, is_boxed
+from autobatch.kernels.rows import scatter_add
+from autobatch.ops.rules.padding import fill, unbroadcast
+from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
+
+__all__ = [
+    "Scatter",
+    "add_rows",
+    "gather_axis",
+    "last_writes",
+    "put_rows_p",
+    "rows_between",
+    "rows_p",
+    "scatter_rows_p",
+    "span_p",
+]
+
+_KERNEL_SIZE = 2048  # elements from which a kernel is faster than np.add.at
+
+
+class Scatter(SparseCotangent):
+    """`values` at `array[index]`, zero elsewhere; what the vjp of a read returns.
+
+    Args:
+        index: anything that indexes a NumPy array; `unique` says that no element is named twice.
+        values: the cotangent of `array[index]`, plain or of an interpreter below.
+
+    >>> Scatter(np.array([2, 0, 2]), np.array([1.0, 5.0, 3.0]), (4,), np.float64, unique=False).to_dense()
+    array([5., 0., 4., 0.])
+    """
+
+    __slots__ = ("dtype", "index", "shape", "unique", "values")
+
+    def __init__(self, index: Any, values: Any, shape: tuple[int, ...], dtype: Any, *, unique: bool) -> None:
+        self.index = index
+        self.values = values
+        self.shape = shape
+        self.dtype = dtype
+        self.unique = unique
+
+    @property
+    def boxed(self) -> bool:
+        return is_boxed(self.values)
+
+    def add_to(self, dense: np.ndarray) -> None:
+        if self.unique:
+            dense[self.index] += self.values
+        elif isinstance(self.index, np.ndarray) and self.index.dtype.kind in "iu":
+            ids = self.index.reshape(-1)
+            ids = np.where(ids < 0, ids + len(dense), ids) if ids.size and ids.min() < 0 else ids
+            values = np.broadcast_to(self.values, self.index.shape + dense.shape[1:])
+            add_rows(dense, ids, values.reshape(len(ids), *dense.shape[1:]))
+        else:
+            np.add.at(dense, self.index, self.values)
+
+    def to_dense(self) -> Any:
+        return _scatter_boxed([self]) if self.boxed else super().to_dense()
+
+    @staticmethod
+    def combine(parts: Sequence[Any]) -> Any:
+        """Rows that follow each other without a gap, as those of a loop's steps do, are copied once."""
+        if any(part.boxed for part in parts):
+            return _scatter_boxed(parts)
+        rows = _consecutive(parts)
+        return SparseCotangent.combine(parts) if rows is None else np.concatenate(rows)
+
+
+def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
+    """The values of parts that are slices of rows, in order, if they are the whole array."""
+    slices = [part.index for part in parts if type(part.index) is slice and part.index.step is None]
+    if len(slices) < len(parts) or any(type(each.start) is not int or type(each.stop) is not int for each in slices):
+        return None
+    ordered = sorted(parts, key=lambda part: part.index.start)
+    ends = [0, *[part.index.stop for part in ordered]]
+    if any(part.index.start != end for part, end in zip(ordered, ends, strict=False)) or ends[-1] != parts[0].shape[0]:
+        return None
+    return [part.values for part in ordered]
+
+
+def _scatter_boxed(parts: Sequence[Scatter]) -> Any:
+    """Scatters whose values are on an interpreter, as one dense array, by reads only (so that it differentiates).
+
+    Element e of the result is the sum over the list of values that go there; the lists are padded to one width with
+    the position of an appended zero.
+    """
+    shape, dtype = parts[0].shape, parts[0].dtype
+    numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    targets, values = [], []
+    for part in parts:
+        target = numbers[part.index]
+        targets.append(np.ravel(target))
+        values.append(np.reshape(np.broadcast_to(part.values, np.shape(target)), (-1,)))
+    target = np.concatenate(targets)
+    padded = np.concatenate([*values, np.zeros(1, dtype)])
+    order = np.argsort(target, kind="stable")
+    ordered = target[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    place = np.arange(len(ordered)) - first  # which of the values that go to its target
+    elements, row = np.unique(ordered, return_inverse=True)
+    lists = np.full((len(elements), int(place.max(initial=-1)) + 1), len(target))
+    lists[row, place] = order
+    sums = np.concatenate([np.sum(np.take(padded, lists), axis=1), np.zeros(1, dtype)])
+    where = np.full(numbers.size, len(elements))
+    where[elements] = np.arange(len(elements))
+    return np.reshape(np.take(sums, where), shape)
+
+
+_COMPILED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
+
+
+def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: bool = False) -> None:
+    """`dense[ids] += values` with repeated ids counted, in the order of the ids; float16 is added up in float32."""
+    if unique:
+        dense[ids] += values
+        return
+    kind = dense.dtype
+    if kind == np.float16:
+        wide = dense.astype(np.float32)
+        add_rows(wide, ids, values.astype(np.float32))
+        dense[...] = wide
+        return
+    by_kernel = values.size >= _KERNEL_SIZE and kind.kind in "fc" and kind.itemsize >= 4
+    by_kernel = by_kernel or (dense.ndim > 1 and kind in _COMPILED)
+    if by_kernel and values.dtype == kind and dense.flags.c_contiguous:
+        width = dense.size // max(dense.shape[0], 1)
+        rows = np.ascontiguousarray(np.broadcast_to(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
+        scatter_add(rows, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
+    elif dense.ndim == 1 and kind == np.float64 and values.dtype == np.float64:
+        dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
+    else:
+        np.add.at(dense, ids, values)
+
+
+def _take_rows(x: Any, src: Any, *, unique: bool = False) -> Any:
+    x, src = np.asarray(x), np.asarray(src)
+    if x.shape[0] == 0:
+        return np.zeros(src.shape + x.shape[1:], x.dtype)
+    return x.take(src, axis=0)
+
+
+def _scatter_rows(values: Any, src: Any, *, rows: int, unique: bool = False) -> Any:
+    values, src = np.asarray(values), np.asarray(src)
+    out = np.zeros((rows, *values.shape[src.ndim :]), values.dtype)
+    flat, ids = _flat_valid(values, src)
+    add_rows(out, ids, flat, unique)
+    return out
+
+
+def _put_rows(x: Any, values: Any, src: Any, *, unique: bool = False) -> Any:
+    out, values, src = np.array(x), np.asarray(values), np.asarray(src)
+    flat, ids = _flat_valid(values, src)
+    out[ids] = flat
+    return out
+
+
+def _flat_valid(values: Any, src: np.ndarray) -> tuple[Any, np.ndarray]:
+    """The values at the places in `src` that are no padding, as rows, and the row numbers there."""
+    flat = values.reshape((src.size, *shape_of(values)[src.ndim :]))
+    ids = src.reshape(-1)
+    where = np.flatnonzero(ids >= 0)
+    return (flat, ids) if where.size == ids.size else (flat[where], ids[where])
+
+
+def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    if position != 0:
+        return None
+    x, src = args[0], args[1]
+    if is_boxed(ct) or is_boxed(src):
+        return scatter_rows_p(ct, src, rows=shape_of(x)[0], unique=params.get("unique", False))
+    values, ids = _flat_valid(ct, np.asarray(src))
+    return Scatter(ids, values, tuple(shape_of(x)), dtype_of(x), unique=params.get("unique", False))
+
+
+def _scatter_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return rows_p(ct, args[1], unique=params.get("unique", False)) if position == 0 else None
+
+
+def _put_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    x, values, src = args
+    if position == 0:
+        zeros = np.zeros(shape_of(values), dtype_of(ct))
+        return unbroadcast(put_rows_p(ct, zeros, src, unique=True), x)
+    if position != 1:
+        return None
+    if not params.get("unique", False):
+        src = last_writes(np.asarray(src), shape_of(x)[0])
+    read = rows_p(ct, src, unique=True)
+    lost = np.asarray(src) < 0
+    if lost.any():
+        lost = lost.reshape(lost.shape + (1,) * (ndim_of(read) - lost.ndim))
+        read = np.where(lost, np.zeros((), dtype_of(read)), read)
+    return unbroadcast(read, values)
+
+
+def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
+    """`src` with -1 wherever a later entry names the same row, which then holds that entry's value."""
+    flat = src.reshape(-1)
+    places = np.arange(flat.size)
+    owner = np.full(rows + 1, -1)
+    owner[flat] = places
+    return np.where(owner[flat] == places, flat, -1).reshape(src.shape)
+
+
+def _lane_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
+    """Rows of B stacked arrays as rows of one: the array or the Batched data flattened, and the row numbers in it."""
+    lanes = x.batch_size if isinstance(x, Batched) else src.batch_size
+    ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.asarray(src)
+    if not isinstance(x, Batched):
+        return x, ids
+    shape = x.data.shape
+    ids = np.broadcast_to(ids, (lanes, *ids.shape)) if not isinstance(src, Batched) else ids
+    first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * shape[1]
+    flat = x.data.reshape((lanes * shape[1], *shape[2:]))
+    return flat, np.where(ids < 0, -1, ids + first)
+
+
+def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, src = operands
+    flat, ids = _lane_rows(x, src)
+    rest = sizes_of(x)[1:]
+    unique = params.get("unique", False) and isinstance(x, Batched)
+    return Batched(rows_p(flat, ids, unique=unique), sizes_of(src) + rest)
+
+
+def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    values, src = operands
+    rows, unique = params["rows"], params.get("unique", False)
+    lanes = lanes_of(operands)
+    ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.broadcast_to(src, (lanes, *shape_of(src)))
+    first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * rows
+    data = as_batched(values, lanes).data
+    out = scatter_rows_p(data, np.where(ids < 0, -1, ids + first), rows=lanes * rows, unique=unique)
+    rest = shape_of(out)[1:]
+    sizes = values.sizes[ids.ndim - 1 :] if isinstance(values, Batched) else rest
+    return Batched(out.reshape((lanes, rows, *rest)), (rows, *sizes))
+
+
+def _put_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    x, values, src = operands
+    lanes = lanes_of(operands)
+    batched = as_batched(x, lanes)
+    flat, ids = _lane_rows(batched, src)
+    out = put_rows_p(flat, as_batched(values, lanes).data, ids, **params)
+    return Batched(out.reshape(batched.data.shape), batched.sizes)
+
+
+rows_p = Op("rows", _take_rows, rule=_rows_rule, vjp=_rows_vjp, kind="rows")
+scatter_rows_p = Op("scatter_rows", _scatter_rows, rule=_scatter_rows_rule, vjp=_scatter_rows_vjp, kind="rows")
+put_rows_p = Op("put_rows", _put_rows, rule=_put_rows_rule, vjp=_put_rows_vjp, kind="rows")
+
+
+def gather_axis(data: Any, axis: int, positions: np.ndarray, unique: bool = False, shared: bool = False) -> Any:
+    """Along one example axis, read per-example positions.
+
+    Args:
+        data: (B, *padded), or one shared array without the batch axis (`shared`).
+        positions: (B, n), -1 at padding; `unique` says that no example names a position twice.
+
+    Returns:
+        The data with n in place of that axis.
+    """
+    lanes = positions.shape[0]
+    if shared:
+        front = data if axis == 0 else np.moveaxis(data, axis, 0)
+        out = rows_p(front, positions)
+    else:
+        front = data if axis == 0 else np.moveaxis(data, axis + 1, 1)
+        shape = shape_of(front)
+        src = np.where(positions < 0, -1, positions + np.arange(lanes)[:, None] * shape[1])
+        out = rows_p(front.reshape((lanes * shape[1], *shape[2:])), src, unique=unique)
+    return out if axis == 0 else np.moveaxis(out, 1, axis + 1)
+
+
+def rows_between(x: Any, start: int, stop: int) -> Any:
+    """`x[start:stop]`, of an array that nobody writes into."""
+    return x[start:stop] if type(x) is np.ndarray else span_p(x, start=start, stop=stop)
+
+
+def _span(x: Any, *, start: int, stop: int) -> Any:
+    return x[start:stop]
+
+
+def _span_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,) = operands
+    start, stop, _ = slice(params["start"], params["stop"]).indices(x.sizes[0])
+    return Batched(x.data[:, start:stop], (stop - start, *x.sizes[1:]))
+
+
+def _span_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    (x,) = args
+    if is_boxed(ct):
+        return place_p(ct, start=params["start"], rows=x.shape[0])
+    rows = slice(params["start"], params["start"] + len(ct))
+    return Scatter(rows, ct, x.shape, x.dtype, unique=True)
+
+
+def _place(x: Any, *, start: int, rows: int) -> Any:
+    out = np.zeros((rows, *x.shape[1:]), x.dtype)
+    out[start : start + len(x)] = x
+    return out
+
+
+def _place_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return span_p(ct, start=params["start"], stop=params["start"] + args[0].shape[0])
+
+
+def _place_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,) = operands
+    start, rows, width = params["start"], params["rows"], x.sizes[0]
+    zeros = [np.zeros((x.data.shape[0], n, *x.data.shape[2:]), x.data.dtype) for n in (start, rows - start - width)]
+    return Batched(np.concatenate([zeros[0], x.data, zeros[1]], axis=1), (rows, *x.sizes[1:]))
+
+
+span_p = Op("span", _span, rule=_span_rule, vjp=_span_vjp, kind="rows")
+place_p = Op("place", _place, rule=_place_rule, vjp=_place_vjp, kind="rows")
