@@ -75,7 +75,7 @@ class Cost:
 
     Attributes:
         recent: seconds per example, of the last runs.
-        runs: how many came to their end; examples: of how many.
+        runs: how many came to their end; stops: how many did not, since one did last.
         refused: why it cannot run this function, or "".
         stopped: the seconds after which it was stopped last, having not come to its end.
         waits: the loop's seconds of all calls up to which it is not tried again.
@@ -83,7 +83,7 @@ class Cost:
 
     recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_KEPT))
     runs: int = 0
-    examples: int = 0
+    stops: int = 0
     refused: str = ""
     stopped: float = 0.0
     waits: float = 0.0
@@ -97,8 +97,7 @@ class Cost:
     def add(self, count: int, seconds: float) -> None:
         self.recent.append(seconds / count)
         self.runs += 1
-        self.examples += count
-        self.stopped = 0.0
+        self.stopped, self.stops = 0.0, 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -194,12 +193,13 @@ class Turn:
         left: how many examples have not run.
     """
 
-    __slots__ = ("_kind", "_loop", "_tried", "_trying", "left")
+    __slots__ = ("_kind", "_limit", "_loop", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
         self._trying = False
         self._tried: set[str] = set()
+        self._limit = 0.0
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
@@ -215,6 +215,7 @@ class Turn:
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
+            self._limit = found.limit or 0.0
             self._tried.add(found.way)
             kind.why = f"{found.way} was tried"
             return found
@@ -225,7 +226,8 @@ class Turn:
         if best == LOOP:
             return Portion(LOOP, left)
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
-        return Portion(best, left, max(guard * self._loop * left, _LEAST))
+        self._limit = max(guard * self._loop * left, _LEAST)
+        return Portion(best, left, self._limit)
 
     def ran(self, way: str, count: int, seconds: float) -> None:
         """So many examples ran to their end."""
@@ -246,9 +248,11 @@ class Turn:
     def stopped(self, way: str, seconds: float, reason: str = "") -> None:
         """A way was stopped at its limit, or failed, and nothing it did is left."""
         cost = self._kind.costs[way]
-        self._kind.lose(seconds)
+        self._kind.lose(min(seconds, self._limit))  # what more it took was to set it up, and that is done
         cost.stopped = seconds
-        cost.waits = 2.0 * self._kind.work
+        cost.stops += 1
+        if cost.runs + cost.stops >= _TRIES:
+            cost.waits = 2.0 * self._kind.work
         if not self._trying:  # it had been the cheapest: what is known of it is of another time
             cost.recent.clear()
             cost.runs = _TRIES
@@ -277,7 +281,10 @@ class Turn:
         return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
 
     def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Portion] | None:
-        """What a try of a way is expected to take of what the loop takes, and the try; None if it is not affordable."""
+        """A try of a way, and its rank: what it is expected to take of the loop's time, more for each try so far.
+
+        None if it is not affordable.
+        """
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
         if seconds is not None and seconds <= loop and not cost.stopped:
@@ -286,8 +293,10 @@ class Turn:
         expected = kind.expected(way)
         count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
         warm = expected.seconds(count, loop)
-        if cost.stopped:
+        if cost.stops and cost.runs + cost.stops >= _TRIES:
             needs = 2.0 * cost.stopped
+        elif cost.stops:  # it was set up, for all that is known
+            needs = warm
         elif seconds is None:
             needs = warm + expected.price
             if kind.calls > _MANY_CALLS and expected.sure:
@@ -300,4 +309,4 @@ class Turn:
             needs = warm = seconds * left
         if needs > allowed or allowed <= _LEAST:
             return None
-        return warm / (loop * count), Portion(way, count, allowed)
+        return warm / (loop * count) * (1 + cost.runs + cost.stops), Portion(way, count, allowed)

@@ -134,20 +134,24 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
             known.kinds.pop(next(iter(known.kinds)), None)
-        kind = known.kinds[key] = History(ways, functools.partial(_expected, known))
+        kind = known.kinds[key] = History(ways, functools.partial(_expected, known, active_tape() is not None))
     return kind
 
 
-def _expected(known: _Function, way: str) -> Expectation:
+def _expected(known: _Function, taped: bool, way: str) -> Expectation:
     """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
     ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
     price = 0.005 if ready else 0.04 if way in _ready else 0.4
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
+        if taped:  # where the loop records each operation of each example
+            return Expectation(price, call=5e-4, steps=2.0 if known.array_code else 20.0, share=0.05, sure=True)
         if known.array_code:
             return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)
+    if taped:
+        return Expectation(price, call=1e-3, share=0.4, sure=known.array_code, divides=True)
     return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
 
 
