@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.api.ways import run_batch
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example

@@ -22,7 +22,7 @@ import numpy as np
 
 from autobatch.api.chooser import LOOP, Cost, Expectation, History, Portion
 from autobatch.autodiff.tape import active_tape
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch

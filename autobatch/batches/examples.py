@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.batches.base import (
+from autobatch.batches.any_batch import (
     FORMS,
     Batch,
     batch_size_of,
@@ -15,7 +15,7 @@ from autobatch.batches.base import (
     per_lane,
     per_narrowed_lane,
 )
-from autobatch.batches.sequences import KINDS, SCALAR_DTYPES
+from autobatch.batches.packing import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_derived, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.current import current_region

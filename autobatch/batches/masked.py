@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
+from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch, as_masked
-from autobatch.batches.base import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.reductions import plain_data, shown_data
-from autobatch.batches.sequences import KINDS, as_arrays, flat_numbers
+from autobatch.batches.over_examples import plain_data, shown_data
+from autobatch.batches.packing import KINDS, as_arrays, flat_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,
@@ -32,7 +32,7 @@ from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 from autobatch.ops.rules.ragged_checks import as_ids
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
 

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import broadcast
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch, pack_rows
-from autobatch.batches.sequences import SCALAR_DTYPES
+from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.pytree import flatten, unflatten
 

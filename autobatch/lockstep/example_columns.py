@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import lanes_of, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, batches_in, lane
+from autobatch.batches.any_batch import Batch, batches_in, lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch

@@ -9,7 +9,7 @@ from typing import Any
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import map_with_stats
 from autobatch.api.ways import NAMES, Ran, ran_ways
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.errors import FallbackWarning

@@ -1,8 +1,8 @@
 """The ways of running a function over examples: the loop, lock-step on either kind of batch, on the fly.
 
 A way takes a list of examples (each a tuple, one entry per positional argument), packs them into the arguments of one
-call, and gives one plain result per example. `Packed` also says which of the packed arrays are floats, so that they can
-be differentiated in place and their gradients handed back example by example.
+call, and gives one plain result per example. `PackedArguments` also says which of the packed arrays are floats, so that
+they can be differentiated in place and their gradients handed back example by example.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import map as map_examples
 from autobatch.api.ways import NAMES
-from autobatch.batches.base import batch_size_of
+from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
@@ -24,7 +24,7 @@ from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 
-__all__ = ["LockStep", "Loop", "OnTheFly", "Packed", "Unfit", "Way", "default_ways", "is_float"]
+__all__ = ["LockStep", "OnTheFly", "PackedArguments", "ReferenceLoop", "Unfit", "Way", "default_ways", "is_float"]
 
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
@@ -32,7 +32,7 @@ class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these
 
 
 @dataclasses.dataclass
-class Packed:
+class PackedArguments:
     """Examples, packed into the arguments of one call.
 
     Attributes:
@@ -53,7 +53,7 @@ class Way:
 
     name: str = "way"
 
-    def pack(self, examples: Sequence[tuple[Any, ...]]) -> Packed:
+    def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         """The examples as the arguments of one call.
 
         Raises:
@@ -66,7 +66,7 @@ class Way:
         raise TypeError(f"{type(self).__name__} does not say how it runs a function")
 
 
-class Loop(Way):
+class ReferenceLoop(Way):
     """The reference: the undecorated function, one example at a time.
 
     Args:
@@ -98,7 +98,7 @@ def is_float(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind == "f"
 
 
-def _columns(examples: Sequence[tuple[Any, ...]]) -> Packed:
+def _columns(examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
     """Examples as one list per argument, unchanged; every float leaf of every example is differentiable."""
     flat = [flatten(x) for x in examples]
     counts = [sum(map(is_float, values)) for values, _ in flat]
@@ -113,7 +113,7 @@ def _columns(examples: Sequence[tuple[Any, ...]]) -> Packed:
         return [[next(new) for _ in range(count)] for count in counts]
 
     floats = [x for values, _ in flat for x in values if is_float(x)]
-    return Packed(tuple(list(column) for column in zip(*examples, strict=True)), floats, rebuild, split)
+    return PackedArguments(tuple(list(column) for column in zip(*examples, strict=True)), floats, rebuild, split)
 
 
 _POISON: dict[str, dict[str, Callable[[np.dtype], Any]]] = {
@@ -163,7 +163,7 @@ class LockStep(Way):
         layout = "PackedBatch" if packed else "MaskedBatch"
         self.name = f"{NAMES[way]} on {layout}" + (f", padding poisoned ({poison})" if poison else "")
 
-    def pack(self, examples: Sequence[tuple[Any, ...]]) -> Packed:
+    def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         flat = [flatten(x) for x in examples]
         structure = flat[0][1]
         if any(other != structure for _, other in flat):
@@ -187,7 +187,7 @@ class LockStep(Way):
             return [[part[i] for part in parts] for i in range(len(examples))]
 
         floats = [layouts[i].data for i in differentiable]
-        return Packed(rebuild(floats), floats, rebuild, split)
+        return PackedArguments(rebuild(floats), floats, rebuild, split)
 
     def _layout(self, column: list[Any], leaf: int) -> Any:
         scalar = _python_number(column)

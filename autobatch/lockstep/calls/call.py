@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
@@ -42,8 +42,8 @@ from autobatch.lockstep.regions.region import (
     require_whole,
 )
 from autobatch.lockstep.values.items import is_lanes, own, update
+from autobatch.lockstep.values.lane_operators import convertible, getattribute
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.operators import convertible, getattribute
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.syntax.source import is_library

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
@@ -26,12 +26,12 @@ from autobatch.lockstep.regions.region import (
     part_of,
     require_own,
 )
+from autobatch.lockstep.values.lane_operators import refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
-from autobatch.lockstep.values.operators import refuse_hooks
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = [
     "Loop",

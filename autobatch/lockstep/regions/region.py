@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -25,7 +25,7 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop, OverTime
 from autobatch.lockstep.values.merging import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = [
     "LaneExample",
