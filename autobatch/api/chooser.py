@@ -26,7 +26,7 @@ knows how long one goes on.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 __all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
 
@@ -41,6 +41,7 @@ _BETTER = 0.95  # of the cost of the way in use, what another one has to be belo
 _GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
 # at most, and so much of it for each time that it ran
 _LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
+_ASKING = 50.0  # times what it takes to ask whether a way is ready: so much work lies between two questions
 _SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
 
 
@@ -78,6 +79,7 @@ class Cost:
         runs: how many came to their end; stops: how many did not, since one did last.
         refused: why it cannot run this function, or "".
         stopped: the seconds after which it was stopped last, having not come to its end.
+        pending: what it needs is being made, behind the work.
         waits: the loop's seconds of all calls up to which it is not tried again.
     """
 
@@ -86,6 +88,7 @@ class Cost:
     stops: int = 0
     refused: str = ""
     stopped: float = 0.0
+    pending: bool = False
     waits: float = 0.0
 
     @property
@@ -156,12 +159,12 @@ class History:
     def expected(self, way: str) -> Expectation:
         return self._expected(way)
 
-    def best(self) -> str:
+    def best(self, without: Collection[str] = ()) -> str:
         """The cheapest of the ways that have come to their end; the one in use, where another is hardly better."""
         best, least = LOOP, self.costs[LOOP].seconds or 0.0
         for way, cost in self.costs.items():
             seconds = cost.seconds
-            if seconds is None or cost.refused or cost.stopped or way == LOOP:
+            if seconds is None or cost.refused or cost.stopped or way == LOOP or way in without:
                 continue
             if seconds < least * (1.0 if way == self.last else _BETTER):
                 best, least = way, seconds
@@ -193,12 +196,13 @@ class Turn:
         left: how many examples have not run.
     """
 
-    __slots__ = ("_kind", "_limit", "_loop", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_kind", "_limit", "_loop", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
         self._trying = False
         self._tried: set[str] = set()
+        self._failed: set[str] = set()
         self._limit = 0.0
         self._loop = kind.costs[LOOP].seconds
         self.left = count
@@ -219,7 +223,7 @@ class Turn:
             self._tried.add(found.way)
             kind.why = f"{found.way} was tried"
             return found
-        best = kind.best()
+        best = kind.best(self._failed)
         if best == LOOP:
             kind.looks = kind.calls + kind.calls // 8
         kind.why = "it has cost least" if kind.costs[best].runs else "nothing else was worth a try"
@@ -248,6 +252,7 @@ class Turn:
     def stopped(self, way: str, seconds: float, reason: str = "") -> None:
         """A way was stopped at its limit, or failed, and nothing it did is left."""
         cost = self._kind.costs[way]
+        self._failed.add(way)
         self._kind.lose(min(seconds, self._limit))  # what more it took was to set it up, and that is done
         cost.stopped = seconds
         cost.stops += 1
@@ -259,13 +264,17 @@ class Turn:
 
     def refused(self, way: str, seconds: float, reason: str) -> None:
         """A way cannot run this function, and nothing it did is left."""
+        self._failed.add(way)
         self._kind.lose(seconds)
         self._kind.costs[way].refused = reason
 
     def waits(self, way: str, seconds: float) -> None:
-        """A way is not ready yet: what it needs is made behind the work."""
+        """A way is not ready yet: what it needs is made behind the work. To ask for it is to cost little of that."""
+        self._failed.add(way)
         self._kind.lose(seconds)
-        self._kind.costs[way].waits = self._kind.work + 10.0 * seconds + (self._loop or 0.0) * self.left
+        cost = self._kind.costs[way]
+        cost.pending = True
+        cost.waits = self._kind.work + _ASKING * seconds
 
     def _trial(self, loop: float) -> Portion | None:
         """A way that has not shown what it costs, where its loss is affordable."""
@@ -295,7 +304,7 @@ class Turn:
         warm = expected.seconds(count, loop)
         if cost.stops and cost.runs + cost.stops >= _TRIES:
             needs = 2.0 * cost.stopped
-        elif cost.stops:  # it was set up, for all that is known
+        elif cost.stops or cost.pending:  # it was set up, for all that is known
             needs = warm
         elif seconds is None:
             needs = warm + expected.price
