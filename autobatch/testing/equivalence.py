@@ -293,7 +293,7 @@ def _check_way(
         run = _Run(way, f, shared, batches, order, name)
         try:
             run.compare_results(report)
-            if batches.gradients:
+            if batches.gradients and way.differentiates:
                 run.compare_gradients(report)
         except Unfit as unfit:
             reason = unfit if len(order) == len(batches.reference) else reason
@@ -329,6 +329,8 @@ class _Run:
         shared = fresh(self.shared)
         try:
             actual = self.way.call(self.f, packed.args, shared)
+        except Unfit:
+            raise
         except Exception as error:
             if first_failing is None:
                 self._fail_with(error, "raises, where the loop over the examples does not")

@@ -18,13 +18,24 @@ from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
+from autobatch.compiled.run import NotCompiled, wait_until_compiled
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import options
 from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 
-__all__ = ["LockStep", "OnTheFly", "PackedArguments", "ReferenceLoop", "Unfit", "Way", "default_ways", "is_float"]
+__all__ = [
+    "Compiled",
+    "LockStep",
+    "OnTheFly",
+    "PackedArguments",
+    "ReferenceLoop",
+    "Unfit",
+    "Way",
+    "default_ways",
+    "is_float",
+]
 
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
@@ -49,9 +60,14 @@ class PackedArguments:
 
 
 class Way:
-    """One way of running a function over examples."""
+    """One way of running a function over examples.
+
+    Attributes:
+        name: what reports call it; differentiates: whether it has gradients.
+    """
 
     name: str = "way"
+    differentiates: bool = True
 
     def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         """The examples as the arguments of one call.
@@ -141,6 +157,22 @@ class OnTheFly(Way):
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         with options(way="fly"):
+            return map_examples(f, *args, **shared)
+
+
+class Compiled(Way):
+    """`ab.map`, compiled: what cannot be compiled is not run, and gradients are those of other ways."""
+
+    name = "compiled"
+    differentiates = False
+
+    def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
+        function = f.__wrapped__ if isinstance(f, BatchFunction) else f
+        try:
+            wait_until_compiled(function, args, shared)
+        except NotCompiled as error:
+            raise Unfit(error.reason) from None
+        with options(way="compiled"):
             return map_examples(f, *args, **shared)
 
 
@@ -275,5 +307,6 @@ def default_ways() -> list[Way]:
         LockStep(poison="low"),
         LockStep(packed=True),
         LockStep(poison="high", way="loop"),
+        Compiled(),
         OnTheFly(),
     ]
