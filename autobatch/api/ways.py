@@ -32,7 +32,7 @@ from autobatch.core.config import config, current
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import leaves
-from autobatch.errors import OverTime
+from autobatch.errors import OverTime, is_noted
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
 from autobatch.lazy.launching import Stats
@@ -42,7 +42,7 @@ from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map"]
+__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map", "why_not_compiled"]
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
 NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
@@ -195,7 +195,7 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         return _named(function, args, kwargs, convert, is_local)
     call = _BatchCall(function, args, kwargs, convert, is_local, batches)
     if way == COMPILED:
-        reason = _why_not_compiled(function, call.packed(0, size))
+        reason = why_not_compiled(function, *call.packed(0, size))
         if reason:
             return _named(function, args, kwargs, convert, is_local, reason)
     if way != "auto":
@@ -227,15 +227,29 @@ def _settle_next_way(kind: History) -> None:
         fly.refused = ""
 
 
-def _why_not_compiled(function: Any, packed: tuple[Any, ...]) -> str:
-    """Why a call has no compiled form; "" if it has one, which is waited for."""
+def why_not_compiled(function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None) -> str:
+    """Why examples cannot be run compiled; "" if they can, once that is waited for. Arguments as `compiled_map`'s."""
     if active_tape() is not None:
         return "gradients are not compiled"
     try:
-        wait_until_compiled(function, *packed)
+        wait_until_compiled(function, columns, shared, arguments_of)
     except NotCompiled as error:
         return error.reason
+    except Exception as error:  # of the compiler, since nothing of the user's has run
+        return f"{type(error).__name__}: {error}"
     return ""
+
+
+def _compiled(
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int
+) -> list[Any]:
+    """`compiled_map`, of which an error that no example has raised says that there is no compiled form."""
+    try:
+        return compiled_map(function, columns, shared, arguments_of, start)
+    except Exception as error:
+        if isinstance(error, NotCompiled) or is_noted(error):
+            raise
+        raise NotCompiled(f"{type(error).__name__}: {error}") from error
 
 
 def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, why: str = "the call names it") -> Any:
@@ -318,7 +332,7 @@ class _BatchCall:
             return self._in_lock_step(start, stop, step.limit)
         if step.way == COMPILED:
             batches, shared, arguments_of = self.packed(start, stop)
-            return compiled_map(self._function, batches, shared, arguments_of, start)
+            return _compiled(self._function, batches, shared, arguments_of, start)
         if self._columns is None:
             self._columns = ExampleColumns(self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
@@ -394,7 +408,7 @@ def run_map(
         return call.named(sequences), call.stats
     columns = call.columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
-    reason = _why_not_compiled(function, call.packed(columns)) if count and way == COMPILED else ""
+    reason = why_not_compiled(function, *call.packed(columns)) if count and way == COMPILED else ""
     if not count or reason:
         return call.named(columns, reason), call.stats
     if way != "auto":
@@ -458,7 +472,7 @@ class _MapCall:
         if portion.count < len(columns[0]):
             columns = [column[start : start + portion.count] for column in columns]
         if portion.way == COMPILED:
-            return compiled_map(self._function, columns, self._given, self._arguments_of, start)
+            return _compiled(self._function, columns, self._given, self._arguments_of, start)
         if portion.way == LOOP:
             if self.fixed:
                 own = iter(columns)

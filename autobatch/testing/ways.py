@@ -13,12 +13,11 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import map as map_examples
-from autobatch.api.ways import NAMES
+from autobatch.api.ways import NAMES, why_not_compiled
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.compiled.run import NotCompiled, wait_until_compiled
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import options
 from autobatch.core.current import Example, example
@@ -168,10 +167,9 @@ class Compiled(Way):
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         function = f.__wrapped__ if isinstance(f, BatchFunction) else f
-        try:
-            wait_until_compiled(function, args, shared)
-        except NotCompiled as error:
-            raise Unfit(error.reason) from None
+        reason = why_not_compiled(function, args, shared)
+        if reason:
+            raise Unfit(reason)
         with options(way="compiled"):
             return map_examples(f, *args, **shared)
 
@@ -300,13 +298,12 @@ def _python_number(column: list[Any]) -> type | None:
 
 
 def default_ways() -> list[Way]:
-    """Every way the library has."""
+    """Every way that any function has: those that it may have besides are `Compiled`."""
     return [
         LockStep(),
         LockStep(poison="high"),
         LockStep(poison="low"),
         LockStep(packed=True),
         LockStep(poison="high", way="loop"),
-        Compiled(),
         OnTheFly(),
     ]
