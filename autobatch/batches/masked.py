@@ -22,7 +22,6 @@ from autobatch.core.abstract_eval import (
     is_non_c_order,
     may_leave_c_order,
     ndim_of,
-    shape_of,
 )
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.current import current_region
@@ -31,7 +30,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
-from autobatch.ops.rules.ragged_checks import as_ids
+from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
@@ -39,7 +38,6 @@ _SHOWN = 4  # examples in a repr
 __all__ = [
     "MaskedBatch",
     "as_data",
-    "pad_rows",
     "pad_stack",
     "read_dims",
     "sizes_from_lengths",
@@ -77,10 +75,9 @@ class MaskedBatch(Batched, ArrayBatch):
     """
 
     # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
+    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_zero_d", "region")
     _ab_rank = BATCH_RANK
     _frozen: Any
-    _written: bool  # into the array that it stands for; unset if not
     _outside: Any  # the data of a ragged batch that is nobody's in lock-step; `data` is unset then
 
     def __init__(
@@ -335,7 +332,6 @@ class MaskedBatch(Batched, ArrayBatch):
                 raise refuse("an array that more examples have is written for some of them")
             new = merge(self, new)
         self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
-        self._written = True
 
     def __getattr__(self, name: str) -> Any:
         """What a Python scalar has beside an array's attributes (`n.bit_length()`), per lane; guarded data."""
@@ -546,24 +542,6 @@ def _pad_corner(x: Any, padded: tuple[int, ...]) -> Any:
             missing = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
             x = np.concatenate([x, np.zeros(missing, x.dtype)], axis=axis)
     return x
-
-
-def pad_rows(values: Any, lengths: Lengths, filler: Any = 0) -> Any:
-    """(B, longest, ...) from (N, ...) rows, one example's after the other; padding is `filler`.
-
-    By one gather where the rows carry gradients: each padded position reads one row of `filler`, which takes its
-    cotangent.
-    """
-    mask = lengths.mask(lengths.max())
-    count, *shape = shape_of(values)
-    if not is_boxed(values):
-        out = np.full((*mask.shape, *shape), filler, values.dtype)
-        out[mask] = values
-        return out
-    rows = np.concatenate([values, np.full((1, *shape), filler, values.dtype)])
-    index = np.full(mask.shape, count)
-    index[mask] = np.arange(count)
-    return rows[index]
 
 
 def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:

@@ -58,11 +58,12 @@ class ExampleColumns:
         whole = start == 0 and stop is None
         columns = []
         for batch in self.batches:
-            column = _writeable(batch if whole else lanes_between(batch, start, stop)).examples()
+            column = (batch if whole else lanes_between(batch, start, stop)).examples()
             if column and type(column[0]) is np.ndarray and column[0].ndim > 1:
                 for place, value in enumerate(column):
                     if type(value) is np.ndarray and not value.flags.c_contiguous:
                         column[place] = alone = np.ascontiguousarray(value)
+                        alone.flags.writeable = value.flags.writeable
                         self._apart.append((value, alone))
             columns.append(column)
         return columns
@@ -70,7 +71,8 @@ class ExampleColumns:
     def give_back(self) -> None:
         """Write what was written into copies into the batches."""
         for part, whole in self._apart:
-            part[...] = whole
+            if part.flags.writeable:
+                part[...] = whole
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
         """What stands at each place of the call, example by example, and what is given by name to all of them.
@@ -105,15 +107,6 @@ class ExampleColumns:
             else:
                 named[key] = arg
         return positional, named
-
-
-def _writeable(batch: Any) -> Any:
-    """A batch whose data may be written into, as an array of an example may: a copy if nobody may write into it."""
-    if isinstance(batch, MaskedBatch) and type(batch.data) is np.ndarray and not batch.data.flags.writeable:
-        return MaskedBatch.in_region(Batched(batch.data.copy(), batch.sizes, batch.scalar), None)
-    if isinstance(batch, PackedBatch) and type(batch.values) is np.ndarray and not batch.values.flags.writeable:
-        return PackedBatch.of(batch.values.copy(), batch.offsets)
-    return batch
 
 
 class _Slot:

@@ -1,9 +1,12 @@
 """A lock-step call from its arguments to its result, and the way to the next way where there is none."""
 
+import collections
 import copy
 import dataclasses
 import functools
 import inspect
+import itertools
+import operator
 import weakref
 from collections.abc import Callable, MappingView
 from types import FunctionType
@@ -16,14 +19,15 @@ from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.result_form import in_form
-from autobatch.batches.unpadded import Unpadded, padded
-from autobatch.core.batched import Batched, padding_mask
+from autobatch.batches.unpadded import Unpadded
+from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
+from autobatch.lockstep.argument_writes import apart_from, argument_writes
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
@@ -231,42 +235,50 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
     size, ours = root.batch_size, root.convert(function)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
+    entered: dict[int, tuple[Any, Any]] = {}
     with region(root), example(LaneExample(size, _lanes_of_keys, first)):
         given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
-        inside = {id(batch): _entered(batch, root) for batch in given}  # one object where one is given twice
-        args = [map_batches(lambda batch: inside[id(batch)], arg) for arg in args]
-        kwargs = {key: map_batches(lambda batch: inside[id(batch)], arg) for key, arg in kwargs.items()}
-        out = ours(*args, **kwargs)
+        out = ours(
+            *[_entered(arg, root, entered) for arg in args],
+            **{key: _entered(arg, root, entered) for key, arg in kwargs.items()},
+        )
         if root.outside is not None:
             root.outside.read(out)
         out = _left(out, root)
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
+        writes = argument_writes(entered.values(), (args, kwargs))
+        if writes:
+            if prints:
+                raise NeedsLoop("what an example prints may be part of what it writes to")
+            out = apart_from(writes, out)
         if root.outside is not None:
             root.outside.commit(size)
-    for batch in given:
-        _write_back(inside[id(batch)], batch)
+        collections.deque(itertools.starmap(operator.setitem, writes), maxlen=0)  # all of them, or none
     out = in_form(out, size, given)
     _show(prints, size)
     return out
 
 
-def _entered(batch: Any, root: Root) -> Any:
-    """A batch among the arguments inside the run: a new object of the root region, its padding as it came."""
-    if not isinstance(batch, MaskedBatch):
-        other = copy.copy(batch)
-        other.region = root
-        return other
-    return MaskedBatch.in_region(Batched(batch.data, batch.sizes, batch.scalar), root)
+def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
+    """An argument inside the run: its batches are new objects of the root region, their padding as it came.
 
+    Args:
+        entered: receives (batch, what it is inside), by the batch's id: one batch given twice is one array.
+    """
 
-def _write_back(inside: Any, batch: Any) -> None:
-    """Have what the call wrote into an argument in the caller's batch too, as the loop has it in the examples."""
-    if not getattr(inside, "_written", False) or inside.region is batch.region:
-        return
-    data, given = padded(inside.data), batch.data
-    if type(data) is type(given) is np.ndarray and given.flags.writeable:
-        mask = padding_mask(batch.sizes, given.shape[1:])
-        np.copyto(given, data, where=True if mask is None else mask)
+    def enter(leaf: Any) -> Any:
+        known = entered.get(id(leaf))
+        if known is not None:
+            return known[1]
+        if isinstance(leaf, MaskedBatch):
+            inside: Any = MaskedBatch.in_region(Batched(leaf.data, leaf.sizes, leaf.scalar), root)
+        else:
+            inside = copy.copy(leaf)
+            inside.region = root
+        entered[id(leaf)] = leaf, inside
+        return inside
+
+    return map_batches(enter, tree)
 
 
 def _left(tree: Any, root: Root) -> Any:
@@ -306,7 +318,11 @@ def _left(tree: Any, root: Root) -> Any:
 
 def _is_made_of_lanes(value: Any) -> bool:
     """Whether a result that is no container is a function of converted code, or holds what differs by example."""
-    if isinstance(value, MappingView) or (isinstance(value, FunctionType) and is_rewritten(value)):
+    if (
+        isinstance(value, MappingView)
+        or hasattr(type(value), "_ab_internal")
+        or (isinstance(value, FunctionType) and is_rewritten(value))
+    ):
         return True
     return callable(value) and not isinstance(value, type) and captures_lanes(value)
 

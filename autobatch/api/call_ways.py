@@ -27,7 +27,7 @@ from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
-from autobatch.compiled.run import NotCompiled, compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import NotCompiled, compiled_map, wait_until_compiled
 from autobatch.core.config import config, current
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
