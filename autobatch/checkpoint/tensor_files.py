@@ -131,6 +131,8 @@ class TensorWriter:
 
             def write(group: memoryview = group, place: int = place) -> None:
                 write_all(self._files, self._handle, group, place)
+                if len(group) == _GROUP:
+                    self._files.begin_flush(self._handle, place, len(group))  # while sums of the next are computed
 
             def add(group: memoryview = group) -> None:
                 self._add(name, group)
