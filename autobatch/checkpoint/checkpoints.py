@@ -21,7 +21,7 @@ from autobatch.checkpoint.changes import Digester, changes_stream, is_tracked
 from autobatch.checkpoint.files import Files, Lock
 from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.reading import Entries
-from autobatch.checkpoint.streams import Stream, array_stream, table_stream
+from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.config import config
@@ -469,9 +469,9 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
     mark = table.mark()
     save.marks[name] = table, mark
     known = base.marks.get(name) if base is not None else None
-    changes = table.changed_since(known[1]) if known is not None and known[0] is table else None
+    changes = table.changed_since(known[1], ROWS_AT_ONCE) if known is not None and known[0] is table else None
     if base is None or changes is None:
-        save.add(name, [], *table_stream(name, len(table), table.blocks, None))  # type: ignore[arg-type]
+        save.add(name, [], *whole_table(name, table))
         return
     before = base.manifest.entries[name]
     if not changes.total and not len(changes.removed):
@@ -479,7 +479,7 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
         return
     stream, said = table_stream(name, changes.total, lambda: changes.blocks, changes.removed)
     if changes.total and said["columns"].keys() != before[0]["columns"].keys() and before[0]["count"]:
-        stream, said = table_stream(name, len(table), table.blocks, None)  # type: ignore[arg-type]
+        stream, said = whole_table(name, table)
         before = []
     save.add(name, before, stream, said)
 
