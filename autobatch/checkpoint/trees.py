@@ -7,6 +7,7 @@ its entry, under which its elements are stored; places that share memory name th
 when they are read.
 """
 
+import copyreg
 import dataclasses
 import itertools
 import types
@@ -178,7 +179,7 @@ def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
     if pytree.is_node(value):
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
-    if _has_attributes(type(value)) and not literals.is_literal(value) and not isinstance(value, StoredTable):
+    if _is_its_attributes(value) and not literals.is_literal(value) and not isinstance(value, StoredTable):
         if models.is_array_like(value) or kind_of(value) is not None or isinstance(value, SlotOf | PartitionedVariable):
             return None
         parts = models.parts_of(value)
@@ -186,8 +187,21 @@ def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
     return None
 
 
+def _is_its_attributes(value: Any) -> bool:
+    """Whether an object is its attributes and nothing else, in particular nothing that only C knows."""
+    if not _has_attributes(type(value)):
+        return False
+    if type(value) is types.SimpleNamespace:
+        return True
+    try:
+        made = value.__reduce_ex__(2)
+    except TypeError:  # as `pickle` says that there is more
+        return False
+    return made[:2] == (copyreg.__newobj__, (type(value),)) and made[3:] == (None, None)  # type: ignore[attr-defined]
+
+
 def _has_attributes(cls: type) -> bool:
-    """Whether an object of this class is its attributes and nothing else, as `pickle` sees it by default."""
+    """Whether objects of this class are made as `object` makes them, and say nothing of how they are pickled."""
     if cls is types.SimpleNamespace or dataclasses.is_dataclass(cls):
         return True
     made_in_python = bool(cls.__flags__ & _HEAP_TYPE)
@@ -224,7 +238,7 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
         return literals.to_literal(value)
     made = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
-        raise UnsupportedError(f"{place} is a {made}; expected what is stored: write np.asarray(...) of it")
+        raise UnsupportedError(f"{place} is a {made}; expected an array: np.asarray(...), or those that it is made of")
     raise UnsupportedError(
         f"{place} is a {made}, of which nothing says how it is stored; make its class a dataclass "
         "(@dataclasses.dataclass), or put what is data in it into a dict"
