@@ -391,6 +391,66 @@ def test_a_background_save_copies_no_more_than_the_budget(folder, monkeypatch):
         assert not saver.restore().params[0].any()
 
 
+def test_threads_that_save_take_turns(folder):
+    saver = ab.Checkpoints(folder, keep=100, background=True)
+    arrays = [np.full(5000, i) for i in range(4)]
+
+    def save(first):
+        for number in range(5):
+            saver.save(10 * first + number, arrays[first])
+
+    threads = [threading.Thread(target=save, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    saver.wait()
+    assert sorted(saver.verify()) == sorted(10 * i + number for i in range(4) for number in range(5))
+    for i in range(4):
+        assert_same(saver.restore(step=10 * i + 4).params, arrays[i])
+    saver.close()
+
+
+def test_an_interrupted_wait_still_waits_the_next_time(folder, monkeypatch):
+    go = threading.Event()
+    saver = ab.Checkpoints(folder, background=True)
+    finish = saver._run
+    monkeypatch.setattr(saver, "_run", lambda work: (go.wait(60), finish(work)))
+    saver.save(1, "a")
+    with monkeypatch.context() as patch:
+
+        def interrupted(thread):
+            raise KeyboardInterrupt("now")
+
+        patch.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="now"):
+            saver.wait()
+    assert saver.steps() == []
+    go.set()
+    saver.save(2, "b")
+    saver.wait()
+    assert saver.steps() == [1, 2]
+    saver.close()
+
+
+def test_an_interrupted_save_leaves_nothing(folder, monkeypatch):
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, np.arange(10_000))
+        before = sorted(os.listdir(folder))
+        for operation in ("write", "flush", "create"):
+            with monkeypatch.context() as patch:
+
+                def interrupted(*_):
+                    raise KeyboardInterrupt("now")
+
+                patch.setattr(saver._folder.files, operation, interrupted)
+                with pytest.raises(KeyboardInterrupt, match="now"):
+                    saver.save(2, np.arange(10_000) + 1)
+            assert sorted(os.listdir(folder)) == before
+        saver.save(2, np.arange(10_000) + 1)
+        assert saver.restore().params[0] == 1
+
+
 def test_an_error_of_a_background_save_is_raised_once(folder, monkeypatch):
     with ab.Checkpoints(folder, background=True) as saver:
         saver.save(1, "a")
