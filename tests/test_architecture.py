@@ -74,7 +74,7 @@ MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 24
 TESTED_IN = {
-    "autodiff": "autodiff",
+    "autodiff": "tables",
     "ops": "numpy_functions",
     "optim": "tables",
     "rewrite": "lockstep",
