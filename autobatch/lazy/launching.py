@@ -34,7 +34,7 @@ from autobatch.kernels.rows import (
     place_launches,
 )
 from autobatch.lazy.schedule import Schedule, refine, schedule
-from autobatch.ops.rules.indexing import shown
+from autobatch.ops.rules.index_rule import shown
 
 __all__ = [
     "BlockCall",
