@@ -23,6 +23,7 @@ from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.keyed import admission
+from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
@@ -79,6 +80,7 @@ __all__ = [
     "SparseRows",
     "SplitTable",
     "Table",
+    "Vocabulary",
     "admission",
     "batch",
     "collate",
@@ -91,6 +93,7 @@ __all__ = [
     "extend",
     "gather",
     "grad",
+    "hash_keys",
     "jvp",
     "lazy",
     "lengths_to_offsets",
@@ -106,6 +109,7 @@ __all__ = [
     "mean",
     "min",
     "minibatches",
+    "multi_hash",
     "nn",
     "offsets_to_lengths",
     "offsets_to_segment_ids",

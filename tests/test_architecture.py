@@ -60,19 +60,20 @@ LATE_IMPORTS = {
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
         for name in ("pyarrow", "awkward", "polars", "pandas", "torch")
     },
+    ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
 
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 250
-MOST_LINES = 62_000
+MOST_FILES = 255
+MOST_LINES = 66_000
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 0
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
-MOST_MODULES_SEEN_FROM_ELSEWHERE = 24
+MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
 TESTED_IN = {
     "autodiff": "tables",
     "ops": "numpy_functions",

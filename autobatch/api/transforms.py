@@ -6,7 +6,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.ways import run_map
+from autobatch.api.call_ways import run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
