@@ -34,9 +34,10 @@ LAYERS = [
     ("ops",),
     ("tables", "batches", "autodiff"),
     ("blocks",),
-    ("lockstep", "lazy"),
+    ("lockstep", "lazy", "compiled"),
     ("rewrite",),
     ("optim",),
+    ("checkpoint",),
     ("api",),
     ("testing", "report"),
     ("cli",),
@@ -52,6 +53,7 @@ NAMESPACES = {"testing", "optim"}
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
+    ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     **{
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
@@ -63,11 +65,13 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 186
-MOST_LINES = 47_300
+MOST_FILES = 240
+MOST_LINES = 62_000
+MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 0
+MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
-MOST_MODULES_SEEN_FROM_ELSEWHERE = 20
+MOST_MODULES_SEEN_FROM_ELSEWHERE = 24
 TESTED_IN = {
     "autodiff": "tables",
     "ops": "numpy_functions",

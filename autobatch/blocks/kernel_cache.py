@@ -51,7 +51,13 @@ _TRIES = 3
 _SECONDS = 120  # that a kernel may take to compile, and that the process waits for another one
 _BYTES = 8 << 30  # of memory that the process may map
 _AHEAD = 32 << 10  # bytes that are sent before they are answered: less than any pipe holds, so that nobody waits
-_SOURCES = "jit", "vectors", "vector_math"  # of autobatch.kernels: what the kernels are written in
+_SOURCES = (
+    "jit",
+    "vectors",
+    "vector_math",
+    "guarded",
+    "guarded_arrays",
+)  # of autobatch.kernels: what the kernels are written in
 _DIGEST = hashlib.sha256().digest_size
 
 

@@ -76,6 +76,12 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
         yield lambda: _State(value.get_state()), lambda was: value.set_state(was.state)
     elif kind is CellType:
         yield functools.partial(_contents, value), functools.partial(_set_contents, value)
+    elif kind is FunctionType:
+        yield lambda: [value.__defaults__], lambda was: setattr(value, "__defaults__", was[0])
+    elif kind is functools.partial:
+        yield lambda: [value.func, value.args], functools.partial(_set_call, value)
+    elif isinstance(value, BaseException):
+        yield lambda: [value.args], lambda was: setattr(value, "args", was[0])
     if isinstance(value, type):
         return
     attributes = getattr(value, "__dict__", None)
@@ -208,7 +214,13 @@ class Snapshot:
         elif isinstance(value, set | bytearray):
             self._keep(value)
         elif kind is functools.partial:
+            self._keep(value)
             self._wait((value.func, value.args, value.keywords), held)
+        elif isinstance(value, frozenset):
+            self._wait(value, held)
+        elif isinstance(value, BaseException):
+            self._keep(value)
+            self._wait((*value.args, *vars(value).values()), held)
         elif _is_users(kind):
             self._wait((kind, getattr(kind, "__call__", None)), held)  # noqa: B004  (not whether: which)
             for kept in self._keep(value):
@@ -290,10 +302,18 @@ def _values(entries: Any) -> list[Any]:
 
 
 def _settled(value: Any, finished: Callable[[Any], Any]) -> Any:
-    if type(value) is not tuple:
+    """What `finished` makes of a value; of what cannot change, of its parts."""
+    if not isinstance(value, tuple | frozenset):
         return finished(value)
-    now = tuple([_settled(each, finished) for each in value])
-    return value if _all_are(now, value) else now
+    was = list(value)
+    now = [_settled(each, finished) for each in was]
+    if _all_are(now, was):
+        return value
+    kind: Any = type(value)
+    out = (tuple if isinstance(value, tuple) else frozenset).__new__(kind, now)
+    if hasattr(value, "__dict__"):
+        vars(out).update(vars(value))
+    return out
 
 
 def _same(now: Any, was: Any) -> bool:
@@ -388,6 +408,10 @@ def _set_contents(cell: CellType, was: list[Any]) -> None:
         del cell.cell_contents
     else:
         cell.cell_contents = value
+
+
+def _set_call(partial: Any, was: list[Any]) -> None:
+    partial.__setstate__((*was, partial.keywords, vars(partial)))
 
 
 def _global(names: dict[str, Any], name: str) -> list[Any]:

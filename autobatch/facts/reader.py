@@ -17,9 +17,9 @@ import numpy as np
 
 from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.python_functions import NEW_CONTAINERS
-from autobatch.syntax.scopes import local_nodes, parameters
+from autobatch.syntax.scopes import parameters
 
-__all__ = ["ARRAY_METHODS", "UNKNOWN", "Reader", "keywords", "literal", "stored_names", "unpacks", "usual_meaning"]
+__all__ = ["ARRAY_METHODS", "UNKNOWN", "Reader", "keywords", "literal", "unpacks", "usual_meaning"]
 
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
@@ -316,31 +316,6 @@ class Reader:
             yield None
         else:
             yield written
-
-
-def stored_names(body: Any) -> set[str]:
-    """Names of arrays that are written: items assigned (`name[a][b] = value`), or by NumPy (`np.add.at(name, ...)`)."""
-    out = set()
-    reader = Reader((), (), usual_meaning)
-    for node in local_nodes(body):
-        written: list[ast.expr] = []
-        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
-            written = [node]
-        elif isinstance(node, ast.Call) and _is_call_of_numpys(reader, node):
-            written = [each for each in reader.changed(node) if each is not None]
-        for base in written:
-            while isinstance(base, ast.Subscript):
-                base = base.value
-            if isinstance(base, ast.Name):
-                out.add(base.id)
-    return out
-
-
-def _is_call_of_numpys(reader: Reader, call: ast.Call) -> bool:
-    """Whether a call is one of a function of NumPy's, or of a method that arrays alone have."""
-    if reader.value_of(call.func) is not UNKNOWN:
-        return True
-    return isinstance(call.func, ast.Attribute) and call.func.attr in ARRAY_METHODS
 
 
 def _less(depth: int, level: int) -> int:

@@ -373,6 +373,10 @@ class LazyArray(AbstractArray, ArrayFace):
         return self.source._ab_lookup  # a shared table's; no attribute of anything else
 
     @property
+    def _ab_ids(self) -> Any:
+        return self.source._ab_ids  # a table of keys'
+
+    @property
     def _ab_gradient(self) -> Any:
         return self.source._ab_gradient
 

@@ -123,24 +123,11 @@ class ExampleState:
         """Store what was given to examples and to what they share, in the form that results have."""
         if self._shared_copies is None:
             return
-        known: dict[int, tuple[Any, Any]] = {}
-
-        def once(value: Any) -> Any:
-            if type(value) is not LazyArray:
-                return value
-            if id(value) not in known:
-                known[id(value)] = value, finished(value)
-            return known[id(value)][1]
-
         containers = self._containers
         own = {id(copy): original for original, copy, *_ in containers}
         own |= {id(b): a for *_, old, new in containers for a, b in zip(old, new, strict=True) if a is not b}
 
-        def given(value: Any) -> Any:
-            if id(value) in own:
-                return own[id(value)]
-            return tuple(map(given, value)) if type(value) is tuple else once(value)
-
+        given = functools.partial(_given, own, finished)
         stored = [each for each in containers if _is_changed(each)]
         for each in stored:
             _store(each[0], each[1], given)
@@ -149,10 +136,21 @@ class ExampleState:
         for roots, state in zip(self._roots, self._states, strict=True):
             if stored or state.changed():
                 Snapshot(roots, inside=True).settle(given)
+        if self.copies:
+            self.copies.clear()
 
     @property
     def _containers(self) -> list[Any]:
         return [*(self._shared_copies or ()), *(self.copies or ())]
+
+
+def _given(own: dict[int, Any], finished: Callable[[Any], Any], value: Any) -> Any:
+    """What was given to an example as it is outside: of a copy the original, of a recorded array its value."""
+    if id(value) in own:
+        return own[id(value)]
+    if type(value) is tuple:
+        return tuple([_given(own, finished, each) for each in value])
+    return finished(value) if type(value) is LazyArray else value
 
 
 def _is_wrapped(value: Any) -> bool:
@@ -325,17 +323,22 @@ class Inputs:
         self.written.clear()
         self.lent.clear()
 
-    def give_back(self, shared: Iterable[Any]) -> bool:
-        """Put the written values into the caller's arrays; False, and nothing is done, where they overlap others."""
+    def forget_writes(self) -> None:
+        """Let go of the handles that were written to."""
+        self.written.clear()
+
+    def given_back(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
+        """(array, where, value) of the caller's arrays that were written to; None where they overlap others."""
         if not self.written:
-            return True
+            return []
         if any(example == _SEVERAL for _, _, example in self.written) or self._overlap(shared):
-            return False
+            return None
+        found = []
         for handle, target, _ in self.written:
             value = handle.trace.value(handle)
             if hasattr(target, "_ab_rank") or not hasattr(value, "_ab_rank"):  # an array cannot hold a gradient
-                target[...] = value
-        return True
+                found.append((target, ..., value))
+        return found
 
     def _overlap(self, shared: Iterable[Any]) -> bool:
         arrays = [x for x, _ in self._owners.values() if type(x) is np.ndarray and x.size]

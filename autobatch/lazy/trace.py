@@ -7,6 +7,7 @@ earlier segment.
 
 import copy
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -487,13 +488,18 @@ class Trace:
                         out = out if self.park is None else self.inputs.lend(out)
         return out
 
+    def references(self) -> int:
+        """How often it is referred to: by each of its handles, and by who uses it."""
+        return sys.getrefcount(self)
+
     def close(self) -> None:
         """Forget what the caches hold, so that no cycle keeps buffers alive; values still held keep working."""
         for handle in self._shared.values():
             handle.segment = None
         for forget in self.forget:
             forget()
-        for held in (self._shared, self.memo, self.interned, self.fast, self.forget, self.shortcuts):
+        entered = self.segment.entered
+        for held in (entered, self._shared, self.memo, self.interned, self.fast, self.forget, self.shortcuts):
             held.clear()
 
     def launch(self) -> None:
@@ -581,9 +587,16 @@ def _finished(trace: Trace, x: Any) -> Any:
         return x.map_arrays(functools.partial(_finished, trace)) if isinstance(x, SparseRows) else x
     if x.source is None:
         trace.place(x)
+    if x.row != -1:  # kept, since wherever else the handle is there is to be the same object
+        x.source, x.row = _apart(x), -1
+    return x.source
+
+
+def _apart(x: LazyArray) -> Any:
+    """A value that others are computed from, or that lies among others, as one of its own."""
     source, row = x.source, x.row
-    if row < 0:
-        return source.copy() if row == -2 and type(source) is np.ndarray else source
+    if row == -2:
+        return source.copy() if type(source) is np.ndarray else source
     if type(source) is not np.ndarray:
         return row_p(source, row=row)
     out = source[row]

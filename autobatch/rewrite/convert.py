@@ -228,4 +228,11 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
     (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
-    return inner.replace(co_name=code.co_name, co_qualname=code.co_qualname, co_firstlineno=code.co_firstlineno)
+    named = _named(inner, inner.co_qualname, code.co_qualname)
+    return named.replace(co_name=code.co_name, co_firstlineno=code.co_firstlineno)
+
+
+def _named(code: CodeType, own: str, name: str) -> CodeType:
+    """Code of which the qualified name, and those of the functions in it, begin with another name than their own."""
+    consts = tuple([_named(each, own, name) if isinstance(each, CodeType) else each for each in code.co_consts])
+    return code.replace(co_consts=consts, co_qualname=name + code.co_qualname.removeprefix(own))

@@ -7,11 +7,36 @@ from typing import Any
 
 from autobatch.facts.call_effects import ARRAY_SHARERS, CREATORS, mutators
 from autobatch.facts.operators import ARITHMETIC
-from autobatch.facts.reader import stored_names
+from autobatch.facts.reader import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, is_generated, name, statements
 from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
-__all__ = ["Ownership", "Stores", "is_fresh", "is_maker"]
+__all__ = ["Ownership", "Stores", "is_fresh", "is_maker", "stored_names"]
+
+
+def stored_names(body: Any) -> set[str]:
+    """Names of arrays that are written: items assigned (`name[a][b] = value`), or by NumPy (`np.add.at(name, ...)`)."""
+    out = set()
+    reader = Reader((), (), usual_meaning)
+    for node in local_nodes(body):
+        written: list[ast.expr] = []
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            written = [node]
+        elif isinstance(node, ast.Call) and _is_numpys(reader, node):
+            written = [each for each in reader.changed(node) if each is not None]
+        for base in written:
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            if isinstance(base, ast.Name):
+                out.add(base.id)
+    return out
+
+
+def _is_numpys(reader: Reader, call: ast.Call) -> bool:
+    """Whether a call is one of a function of NumPy's, or of a method that arrays alone have."""
+    if reader.value_of(call.func) is not UNKNOWN:
+        return True
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ARRAY_METHODS
 
 
 class Ownership:

@@ -25,14 +25,14 @@ from autobatch.blocks.block_expressions import Scope
 from autobatch.core.abstract_eval import type_of
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import SEQUENCE_FUNCTIONS
-from autobatch.facts.reader import Reader, stored_names, usual_meaning
+from autobatch.facts.reader import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.run import has_batch
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
 from autobatch.rewrite.convert import compiled
-from autobatch.rewrite.stores import Ownership, is_fresh, is_maker
+from autobatch.rewrite.stores import Ownership, is_fresh, is_maker, stored_names
 from autobatch.syntax.quote import expression
 from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember

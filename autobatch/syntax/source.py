@@ -26,6 +26,7 @@ __all__ = [
     "find",
     "inner_codes",
     "is_library",
+    "is_rewritten",
     "own_tree",
     "remember",
 ]
@@ -105,6 +106,15 @@ def remember(made: CodeType, code: CodeType) -> None:
             originals *= len(found)
         if len(originals) == len(found):
             _written.update({id(each): (each, original) for each, original in zip(found, originals, strict=True)})
+
+
+def is_rewritten(function: FunctionType) -> bool:
+    """Whether the code of a function is not the user's own: it calls what rewriting gave it.
+
+    >>> is_rewritten(is_rewritten)
+    False
+    """
+    return any(name.startswith("_ab_") for name in function.__code__.co_freevars)
 
 
 def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:

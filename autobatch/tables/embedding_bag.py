@@ -25,11 +25,12 @@ from autobatch.ops.rules.ragged_checks import (
     check_offsets,
     flattened,
     flattened_lists,
-    integer_ids,
+    id_bound,
     of_all_examples,
     offsets_from,
     segments_in,
     segments_of,
+    table_ids,
 )
 from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.modes import BAG_MODES, MODES, BagMode
@@ -197,16 +198,16 @@ def embedding_bag(
     )
     input, offsets = _now(input), _now(offsets)
     if hasattr(input, "offsets") and hasattr(input, "values") and current_region() is None:
-        call = _packed_call(input, offsets, weights, options)
+        call = _packed_call(input, weight, offsets, weights, options)
     elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
         if skipped is not None:
             raise UnsupportedError("skipped= counts the bags of one call; leave it out in batched code")
         out = embedding_bag_p(weight, input, *(x for x in (offsets, weights) if x is not None), **options.params())
         return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
     else:
-        call = _flat_call(input, offsets, weights, options)
+        call = _flat_call(input, weight, offsets, weights, options)
     call.skipped = _checked_skipped(skipped, len(call.bounds) - 1)
-    out = _reduced(weight, call, options, shape_of(weight)[0])
+    out = _reduced(weight, call, options, id_bound(weight))
     return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
 
 
@@ -269,10 +270,10 @@ def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
     return skipped
 
 
-def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
+def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Each example of a packed batch is a bag."""
     _refuse_offsets(offsets, "a PackedBatch, which has its own")
-    ids = _ids(input.values, options)
+    ids = _ids(input.values, table, options)
     if ids.ndim != 1:
         raise ShapeError(f"the input's values have shape {ids.shape}; expected (N,) ids, one bag after the other")
     bounds = check_offsets(input.offsets, len(ids))  # any object may call its attributes so
@@ -283,9 +284,9 @@ def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _
     return _weighted(ids, bounds, weights, options)
 
 
-def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
+def _flat_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Ids with offsets, or rows of ids."""
-    ids = _ids(input, options)
+    ids = _ids(input, table, options)
     if ids.ndim == 2:
         _refuse_offsets(offsets, "ids of two dimensions, of which each row is a bag")
         bags, width = ids.shape
@@ -301,10 +302,11 @@ def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Fl
     return _weighted(ids, bounds, weights, options)
 
 
-def _ids(input: Any, options: _Options) -> np.ndarray:
-    if options.bad_ids == "skip" and getattr(input, "dtype", None) == np.uint64:
+def _ids(input: Any, table: Any, options: _Options) -> np.ndarray:
+    skips = options.bad_ids == "skip" and id_bound(table) is not None
+    if skips and getattr(input, "dtype", None) == np.uint64:
         input = np.where(input > np.uint64(np.iinfo(np.int64).max), -1, input.astype(np.int64))
-    return integer_ids(input, "input")
+    return table_ids(table, input, "input")
 
 
 def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _FlatBags:
@@ -353,7 +355,7 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
     ids = call.ids
     if call.shift is not None:
         ids = ids + call.shift[call.lane_of_id]
-    counts = _frequencies(ids, call.lane_of_id, shape_of(table)[0]) if options.by_freq and is_boxed(table) else None
+    counts = _frequencies(ids, call.lane_of_id) if options.by_freq and is_boxed(table) else None
     out = bags(table, ids, call.bounds, call.weights, mode=options.mode, frequencies=counts)
     if dtype_of(out) != dtype_of(table):
         out = out.astype(dtype_of(table))
@@ -364,11 +366,14 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
 
 
 def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _FlatBags:
-    """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`."""
+    """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`.
+
+    Keys, for which `num_rows` is None, are all right, and none is counted from the end.
+    """
     ids, keep = call.ids, None
     own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
     if options.bad_ids == "skip":
-        keep = (ids >= 0) & (ids < own)
+        keep = np.ones(len(ids), np.bool_) if num_rows is None else (ids >= 0) & (ids < own)
         keep = None if keep.all() else keep
         if call.skipped is not None:
             bad = np.zeros(len(ids) + 1, np.int64)
@@ -382,10 +387,7 @@ def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _
             raise NeedsLoop("max_norm= with a table of each example")
         _renormalise(table, ids if keep is None else ids[keep], options.max_norm, options.norm_type)
     if options.padding_idx is not None:
-        wrong = np.atleast_1d(num_rows)[~_within(options.padding_idx, np.atleast_1d(num_rows))]
-        if wrong.size:
-            raise BadIdError(f"padding_idx={options.padding_idx} is outside a table of {wrong[0]} rows")
-        padding = options.padding_idx if options.padding_idx >= 0 else options.padding_idx + own
+        padding = _padding(options.padding_idx, num_rows, own)
         keep = ids != padding if keep is None else keep & (ids != padding)
     if keep is None or keep.all():
         return call
@@ -396,16 +398,22 @@ def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _
     return _FlatBags(ids[places], kept[call.bounds], weights, lanes, call.shift)
 
 
-def _within(index: int, num_rows: np.ndarray) -> np.ndarray:
-    return (-num_rows <= index) & (index < num_rows)
+def _padding(index: int, num_rows: Any, own: Any) -> Any:
+    """The id that is padding, in the table of each id."""
+    if num_rows is None:
+        return index
+    sizes = np.atleast_1d(num_rows)
+    wrong = sizes[(index < -sizes) | (index >= sizes)]
+    if wrong.size:
+        raise BadIdError(f"padding_idx={index} is outside a table of {wrong[0]} rows")
+    return index if index >= 0 else index + own
 
 
-def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None, num_rows: int) -> np.ndarray:
+def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
     """How often each id occurs among those of its example."""
-    keys = ids.astype(np.int64)
+    unique, inverse = first_seen(ids)
     if lane_of_id is not None:
-        keys = keys + lane_of_id * num_rows
-    _, inverse = first_seen(keys)
+        _, inverse = first_seen(inverse + lane_of_id * len(unique))
     return np.bincount(inverse)[inverse] if len(inverse) else inverse
 
 
@@ -447,7 +455,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     weights = rest.pop(0) if options.weights else None
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
     ids, described, form = _described(ids, offsets, lanes, options)
-    values = _ids(ids.values, options)
+    values = _ids(ids.values, table, options)
     bounds, counts, _ = of_all_examples(described, ids.lengths, form)
     lane_of_id = segments_in(ids.offsets)
     if weights is not None:
@@ -527,7 +535,7 @@ def _table(table: Any, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths
     """The table, the rows of each example, how far its ids are moved where each has a table of its own, and the dims of
     those where they differ."""
     if not isinstance(table, Batched):
-        return table, shape_of(table)[0], None, None
+        return table, id_bound(table), None, None
     dims = table.sizes[1] if isinstance(table.sizes[1], Lengths) else None
     data = table.data if dims is None else fill(table, 0)
     _, padded, dim = shape_of(data)

@@ -20,7 +20,16 @@ from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.kernels import rows as kernels
 from autobatch.ops.array_protocols import StandIn
-from autobatch.ops.rules.ragged_checks import as_ids, bad_id, check_ids, integer_ids, is_integer_index, offsets_from
+from autobatch.ops.rules.ragged_checks import (
+    as_ids,
+    bad_id,
+    check_ids,
+    id_bound,
+    integer_ids,
+    is_integer_index,
+    offsets_from,
+    table_ids,
+)
 from autobatch.tables.maplookup_strategies import Default, Preallocation, SimpleParallel, Strategy
 from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_p
 from autobatch.tables.row_access import gather
@@ -33,7 +42,7 @@ def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""
     if not is_integer_index(index):
         return otherwise(index)
-    return lookup_p(table, index if is_boxed(index) else integer_ids(index))
+    return lookup_p(table, index if is_boxed(index) else table_ids(table, index))
 
 
 def _plain(table: Any) -> Any:
@@ -45,13 +54,14 @@ def _plain(table: Any) -> Any:
 
 def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
     """The rows that ids name, where there is a mask only the ids in it, and zeros elsewhere; ids are checked here."""
-    table, ids = _plain(table), integer_ids(ids)
+    table = _plain(table)
+    ids = table_ids(table, ids)
     if mask is None:
-        check_ids(ids, table.shape[0])
+        check_ids(ids, id_bound(table))
         return gather(table, ids) if table.ndim == 2 else table[ids]
     places = np.flatnonzero(mask)
     valid = ids.reshape(-1)[places]
-    _check_lanes(valid, table.shape[0], places, ids.shape)
+    _check_lanes(valid, id_bound(table), places, ids.shape)
     out = np.zeros((ids.size, *table.shape[1:]), table.dtype)
     if type(table) is np.ndarray and table.flags.c_contiguous and table.dtype in _GATHERED and table.ndim == 2:
         kernels.gather_where(table, np.ascontiguousarray(ids).reshape(-1), np.ravel(mask), out)
@@ -63,10 +73,10 @@ def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
 _GATHERED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
-def _check_lanes(valid: np.ndarray, num_rows: int, places: np.ndarray, shape: tuple[int, ...]) -> None:
+def _check_lanes(valid: np.ndarray, num_rows: int | None, places: np.ndarray, shape: tuple[int, ...]) -> None:
     """As `check_ids`, for ids of which each example has its own; `places` are theirs in the flattened batch."""
-    at = int(kernels.first_bad_id(valid, num_rows))
-    if at >= 0:
+    at = -1 if num_rows is None else int(kernels.first_bad_id(valid, num_rows))
+    if num_rows is not None and at >= 0:
         lane, *position = map(int, np.unravel_index(places[at], shape))
         place = f" at position {position[0] if len(position) == 1 else tuple(position)}" if position else ""
         raise note_example(bad_id(valid[at], place, num_rows), lane)
@@ -77,12 +87,12 @@ def _lookup_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
         return None
     table, ids, *mask = args
     shape = shape_of(table)
-    ids = np.reshape(ids if is_boxed(ids) else as_ids(ids), (-1,))
+    ids = np.reshape(ids if is_boxed(ids) else table_ids(table, ids), (-1,))
     rows = np.reshape(ct, (ids.shape[0], *shape[1:]))
     if mask:
         places = np.flatnonzero(mask[0])
         ids, rows = ids[places], rows[places]
-    return SparseRows.trusted(ids, rows, shape[0])
+    return SparseRows.trusted(ids, rows, id_bound(table))
 
 
 def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -94,15 +104,15 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     if mask is not None:
         mask = np.broadcast_to(mask, ids.data.shape)
         if current_region() is not None and ids.rank == 1 and len(sizes) == 2 and not is_boxed(ids.data):
-            wanted = as_ids(ids.data)
-            _check_lanes(wanted[mask], shape_of(table)[0], np.flatnonzero(mask), wanted.shape)
+            wanted = table_ids(table, ids.data)
+            _check_lanes(wanted[mask], id_bound(table), np.flatnonzero(mask), wanted.shape)
             return Batched(PendingRows(table, wanted, mask, lookup_p), sizes)
         return Batched(lookup_p(table, ids.data, mask), sizes)
     try:
         return Batched(lookup_p(table, ids.data), sizes)
     except BadIdError:
-        flat = as_ids(ids.data).reshape(-1)
-        _check_lanes(flat, shape_of(table)[0], np.arange(flat.size), ids.data.shape)
+        flat = table_ids(table, ids.data).reshape(-1)
+        _check_lanes(flat, id_bound(table), np.arange(flat.size), ids.data.shape)
         raise
 
 
@@ -274,7 +284,7 @@ def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) ->
     array([[1, 1, 1],
            [7, 7, 7]])
     """
-    return _looked_up(table, ids if is_boxed(ids) else integer_ids(ids), out)
+    return _looked_up(table, ids if is_boxed(ids) else table_ids(table, ids), out)
 
 
 def _looked_up(table: Any, ids: Any, out: Any) -> Any:
@@ -298,7 +308,7 @@ def _looked_up(table: Any, ids: Any, out: Any) -> Any:
         raise DTypeError(f"out has dtype {out.dtype}; expected the table's, {table.dtype}")
     if not out.flags.writeable:
         raise UnsupportedError("out is read-only; expected an array that can be written to")
-    check_ids(ids, table.shape[0])
+    check_ids(ids, id_bound(table))
     _fill(out, table, ids)
     return out
 
@@ -420,11 +430,11 @@ def _checked(table: Any, ids: Any, number: int) -> np.ndarray:
     """Ids of one table, checked before anything is written."""
     if ndim_of(table) != 2:
         raise ShapeError(f"table {number} has shape {shape_of(table)}; expected (num_rows, dim)")
-    ids = integer_ids(ids)
+    ids = table_ids(table, ids)
     if ids.ndim not in (1, 2):
         raise ShapeError(f"ids of table {number} have shape {ids.shape}; expected (n,), or (n, k) to sum k rows each")
     try:
-        check_ids(ids, shape_of(table)[0])
+        check_ids(ids, id_bound(table))
     except BadIdError as error:
         raise BadIdError(f"table {number}: {error}") from None
     return ids

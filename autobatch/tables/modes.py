@@ -18,7 +18,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.kernels import segment_reductions as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.ops.rules.dispatch import cast
-from autobatch.ops.rules.ragged_checks import as_ids, segments_in
+from autobatch.ops.rules.ragged_checks import as_ids, segments_in, table_ids
 from autobatch.tables.row_access import gather
 
 __all__ = [
@@ -326,7 +326,7 @@ class Call:
         self.data, segments = args[0], as_ids(np.asarray(args[1]))
         self.segments = segments_in(segments) if params.get("runs") else segments
         ids = args[2] if fused else None
-        self.ids = ids if ids is None or is_boxed(ids) else as_ids(ids)
+        self.ids = ids if ids is None or is_boxed(ids) else table_ids(args[0], ids)
         self.weights = args[2 + fused] if weighted else None
         self.count, self.n = params["count"], self.segments.shape[0]
         self.rest = (1,) * (ndim_of(self.data) - 1)

@@ -9,7 +9,8 @@ import numpy as np
 
 from autobatch.autodiff.grad import value_and_grad
 from autobatch.core.config import seeded
-from autobatch.core.pytree import flatten, leaves, unflatten
+from autobatch.core.models import flatten
+from autobatch.core.pytree import leaves, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.testing.ways import PackedArguments, Way, is_float
 

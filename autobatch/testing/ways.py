@@ -13,11 +13,13 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import map as map_examples
+from autobatch.api.ways import NAMES
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.config import options
 from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
@@ -138,25 +140,28 @@ class OnTheFly(Way):
     name = "ab.map"
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
-        return map_examples(f, *args, **shared)
+        with options(way="fly"):
+            return map_examples(f, *args, **shared)
 
 
 class LockStep(Way):
     """A lock-step call on batches.
 
     Args:
+        way: by which of the ways the call runs, as the option `way` names them.
         packed: `PackedBatch` for what has a varying first length, instead of `MaskedBatch`.
         poison: None, or what the padding (some of it beyond the longest example) is filled with: "high" is NaN and the
             largest integers, "low" is -inf and the smallest. A dimension that varied in one batch stays a varying one
             in later ones, so that a batch of one example has padding too.
     """
 
-    def __init__(self, *, packed: bool = False, poison: str | None = None) -> None:
+    def __init__(self, *, packed: bool = False, poison: str | None = None, way: str = "lockstep") -> None:
         self.packed = packed
+        self._way = way
         self.poison = poison
         self._varied: set[tuple[int, int]] = set()
         layout = "PackedBatch" if packed else "MaskedBatch"
-        self.name = f"lock-step on {layout}" + (f", padding poisoned ({poison})" if poison else "")
+        self.name = f"{NAMES[way]} on {layout}" + (f", padding poisoned ({poison})" if poison else "")
 
     def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         flat = [flatten(x) for x in examples]
@@ -204,7 +209,8 @@ class LockStep(Way):
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         decorated = f if isinstance(f, BatchFunction) else batch(f)
-        return lanes_of(decorated(*args, **shared), batch_size_of(args) or 0)
+        with options(way=self._way):
+            return lanes_of(decorated(*args, **shared), batch_size_of(args) or 0)
 
 
 class _MaskedLayout:
@@ -263,4 +269,11 @@ def _python_number(column: list[Any]) -> type | None:
 
 def default_ways() -> list[Way]:
     """Every way the library has."""
-    return [LockStep(), LockStep(poison="high"), LockStep(poison="low"), LockStep(packed=True), OnTheFly()]
+    return [
+        LockStep(),
+        LockStep(poison="high"),
+        LockStep(poison="low"),
+        LockStep(packed=True),
+        LockStep(poison="high", way="loop"),
+        OnTheFly(),
+    ]

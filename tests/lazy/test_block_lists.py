@@ -147,11 +147,16 @@ def test_a_block_that_never_is_one_is_not_tried_again():
         head, tail = y[:2], y[1:]  # parts of one array that have an element in common
         return head, tail
 
-    xs = vectors(200, 3)
-    with unittest.mock.patch.object(Block, "_call", autospec=True, side_effect=Block._call) as calls:
+    xs, calls, call = vectors(200, 3), [], Block._call
+
+    def counted(*args):
+        calls.append(None)
+        return call(*args)
+
+    with unittest.mock.patch.object(Block, "_call", counted):  # a mock would keep the arrays that it is called with
         results, _ = map_with_stats(parts, xs)
     assert_same(results, loop(parts, xs))
-    assert 1 < calls.call_count < 100
+    assert 1 < len(calls) < 100
 
 
 def written(x, sizes):

@@ -1,4 +1,4 @@
-"""An optimiser is a kernel of one row (`kernels/optimizer_steps.py`) and a class of its numbers (`optim/optimizers.py`)."""
+"""An optimiser is a kernel of one row (`kernels/optimizer_steps.py`) and a class (`optim/optimizers.py`)."""
 
 import dataclasses
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
@@ -27,13 +27,20 @@ from autobatch.facts.call_effects import (
     SEQUENCE_FUNCTIONS,
     effect_of,
     method_effect,
-    method_names,
     reads_only,
 )
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
-from autobatch.lockstep.regions.region import current_root, is_made, picked, remember, require_own, require_whole
+from autobatch.lockstep.regions.region import (
+    check_time,
+    current_root,
+    is_made,
+    picked,
+    remember,
+    require_own,
+    require_whole,
+)
 from autobatch.lockstep.values.items import is_lanes, own, update
 from autobatch.lockstep.values.lane_operators import convertible, getattribute
 from autobatch.lockstep.values.lists import LaneList
@@ -46,8 +53,6 @@ __all__ = ["call", "create"]
 _DISPATCHER = type(np.sum)
 _CACHED: Any = type(functools.cache(len))
 _FRESH = CREATORS | {np.array, np.copy}
-_FIXED = (*IMMUTABLE, tuple, ModuleType)
-_READS = method_names(list, dict, set, np.ndarray)
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 
 
@@ -73,6 +78,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if root is None:
             return f(*args, **kwargs)
         if kind is FunctionType:
+            check_time(root)
             return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
@@ -82,7 +88,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     if current_region() is None:
         return f(*args, **kwargs)
     if isinstance(f, Batch):
-        return _of_text(f, args, kwargs)
+        raise NeedsLoop("functions that differ by example")
     return _object(f, args, kwargs)
 
 
@@ -298,17 +304,6 @@ def _cast(x: Any, cls: Any) -> Any:
     if x.scalar is not None:
         return stack_results(per_lane(cls, (x,), {}))
     return x.astype(cls)
-
-
-def _of_text(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a method of text, tuples and their like that differ by example."""
-    for each in getattr(narrowed(f), "values", ()):
-        holder = getattr(each, "__self__", None)
-        if not isinstance(each, BuiltinFunctionType) or (
-            each.__name__ not in _READS and not isinstance(holder, _FIXED)
-        ):
-            raise NeedsLoop("functions that differ by example")
-    return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
 
 
 def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -26,7 +26,7 @@ from autobatch.facts import operators
 from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, each, loop, loop_over
-from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, lanes_within, picked, remember
+from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, lanes_within, remember
 from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
 from autobatch.lockstep.values.lane_operators import (
     BINARY,
@@ -355,8 +355,8 @@ def _abs(x: Any) -> Any:
 
 
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
-    if is_batched_tree((x, name)) and (default or not isinstance(name, str)):
-        return picked(map_lanes(getattr, unwrapped(x), name, *default))
+    if not isinstance(name, str):
+        raise NeedsLoop("an attribute whose name differs by example")
     try:
         return getattribute(x, name)
     except AttributeError:
@@ -366,8 +366,8 @@ def _getattr(x: Any, name: Any, *default: Any) -> Any:
 
 
 def _hasattr(x: Any, name: Any) -> Any:
-    if isinstance(x, ObjectBatch) or isinstance(name, Batch):
-        return map_lanes(hasattr, x, name)
+    if not isinstance(name, str):
+        raise NeedsLoop("an attribute whose name differs by example")
     try:
         value = getattribute(x, name)
     except AttributeError:

@@ -154,6 +154,8 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         require_whole(x)
         if is_scalar(x):
             raise NeedsLoop("a write into a scalar")
+        if x.dtype.hasobject:  # an item may be an array, which is another one for each lane
+            raise NeedsLoop("a write into an array of objects")
         if isinstance(value, LaneList):
             value = list(value)
         elif isinstance(value, ObjectBatch):

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import narrowed
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
@@ -157,7 +156,7 @@ def getattribute(x: Any, name: str) -> Any:
     if _is_field(kind, name):  # type: ignore[arg-type]
         return getattr(x, name)
     if kind is ObjectBatch:
-        return _of_lanes(narrowed(x), name)
+        raise NeedsLoop("an attribute of objects that differ by example")
     if name == "__dict__":
         raise NeedsLoop("the __dict__ of an object")
     mro = kind.__mro__ if kind is not super else x.__self_class__.__mro__
@@ -187,11 +186,3 @@ def _of_number(x: MaskedBatch, name: str) -> Any:
     if not hasattr(x.scalar, name):
         raise AttributeError(f"{x.scalar.__name__!r} object has no attribute {name!r}")  # type: ignore[union-attr]
     return getattr(x, name) if name[0] == "_" else x.__getattr__(name)
-
-
-def _of_lanes(x: Any, name: str) -> Any:
-    """An attribute of text, tuples and their like that differ by example: their classes have no code of the user's."""
-    for kind in {type(each) for each in getattr(x, "values", ())} - PLAIN:
-        if not isinstance(kind, type) or kind.__module__ != "builtins":
-            raise NeedsLoop("an attribute of objects that differ by example")
-    return getattr(x, name)
