@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import python_calls
 from tests.law import normal, vectors
 
 W = normal(4, 4)
@@ -100,14 +99,3 @@ def test_a_map_inside_the_block():
         ys = ab.map(lambda x: np.tanh(x @ W).sum(), [lz(x) * 2 for x in xs])
     found = lz.results(ys)
     np.testing.assert_allclose(found, [np.tanh((x * 2) @ W).sum() for x in xs], rtol=1e-5)
-
-
-@pytest.mark.parametrize("call", [lambda a, x: a + x, lambda a, x: x + a], ids=["array first", "array last"])
-def test_what_was_recorded_before_is_recorded_in_few_steps(call):
-    """By the short way, also where NumPy is asked first: the general one takes 17."""
-    a = np.ones(3)
-    with ab.lazy() as lz:
-        x = lz(np.ones(3))
-        for _ in range(2):
-            x = call(a, x)
-        assert python_calls(lambda: call(a, x)) < 14
