@@ -3,11 +3,9 @@
 Every example runs in a fiber, a greenlet of its own; one that needs a value parks while the others run on.
 """
 
-import collections
 import contextvars
 import functools
 import gc
-import itertools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
@@ -17,7 +15,7 @@ import greenlet
 
 from autobatch.core.current import Example, current_region, example, set_example
 from autobatch.core.diagnostics import fell_back, raised_at, users_filters
-from autobatch.core.memory import collector_paused
+from autobatch.core.memory import collector_paused, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
@@ -286,7 +284,7 @@ def map_with_stats(
             if any(map(is_rewritten, made)):
                 raise LaunchError from NeedsLoop("an example leaves a function that it makes")
             waiting = iter(writes)
-            collections.deque(itertools.starmap(operator.setitem, waiting), maxlen=0)
+            write_all(waiting)
             trace.inputs.end_loans(results)
             return results, trace.stats
     except LaunchError as launch:

@@ -1,12 +1,10 @@
 """A lock-step call from its arguments to its result, and the way to the next way where there is none."""
 
-import collections
+import contextvars
 import copy
 import dataclasses
 import functools
 import inspect
-import itertools
-import operator
 import weakref
 from collections.abc import Callable, MappingView
 from types import FunctionType
@@ -23,7 +21,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
-from autobatch.core.memory import keep_freed_memory
+from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.argument_writes import apart_from, argument_writes
@@ -82,7 +80,7 @@ def run(
             raise NeedsLoop(before.reason)
         try:
             if not isinstance(function, FunctionType) or function not in _changing:
-                out = _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
+                out = _apart(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_local))
                 if before is not None:
                     _refusals.pop(function, None)
                 return out
@@ -93,7 +91,7 @@ def run(
             raise NeedsLoop("a change of what is outside the call, by no example")  # nobody makes it, nor waits for it
         root = Root(size, call, functools.partial(convert, watched=True), is_local)
         root.outside = Outside()
-        return _in_lock_step(function, args, kwargs, root)
+        return _apart(_in_lock_step, function, args, kwargs, root)
     except NeedsLoop as error:
         reason, where, loop_first = str(error), _line_of(error, function), False
         if isinstance(function, FunctionType):
@@ -124,6 +122,11 @@ def run(
         raise
     fell_back(reason, where, way)
     return out
+
+
+def _apart(call: Callable[..., Any], *args: Any) -> Any:
+    """A call in a context of its own: whatever interrupt comes at whatever line, no region is current after it."""
+    return contextvars.copy_context().run(call, *args)
 
 
 class _Refusal:
@@ -188,7 +191,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root) -> Any:
             out = apart_from(writes, out)
         if root.outside is not None:
             root.outside.commit(size)
-        collections.deque(itertools.starmap(operator.setitem, writes), maxlen=0)  # all of them, or none
+        write_all(iter(writes))
     _show(prints, size)
     return out
 

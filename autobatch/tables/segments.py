@@ -6,7 +6,6 @@ called on one example's data in code that runs batched, it runs once for all exa
 """
 
 import inspect
-import operator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids, segments_of
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, segments_of, whole_number
 from autobatch.tables.fast_paths import direct_bags, direct_segments
 from autobatch.tables.modes import MODES
 from autobatch.tables.reduce import segment_p, segment_rows_p
@@ -112,9 +111,7 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
 
 def _topk(data: Any, how: Segments, k: int, empty: Any) -> tuple[Any, Any]:
     """The values and the positions of the k greatest of each segment."""
-    k = operator.index(k)
-    if k < 0:
-        raise ShapeError(f"k={k}; expected at least 0")
+    k = whole_number(k, "k")
     positions = _reduce("argtopk", data, how, k=k)
     values = _reduce("topk", data, how, k=k)
     if empty is not None:
@@ -142,10 +139,7 @@ def _number(count: Any) -> int | None:
         return None
     if is_boxed(count):
         count = np.asarray(count)
-    count = operator.index(count)
-    if count < 0:
-        raise ShapeError(f"num_segments={count}; expected at least 0")
-    return count
+    return whole_number(count, "num_segments")
 
 
 class SegmentFunction(Protocol):
