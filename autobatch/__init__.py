@@ -4,16 +4,24 @@ from autobatch import optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
 from autobatch.api.transforms import grad, map, shared, value_and_grad
+from autobatch.batches.data.collate import collate
+from autobatch.batches.data.concat import concat
+from autobatch.batches.data.example_sequence import Examples
+from autobatch.batches.data.minibatches import minibatches
 from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
-from autobatch.batches.reductions import count, max, mean, min, sum
+from autobatch.checkpoint.checkpoints import Checkpoints
+from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
+from autobatch.tables.keyed import admission
+from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.representations import (
@@ -60,15 +68,21 @@ from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 __version__ = "0.1.0"
 
 __all__ = [
+    "Checkpoints",
     "Context",
     "EmbeddingTable",
+    "EmbeddingVariable",
+    "Examples",
     "MaskedBatch",
     "PackedBatch",
     "QuantizedTable",
     "SparseRows",
     "SplitTable",
     "Table",
+    "admission",
     "batch",
+    "collate",
+    "concat",
     "config",
     "count",
     "embedding_bag",
@@ -82,6 +96,7 @@ __all__ = [
     "lengths_to_padded",
     "lengths_to_segment_ids",
     "lengths_to_sparse",
+    "load",
     "lookup",
     "map",
     "maplookup",
@@ -89,6 +104,7 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "minibatches",
     "nn",
     "offsets_to_lengths",
     "offsets_to_segment_ids",
@@ -96,6 +112,7 @@ __all__ = [
     "options",
     "packed_to_maps",
     "padded_to_lengths",
+    "save",
     "scatter_add",
     "scatter_assign",
     "scatter_weighted_sum",

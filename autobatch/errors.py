@@ -6,12 +6,15 @@ note, at the boundary where the example is known (`note_example`).
 
 __all__ = [
     "BadIdError",
+    "CheckpointError",
+    "CheckpointWarning",
     "DTypeError",
     "FallbackWarning",
     "ForcedValueError",
     "NeedsLoop",
     "OffsetsError",
     "OptionError",
+    "OverTime",
     "ShapeError",
     "StructureError",
     "UnsupportedError",
@@ -51,10 +54,25 @@ class ForcedValueError(TypeError):
     """A value was needed as a plain number or array where only a gradient-carrying one exists."""
 
 
+class CheckpointError(OSError):
+    """A checkpoint that is damaged, is not there, or whose folder another saver holds; the message names the file."""
+
+
+class CheckpointWarning(UserWarning):
+    """Something was restored in part, as was asked for, or a file that is no longer needed could not be removed."""
+
+
 class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
     """Raised inside a lock-step run to say: this cannot run for all lanes at once, run the examples on the fly.
 
     It is raised before anything outside the run was changed, so they start from the state that the caller left.
+    """
+
+
+class OverTime(BaseException):
+    """Raised inside a run that has taken longer than another way may: nothing outside of it was changed.
+
+    No handler of the user's or the library's is to hold it up, so it is no `Exception`.
     """
 
 

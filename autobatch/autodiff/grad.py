@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import Tape, TapeArray, active_tape, set_active
-from autobatch.core import pytree
+from autobatch.core import models, pytree
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.cotangent import SparseCotangent
@@ -67,8 +67,7 @@ def value_and_grad(
             inputs: list[_Input] = []
             structures = []
             for position in positions:
-                values, structure = pytree.flatten(args[position])
-                pytree.refuse_objects(values, structure, functools.partial(_argument, f, position))
+                values, structure = models.flatten(args[position], functools.partial(_argument, f, position))
                 slots = [_Input.of(tape, value) for value in values]
                 if any(slot.error for slot in slots):
                     _refuse_leaf(f, position, structure, slots)
@@ -124,7 +123,7 @@ class _Input:
 
     @classmethod
     def of(cls, tape: Tape, value: Any) -> "_Input":
-        if isinstance(value, bool) or not (isinstance(value, int | float | complex) or hasattr(value, "dtype")):
+        if isinstance(value, bool) or not (isinstance(value, int | float | complex) or models.is_array_like(value)):
             return cls(value, None, value)
         dtype = dtype_of(value)
         if getattr(value, "trainable", True) is False:  # a table for look-ups only

@@ -304,6 +304,10 @@ class TapeArray(RecordedArray, ArrayFace):
         return getattr(self.value, "_ab_lookup", None)
 
     @property
+    def _ab_ids(self) -> Any:
+        return self.value._ab_ids  # a table of keys'; no attribute of anything else
+
+    @property
     def _ab_gradient(self) -> Any:
         return self.value._ab_gradient  # a table's; no attribute of anything else
 

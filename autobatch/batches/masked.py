@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
+from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch, as_masked
-from autobatch.batches.base import KINDS, Batch, form, narrowed, refuse
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.reductions import plain_data, shown_data
+from autobatch.batches.over_examples import plain_data, shown_data
+from autobatch.batches.packing import KINDS, as_arrays, flat_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,
@@ -31,13 +32,12 @@ from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 from autobatch.ops.rules.ragged_checks import as_ids
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
 
 __all__ = [
     "MaskedBatch",
-    "as_arrays",
     "as_data",
     "pad_rows",
     "pad_stack",
@@ -141,7 +141,8 @@ class MaskedBatch(Batched, ArrayBatch):
         """Stack examples, padded with zeros to the longest.
 
         Args:
-            examples: B arrays of one rank and dtype, or nested lists of numbers.
+            examples: B arrays of one rank and dtype, or nested lists of numbers; or any other data that `ab.collate`
+                takes, a column of Arrow or of a frame, say.
             dims: one bool per example dimension; by default a dimension varies if its lengths differ.
 
         Returns:
@@ -154,9 +155,28 @@ class MaskedBatch(Batched, ArrayBatch):
         >>> MaskedBatch.from_examples([[1, 2], [3]]).data.tolist()
         [[1, 2], [3, 0]]
         """
-        arrays = as_arrays(list(examples))
+        if not isinstance(examples, list | tuple):
+            return cls._of_any(examples, dims)
+        numbers = flat_numbers(examples) if dims is None else None
+        if numbers is not None and numbers[0].size:
+            values, lengths = numbers
+            if (lengths == lengths[0]).all():
+                return cls.of(Batched(values.reshape(len(lengths), -1), (int(lengths[0]),)))
+            size = Lengths(lengths)
+            return cls.of(Batched(pad_rows(values, size), (size,)))
+        arrays = as_arrays(examples)
         varies = None if dims is None else read_dims(dims, arrays[0].ndim)
         return cls.stacked(arrays, varies)
+
+    @classmethod
+    def _of_any(cls, examples: Any, dims: Sequence[bool] | None) -> "MaskedBatch":
+        """From what is no list: columns of other libraries, a stack of arrays, an iterator, by `ab.collate`."""
+        out = as_masked(FORMS["collate"](examples))
+        if not isinstance(out, MaskedBatch) or out.scalar is not None:
+            raise UnsupportedError(
+                f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
+            )
+        return out if dims is None else cls.from_examples(out.examples(), dims)
 
     @classmethod
     def stacked(cls, arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> "MaskedBatch":
@@ -458,61 +478,6 @@ def as_data(data: Any) -> Any:
     return out
 
 
-def as_arrays(examples: Sequence[Any]) -> list[Any]:
-    """Each example as an array, all of one rank and dtype.
-
-    An empty list or tuple has no dtype of its own and takes that of the other examples.
-
-    Raises:
-        ShapeError: no examples, an example that is no array, or ranks that differ.
-        DTypeError: a dtype that is no number, or dtypes that differ. Each names the first offending example.
-    """
-    if not len(examples):
-        raise ShapeError(
-            "an empty sequence of examples has no rank and no dtype; "
-            "give MaskedBatch(data of shape (0, ...)) for a batch without examples"
-        )
-    arrays = [x if type(x) is np.ndarray or is_boxed(x) else _as_array(x, i) for i, x in enumerate(examples)]
-    bare = [i for i, x in enumerate(examples) if isinstance(x, list | tuple) and arrays[i].size == 0]
-    if bare:
-        typed = next((x for i, x in enumerate(arrays) if i not in set(bare)), None)
-        if typed is not None:
-            for i in bare:
-                arrays[i] = arrays[i].astype(typed.dtype)
-    first = arrays[0]
-    if first.dtype.kind not in KINDS:
-        raise _no_numbers(0, first)
-    for i, x in enumerate(arrays):
-        if x.ndim != first.ndim:
-            raise ShapeError(
-                f"example {i} has {x.ndim} dimensions (shape {x.shape}), example 0 has {first.ndim} "
-                f"(shape {first.shape}); all examples of a batch need the same number of dimensions"
-            )
-        if x.dtype != first.dtype:
-            if x.dtype.kind not in KINDS:
-                raise _no_numbers(i, x)
-            raise DTypeError(
-                f"example {i} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
-                f"for instance [x.astype({str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
-            )
-    return arrays
-
-
-def _no_numbers(index: int, x: Any) -> DTypeError:
-    return DTypeError(f"example {index} is {x.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
-
-
-def _as_array(x: Any, index: int) -> np.ndarray:
-    check_plain(x, f"example {index}")
-    try:
-        return np.asarray(x)
-    except ValueError as error:
-        raise ShapeError(
-            f"example {index} is not one array ({error}); a batch holds one array per example: ab.map takes any "
-            "objects, and PackedBatch.from_examples(examples, depth=2) packs lists of arrays"
-        ) from None
-
-
 def read_dims(dims: Any, rank: int) -> tuple[bool, ...]:
     """Check the `dims` that a caller gave: one bool per example dimension."""
     out = tuple(dims)
@@ -533,7 +498,7 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
     first = shapes[0]
     sizes: list[Size] = list(first)
     varying: list[int] = []
-    if dims is not None or any(shape != first for shape in shapes):
+    if dims is not None or shapes.count(first) != len(shapes):
         for axis in range(len(first)):
             lengths = [shape[axis] for shape in shapes]
             differs = any(length != first[axis] for length in lengths)
@@ -552,6 +517,8 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                 if differs:
                     varying.append(axis)
     if not varying:
+        if first and all(type(x) is np.ndarray for x in arrays):
+            return np.concatenate(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
         return np.stack(arrays), tuple(sizes)
     if varying == [0]:
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch
-from autobatch.batches.base import Batch, form, narrowed, refuse
-from autobatch.batches.masked import MaskedBatch, as_arrays, pad_rows
-from autobatch.batches.reductions import plain_data
+from autobatch.batches.masked import MaskedBatch, pad_rows
+from autobatch.batches.over_examples import plain_data
+from autobatch.batches.packing import as_arrays, flat_numbers
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
@@ -38,6 +39,7 @@ __all__ = [
     "own_offsets",
     "pack_rows",
     "packed_to_maps",
+    "ragged_rows",
     "rows_of",
     "segment_order",
 ]
@@ -138,7 +140,8 @@ class PackedBatch(Packed, ArrayBatch):
         """Pack examples that differ in their first dimension only.
 
         Args:
-            examples: B arrays (n, ...) of one dtype, or nested lists of numbers.
+            examples: B arrays (n, ...) of one dtype, or nested lists of numbers; or any other data that `ab.collate`
+                takes.
             depth: 2: each example is itself a list of such arrays, 3: a list of lists of them; packed level by level.
 
         Returns:
@@ -150,10 +153,14 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_examples([[1, 2, 3], [4]]).offsets
         array([0, 3, 4])
         """
-        examples = list(examples)
+        if not isinstance(examples, list | tuple):
+            return cls._of_any(examples)
         if depth > 1:
             inner = cls.from_examples([item for example in examples for item in example], depth - 1)
             return cls.from_lengths(inner, [len(example) for example in examples])
+        numbers = flat_numbers(examples)
+        if numbers is not None and numbers[0].size:
+            return cls.of(numbers[0], offsets_from(numbers[1]))
         arrays = as_arrays(examples)
         for i, x in enumerate(arrays):
             if x.ndim == 0:
@@ -164,6 +171,18 @@ class PackedBatch(Packed, ArrayBatch):
                     "only the first dimension of a PackedBatch varies: use MaskedBatch.from_examples"
                 )
         return cls.from_lengths(np.concatenate(arrays), [x.shape[0] for x in arrays])
+
+    @classmethod
+    def _of_any(cls, examples: Any) -> "PackedBatch":
+        """From what is no list: columns of other libraries, a stack of arrays, an iterator, by `ab.collate`."""
+        out = FORMS["collate"](examples)
+        if isinstance(out, MaskedBatch) and out.scalar is None:
+            out = cls.from_masked(out)
+        if not isinstance(out, PackedBatch):
+            raise UnsupportedError(
+                f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
+            )
+        return out
 
     @classmethod
     def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":
@@ -358,8 +377,12 @@ class PackedBatch(Packed, ArrayBatch):
         return [values._lane(i) for i in range(start, stop)] if isinstance(values, PackedBatch) else values[start:stop]
 
     def _take(self, index: Any, memo: dict[Any, Any]) -> "PackedBatch":
-        rows, offsets = rows_of(self.offsets, index)
-        return PackedBatch.of(_rows(self.values, rows), offsets)
+        known = memo.get(("rows", id(self.offsets)))  # the entry keeps the offsets alive, so their id stays theirs
+        if known is None:
+            rows, offsets = rows_of(self.offsets, index)
+            known = memo["rows", id(self.offsets)] = (rows, offsets, Lengths(np.diff(offsets)), self.offsets)
+        rows, offsets, size, _ = known
+        return PackedBatch.of(_rows(self.values, rows), offsets, size)
 
     def _prefix(self, count: int, memo: dict[Any, Any]) -> "PackedBatch":
         offsets = self.offsets[: count + 1]
@@ -519,10 +542,18 @@ def segment_order(ids: Any, count: int, num_segments: int | None) -> tuple[np.nd
 
 def rows_of(offsets: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The rows of the examples named by `index`, in that order, and their offsets."""
-    lengths = np.diff(offsets)[index]
-    ends = np.cumsum(lengths)
-    rows = np.arange(int(lengths.sum())) + np.repeat(offsets[:-1][index] - (ends - lengths), lengths)
-    return rows, np.concatenate([np.zeros(1, np.int64), ends])
+    starts = offsets[:-1][index]
+    return ragged_rows(starts, offsets[1:][index] - starts)
+
+
+def ragged_rows(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of runs that begin and are as long as given, one run after the other, and the offsets of the runs.
+
+    >>> ragged_rows(np.array([5, 0]), np.array([2, 1]))
+    (array([5, 6, 0]), array([0, 2, 3]))
+    """
+    offsets = offsets_from(lengths)
+    return np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], lengths), offsets
 
 
 def pack_rows(data: Any, lengths: Lengths) -> Any:

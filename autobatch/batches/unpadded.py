@@ -13,12 +13,12 @@ import numpy as np
 
 from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Lengths
-from autobatch.core.op import BATCH_RANK, Op, is_boxed
-from autobatch.ops.array_protocols import ArrayFace
+from autobatch.core.op import Op, is_boxed
+from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
-from autobatch.ops.rules.indexing import FULL
-from autobatch.ops.rules.rows import rows_p, scatter_rows_p
+from autobatch.ops.rules.index_rule import FULL
+from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
 __all__ = ["Unpadded", "padded", "stacked_rows", "unpadded"]
 
@@ -47,7 +47,7 @@ class _Layout:
         return _taken(np.reshape(x, (-1, *shape_of(x)[2:])), self.rows)
 
 
-class Unpadded(ArrayFace):
+class Unpadded(StandIn):
     """Stands for (lanes, width, ...) data of examples whose first dimension alone varies; zero at the padding.
 
     Args:
@@ -55,9 +55,7 @@ class Unpadded(ArrayFace):
         layout: where they belong.
     """
 
-    # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_padded", "_view", "_views", "_zero_d", "layout", "values")
-    _ab_rank = BATCH_RANK - 1
+    __slots__ = ("_padded", "layout", "values")
     _ab_unpadded = True
 
     def __init__(self, values: Any, layout: _Layout) -> None:
@@ -92,9 +90,6 @@ class Unpadded(ArrayFace):
         own = self.layout.mask
         return mask.shape[:2] == own.shape and mask.size == own.size and (mask is own or mask.base is own)
 
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        return function(*map(padded, args), **{key: padded(value) for key, value in kwargs.items()})
-
     def _ab_rebind(self, new: Any) -> None:
         self._padded = padded(new)
         self.values = self.layout.take(self._padded)
@@ -104,22 +99,8 @@ class Unpadded(ArrayFace):
         return (*self.layout.shape, *shape_of(self.values)[1:])
 
     @property
-    def ndim(self) -> int:
-        return ndim_of(self.values) + 1
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    @property
     def dtype(self) -> np.dtype:
         return self.values.dtype
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.asarray(self._ab_force(), dtype)
-
-    def __repr__(self) -> str:
-        return repr(self._ab_force())
 
 
 def padded(x: Any) -> Any:

@@ -7,33 +7,34 @@ because an example-level function may return it as a value.
 import collections
 import copy
 import dataclasses
-import enum
 import functools
-import itertools
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.current import is_changing
-from autobatch.errors import StructureError, UnsupportedError
+from autobatch.errors import StructureError
 
 __all__ = [
+    "PLAIN",
     "TreeDef",
     "attributes",
+    "children_of",
     "flatten",
     "in_dataclass",
+    "is_container",
     "is_node",
+    "leaf_def",
     "leaves",
     "map_tree",
+    "node_def",
     "paths",
-    "refuse_objects",
     "replace_leaves",
     "unflatten",
 ]
 
-_PLAIN = frozenset(
+PLAIN = frozenset(
     (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
 )
 
@@ -47,19 +48,21 @@ class TreeDef:
         keys: dict keys, names of attributes of a dataclass's object, or positions.
         children: one TreeDef per key.
         factory: a defaultdict's `default_factory`.
+        build: what makes a node of another kind than pytrees have from its children.
     """
 
     kind: type | None
     keys: tuple[Any, ...] = ()
     children: tuple["TreeDef", ...] = ()
     factory: Any = None
+    build: Callable[[list[Any]], Any] | None = dataclasses.field(default=None, compare=False)
 
     @property
     def num_leaves(self) -> int:
         return 1 if self.kind is None else sum(child.num_leaves for child in self.children)
 
 
-_LEAF = TreeDef(None)
+leaf_def = TreeDef(None)
 
 
 def is_node(tree: Any) -> bool:
@@ -67,6 +70,11 @@ def is_node(tree: Any) -> bool:
     cls: Any = type(tree)
     kind = _kind_of(cls)
     return kind is _CONTAINER or (kind is _FIELDS and not is_changing(tree))
+
+
+def is_container(cls: type) -> bool:
+    """Whether pytrees look into objects of this class because it is a dict, list or tuple."""
+    return _kind_of(cls) is _CONTAINER
 
 
 _CONTAINER, _FIELDS, _OTHER = "container", "fields", "other"
@@ -79,7 +87,8 @@ def _kind_of(cls: type) -> str:
     return _FIELDS if dataclasses.is_dataclass(cls) else _OTHER
 
 
-def _children(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
+def children_of(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
+    """The keys or names of what a node holds, and that."""
     if isinstance(tree, dict):
         return tuple(tree), list(tree.values())
     if isinstance(tree, list | tuple):
@@ -92,7 +101,7 @@ def attributes(tree: Any) -> tuple[str, ...]:
     """The names of what an object of a dataclass holds: its fields, and what else was set on it.
 
     >>> attributes(TreeDef(None))
-    ('kind', 'keys', 'children', 'factory')
+    ('kind', 'keys', 'children', 'factory', 'build')
     """
     kind: type = type(tree)
     names = _fields(kind)
@@ -121,10 +130,15 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
 def _flatten_into(tree: Any, out: list[Any]) -> TreeDef:
     if not is_node(tree):
         out.append(tree)
-        return _LEAF
-    keys, children = _children(tree)
+        return leaf_def
+    keys, children = children_of(tree)
+    return node_def(tree, keys, tuple(_flatten_into(child, out) for child in children))
+
+
+def node_def(tree: Any, keys: tuple[Any, ...], children: tuple[TreeDef, ...]) -> TreeDef:
+    """The structure of a node from that of its children."""
     factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
-    return TreeDef(type(tree), keys, tuple(_flatten_into(child, out) for child in children), factory)
+    return TreeDef(type(tree), keys, children, factory)
 
 
 def unflatten(structure: TreeDef, values: Iterable[Any]) -> Any:
@@ -137,6 +151,8 @@ def _build(structure: TreeDef, values: Any) -> Any:
     if kind is None:
         return next(values)
     children = [_build(child, values) for child in structure.children]
+    if structure.build is not None:
+        return structure.build(children)
     if issubclass(kind, dict):
         return _rebuild_dict(structure, dict(zip(structure.keys, children, strict=True)))
     if hasattr(kind, "_fields"):
@@ -170,8 +186,16 @@ def _rebuild_dataclass(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
 def leaves(tree: Any) -> list[Any]:
     """The leaves of a tree, left to right."""
     out: list[Any] = []
-    _flatten_into(tree, out)
+    _collect(tree, out)
     return out
+
+
+def _collect(tree: Any, out: list[Any]) -> None:
+    if not is_node(tree):
+        out.append(tree)
+        return
+    for child in children_of(tree)[1]:
+        _collect(child, out)
 
 
 def paths(structure: TreeDef) -> Iterator[str]:
@@ -211,83 +235,6 @@ def in_dataclass(structure: TreeDef, inside: bool = False) -> Iterator[bool]:
         yield from in_dataclass(child, within)
 
 
-_MOST_PARTS = 1000  # of an object that are looked at
-_NO_MODELS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
-
-
-def refuse_objects(values: Iterable[Any], structure: TreeDef, name: Callable[[], str]) -> None:
-    """Refuse parameters that lie in objects which pytrees do not look into: they would silently stay what they are.
-
-    Args:
-        values: the leaves of `structure`. name: says what the source calls the tree.
-
-    Raises:
-        UnsupportedError: names the first such object.
-
-    >>> import types
-    >>> values, structure = flatten({"cell": types.SimpleNamespace(w=np.ones(2), name="a")})
-    >>> refuse_objects(values, structure, lambda: "params")
-    Traceback (most recent call last):
-        ...
-    autobatch.errors.UnsupportedError: params['cell'] is a SimpleNamespace, which is not looked into: its w would get \
-no gradient; make its class a dataclass (@dataclasses.dataclass), or pass a dict, {'w': params['cell'].w}
-    """
-    for place, value in enumerate(values):
-        if type(value) in _PLAIN or hasattr(value, "dtype") or hasattr(value, "_ab_rank"):
-            continue
-        numbers = structure.kind is None  # the object is all that there is, so a number in it is a parameter
-        found = [key for key, part in _state(value) if _holds_floats(part, numbers)]
-        if not found:
-            continue
-        path = name() + next(itertools.islice(paths(structure), place, None))
-        shown = ", ".join(f"{key}" for key in found[:4])
-        named = isinstance(found[0], str) and not isinstance(value, Mapping)
-        instead = f"{{{found[0]!r}: {path}.{found[0]}}}" if named else f"dict({path}) or list({path})"
-        advice = "make its class a dataclass (@dataclasses.dataclass), or pass a dict" if named else "pass a plain one"
-        raise UnsupportedError(
-            f"{path} is a {type(value).__name__}, which is not looked into: its {shown} would get no gradient; "
-            f"{advice}, {instead}"
-        )
-
-
-def _state(tree: Any) -> list[tuple[Any, Any]]:
-    """The parts of any container or object, by their keys or names."""
-    if isinstance(tree, _NO_MODELS) or type(tree) in _PLAIN:
-        return []
-    if isinstance(tree, Mapping):
-        return list(tree.items())
-    if isinstance(tree, list | tuple | set | frozenset | collections.deque):
-        return list(enumerate(tree))
-    slots = [each for kind in type(tree).__mro__ for each in _slots(kind)]
-    own = [(each, getattr(tree, each)) for each in slots if hasattr(tree, each)]
-    return own + list(getattr(tree, "__dict__", {}).items())
-
-
-def _slots(kind: type) -> list[str]:
-    """The names of the slots that this class itself adds."""
-    return [
-        name for name, each in vars(kind).items() if isinstance(each, types.MemberDescriptorType) and name[:2] != "__"
-    ]
-
-
-def _holds_floats(part: Any, numbers: bool) -> bool:
-    """Whether there is an array or table of floats in a part of an object, or with `numbers` a float."""
-    parts, seen = [part], {id(part)}
-    for each in parts:  # which grows on the way
-        dtype = getattr(each, "dtype", None)
-        if dtype is not None:
-            if getattr(dtype, "kind", "") == "f" and (numbers or not isinstance(each, np.generic)):
-                return True
-            continue
-        if type(each) is float and numbers:
-            return True
-        for _, inner in _state(each)[:_MOST_PARTS]:
-            if id(inner) not in seen and len(parts) < _MOST_PARTS:
-                seen.add(id(inner))
-                parts.append(inner)
-    return False
-
-
 def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Apply `f` leaf by leaf to trees of one structure.
 
@@ -321,7 +268,7 @@ def replace_leaves(
         copies: receives (container, its copy, the keys or names, the old values, the new ones) of what was copied.
     """
     kind: Any = type(tree)
-    if kind is np.ndarray or (kind not in _PLAIN and _kind_of(kind) is _OTHER):
+    if kind is np.ndarray or (kind not in PLAIN and _kind_of(kind) is _OTHER):
         return leaf(tree)
     if _is_plain(tree, parts_of):
         return tree
@@ -349,9 +296,9 @@ def _is_plain(tree: Any, parts_of: dict[int, Any] | None) -> bool:
         elif dataclasses.is_dataclass(kind):
             parts = [getattr(node, name) for name in attributes(node)]
         else:
-            return kind in _PLAIN
+            return kind in PLAIN
         for part in parts:
-            if type(part) not in _PLAIN and id(part) not in seen:
+            if type(part) not in PLAIN and id(part) not in seen:
                 seen[id(part)] = part
                 nodes.append(part)
     if parts_of is not None:
@@ -368,7 +315,7 @@ _BUSY = object()
 
 def _replaced(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None) -> Any:
     kind: Any = type(tree)
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return tree
     found = done.get(id(tree))
     if found is _BUSY:
@@ -381,7 +328,7 @@ def _replaced(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copie
             done[id(tree)] = out
         return out
     done[id(tree)] = _BUSY
-    keys, old = _children(tree)
+    keys, old = children_of(tree)
     new = [_replaced(child, leaf, done, copies) for child in old]
     out = tree
     if any(a is not b for a, b in zip(old, new, strict=True)):

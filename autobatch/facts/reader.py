@@ -19,13 +19,14 @@ from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, m
 from autobatch.facts.python_functions import NEW_CONTAINERS
 from autobatch.syntax.scopes import parameters
 
-__all__ = ["UNKNOWN", "Reader", "keywords", "literal", "unpacks", "usual_meaning"]
+__all__ = ["ARRAY_METHODS", "UNKNOWN", "Reader", "keywords", "literal", "unpacks", "usual_meaning"]
 
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
 _ALL = 1 << 10  # deeper than any value
 _MOST_ROUNDS = 20
-_OF_ARRAYS_ONLY = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
+ARRAY_METHODS = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
+"""Names of methods that arrays have and Python's containers have not."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ITEMS_ARE_KEPT = frozenset({"extend", "update", "extendleft", "__iadd__", "__ior__"})
 _Binding = tuple[ast.expr | None, int]  # an expression and how deep in its value: 0 is itself, 1 one of its items
@@ -280,7 +281,7 @@ class Reader:
         if shared:
             return min(_less(self._of(each), int(function is UNKNOWN)) for each in shared)
         if function is UNKNOWN:  # a method: of a container the copy holds what it held
-            return _ALL if effect.name in _OF_ARRAYS_ONLY else max(1, self._least(args))
+            return _ALL if effect.name in ARRAY_METHODS else max(1, self._least(args))
         return max(1, self._least(args)) if _makes_container(function) else _ALL
 
     def _is_array(self, value: ast.expr) -> bool:

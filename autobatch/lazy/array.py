@@ -20,7 +20,7 @@ from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import _derive, _restore
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
-from autobatch.ops.rules.indexing import FULL, Spec, parse
+from autobatch.ops.rules.index_rule import FULL, Spec, parse
 
 __all__ = ["LazyArray", "link_views"]
 
@@ -371,6 +371,10 @@ class LazyArray(AbstractArray, ArrayFace):
     @property
     def _ab_lookup(self) -> Any:
         return self.source._ab_lookup  # a shared table's; no attribute of anything else
+
+    @property
+    def _ab_ids(self) -> Any:
+        return self.source._ab_ids  # a table of keys'
 
     @property
     def _ab_gradient(self) -> Any:

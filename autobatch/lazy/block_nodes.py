@@ -16,11 +16,9 @@ from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze
 from autobatch.core.op import rank_of
-from autobatch.facts.stored_attributes import is_stored
-from autobatch.lazy import block_calls
+from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.block_calls import Tree, flattened
-from autobatch.lazy.block_codegen import recorder
+from autobatch.lazy.block_codegen import Tree, append, flattened, recorder, signature
 from autobatch.ops.rules.aliasing import view
 from autobatch.tables.lookup import lookup_p
 
@@ -122,7 +120,7 @@ class Block:
         if sig.shared:
             return owner.run_shared_block(sig)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
-        return block_calls.append(owner, sig, refs)
+        return append(owner, sig, refs)
 
     def _quicken(self, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Let the next call of this kind go the quick way."""
@@ -256,7 +254,7 @@ class Block:
                     return self._call(owner, values)
                 return None
             shared = [x.table if type(x) is _Row else x for x in values if type(x) in (LazyArray, _Row)]
-            sig = owner.fast[known] = block_calls.signature(
+            sig = owner.fast[known] = signature(
                 owner, program, _operands(key), [x for x in shared if x.aval.shared], self.where
             )
         return sig, refs, kinds

@@ -17,6 +17,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.aliasing import _View as View
+from autobatch.ops.rules.ragged_checks import id_bound, table_ids
 from autobatch.tables.lookup import bag_mode, lookup_p
 from autobatch.tables.reduce import segment_p
 
@@ -33,8 +34,9 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
     if aval.ndim == 2 and aval.dtype.kind == "f":
         if kind is np.ndarray:
             if index.ndim == 1 and index.dtype.kind in "iu" and _from_zero(table, index):
-                return _put_off(trace, table, index.astype(np.int64), None)
-        elif (kind is int or kind is np.int64) and 0 <= index < aval.shape[0]:
+                ids = index.astype(np.int64) if id_bound(table) is not None else table_ids(table, index.copy())
+                return _put_off(trace, table, ids, None)
+        elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
             out = _row(trace, table, np.int64(index))
             if type(out) is LazyArray and type(getattr(table.source, "value", table.source)) is np.ndarray:
                 out._view = _SHARED

@@ -1,27 +1,46 @@
-"""What lies inside of the examples, as it was before the first of them ran.
+"""What examples may change or show outside of the trace: state in them, the order they ran in, and their arguments.
 
 A run that is given up leaves none of what it changed there, or the loop after it would find examples that were visited
 before. What several examples hold may be changed in another order than in the loop, where one of them waits. And where
 an example sees a copy of a container, since there are arrays in it, what it changes there goes into the container.
+
+On the fly, an example that needs a value waits while the others run on. What it prints then comes behind what they
+print, and what it draws from a generator of the process is another number than in the loop over the examples. Changes
+of containers, objects and arrays are no matter here: `core.snapshot` sees those and takes them back. What it cannot
+take back, the state of a file, an iterator or an `array.array`, is.
+
+What an example writes into its arguments, its caller sees afterwards as after the plain loop. While the examples run, a
+write only gives the handle a new value. When all have run, the values go into the caller's arrays; if one of these
+shares memory with another argument, the order of the writes counts and the loop decides.
+
+What `np.asarray` gives out of the trace cannot be written to while there is anything left to compute from it: the
+write is refused by NumPy, and the loop decides.
 """
 
 import collections
+import contextlib
 import dataclasses
+import dis
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+import random
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import BuiltinFunctionType, CodeType, FunctionType, WrapperDescriptorType
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.pytree import attributes, replace_leaves
+from autobatch.batches.any_batch import Batch
+from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.purity import may_change
+from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
+from autobatch.syntax.source import is_library
 
-__all__ = ["ExampleState"]
-
+__all__ = ["ExampleState", "Inputs", "shows_order"]
 
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
@@ -179,3 +198,158 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
         original.extend(values)
     else:
         original.update(zip(keys, values, strict=True))
+
+
+_METHODS = frozenset(("write", "writelines"))  # of files: a function of the user's may have such a name
+_NAMES = ACTING_MODULES | {"input", "open", "print"} | _METHODS
+_OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
+_LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "IMPORT_NAME", "IMPORT_FROM")) | _OF_OBJECTS
+_MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # of generators
+_KEPT = (dict, list, set, collections.deque, bytearray, np.ndarray, random.Random)
+
+
+def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = False) -> bool:
+    """Whether what was reached prints, draws, or is used up by reading it.
+
+    Args:
+        state: a function and what it is given; kinds: the classes of what is in its examples.
+        batches: whether a batch counts as well, in which nothing is recorded.
+
+    >>> shows_order(Snapshot([iter([1])]))
+    True
+    >>> shows_order(Snapshot([[1], 2.0]))
+    False
+    """
+    methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
+    own = (each for each in methods if isinstance(each, FunctionType))
+    codes = [function.__code__ for function in (*state.functions, *state.methods, *own)]
+    reached = state.places.values()
+    if batches and any(isinstance(value, Batch) for value in reached):
+        return True
+    codes = [code for code in codes if not is_library(code.co_filename)]
+    return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached))
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_one(code: CodeType) -> bool:
+    if not _NAMES.isdisjoint(code.co_names):
+        loads = [(each.argval, each.opname) for each in dis.get_instructions(code) if each.opname in _LOADS]
+        for (name, how), (following, _) in itertools.pairwise([*loads, ("", "")]):
+            if name in _METHODS and how not in _OF_OBJECTS:
+                continue
+            if name in _NAMES and not (name == "random" and following in _MAKERS):
+                return True
+    return any(_names_one(const) for const in code.co_consts if isinstance(const, CodeType))
+
+
+def _is_one(value: Any) -> bool:
+    """Whether a value is an iterator, or acts outside."""
+    acts = isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES
+    return acts or _is_of_one(type(value)) or (callable(value) and _is_in_module(value))
+
+
+def _is_of_one(kind: type) -> bool:
+    """Whether a snapshot cannot keep the state of an object of a class: an iterator, an `array.array`, a file."""
+    if issubclass(kind, _KEPT):
+        return issubclass(kind, random.SystemRandom)
+    stores = isinstance(getattr(kind, "__setitem__", None), WrapperDescriptorType)
+    return stores or hasattr(kind, "__next__") or _is_in_module(kind)
+
+
+def _is_in_module(made: Any) -> bool:
+    module = getattr(made, "__module__", None)
+    return isinstance(module, str) and module.lstrip("_").partition(".")[0] in ACTING_MODULES
+
+
+_SEVERAL = -2
+
+
+class Inputs:
+    """The caller's arrays and what was written to them.
+
+    Attributes:
+        in_order: whether all of them lie in C order, so that what is a view of one follows from its shape.
+        written: (handle, array, example) of each argument that an example has written to.
+        lent: read-only views of values, which the examples have outside of the trace.
+    """
+
+    __slots__ = ("_owners", "in_order", "lent", "written")
+
+    def __init__(self) -> None:
+        self._owners: dict[int, list[Any]] = {}
+        self.in_order = True
+        self.written: list[tuple[Any, Any, int]] = []
+        self.lent: list[np.ndarray] = []
+
+    def add(self, value: Any, example: int) -> None:
+        """Note an argument of an example."""
+        if type(value) is np.ndarray and value.ndim > 1 and not value.flags.c_contiguous:
+            self.in_order = False
+        owner = self._owners.setdefault(id(value), [value, example])
+        if owner[1] != example:
+            owner[1] = _SEVERAL
+
+    def has(self, value: Any) -> bool:
+        """Whether an array was noted as an argument."""
+        owner = self._owners.get(id(value))
+        return owner is not None and owner[0] is value
+
+    def note_write(self, handle: Any) -> None:
+        """A handle is about to get another value: remember it if what it holds is an argument."""
+        owner = self._owners.get(id(handle.source))
+        if owner is not None and owner[0] is handle.source:
+            self.written.append((handle, *owner))
+
+    def lend(self, value: np.ndarray) -> np.ndarray:
+        """An array's view to give out of the trace."""
+        if not value.flags.writeable:
+            return value
+        out = value.view()
+        out.flags.writeable = False
+        self.lent.append(out)
+        return out
+
+    def end_loans(self, results: Any) -> None:
+        """Let what was lent be written to, and what of the results is a view of it."""
+        if self.lent:
+            owners = {id(x.base) for x in self.lent}
+            views = [x for x in leaves(results) if type(x) is np.ndarray and id(x.base) in owners]
+            for x in (*self.lent, *views):
+                with contextlib.suppress(ValueError):  # of a view that was read-only before
+                    x.flags.writeable = True
+
+    def clear(self) -> None:
+        self._owners.clear()
+        self.written.clear()
+        self.lent.clear()
+
+    def forget_writes(self) -> None:
+        """Let go of the handles that were written to."""
+        self.written.clear()
+
+    def given_back(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
+        """(array, where, value) of the caller's arrays that were written to; None where they overlap others."""
+        if not self.written:
+            return []
+        if any(example == _SEVERAL for _, _, example in self.written) or self._overlap(shared):
+            return None
+        found = []
+        for handle, target, _ in self.written:
+            value = handle.trace.value(handle)
+            if hasattr(target, "_ab_rank") or not hasattr(value, "_ab_rank"):  # an array cannot hold a gradient
+                found.append((target, ..., value))
+        return found
+
+    def _overlap(self, shared: Iterable[Any]) -> bool:
+        arrays = [x for x, _ in self._owners.values() if type(x) is np.ndarray and x.size]
+        arrays += [x for x in shared if type(x) is np.ndarray and x.size]
+        written = {id(array) for _, array, _ in self.written}
+        bounds = sorted((*np.lib.array_utils.byte_bounds(x), id(x) in written) for x in arrays)
+        end, end_written = -1, -1
+        for low, high, is_written in bounds:
+            if low < (end if is_written else end_written):
+                return True
+            end = max(end, high)
+            if is_written:
+                end_written = max(end_written, high)
+        return False

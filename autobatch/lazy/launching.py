@@ -23,10 +23,18 @@ from autobatch.core.cotangent import Scatter, SparseCotangent
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.kernels.buffers import CONSECUTIVE, MISSING, ONE_BUFFER, SAME, gather_buffers, locate, place_launches
-from autobatch.kernels.rows import add_picked
+from autobatch.kernels.rows import (
+    CONSECUTIVE,
+    MISSING,
+    ONE_BUFFER,
+    SAME,
+    add_picked,
+    gather_buffers,
+    locate,
+    place_launches,
+)
 from autobatch.lazy.schedule import Schedule, refine, schedule
-from autobatch.ops.rules.indexing import shown
+from autobatch.ops.rules.index_rule import shown
 
 __all__ = [
     "BlockCall",
@@ -549,7 +557,7 @@ def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int)
 
     Args:
         buffers: arrays (n_k, *shape), those that are named of one shape and dtype.
-        which: (n,) int64; rows: (n,) int64; how: what `kernels.buffers.locate` found, CONSECUTIVE or later.
+        which: (n,) int64; rows: (n,) int64; how: what `kernels.rows.locate` found, CONSECUTIVE or later.
     """
     first = which.item(0)
     buffer = buffers.arrays[first]

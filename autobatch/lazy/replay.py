@@ -24,9 +24,9 @@ from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.core.config import config, current
 from autobatch.core.diagnostics import users_filters
 from autobatch.core.pytree import attributes
-from autobatch.lazy.argument_writes import Inputs
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_keys import CONTAINERS, NUMBERS, Classes, Unsuited, Writer, is_constant
+from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.launching import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 from autobatch.tables.table import EmbeddingTable

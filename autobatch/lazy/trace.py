@@ -33,8 +33,8 @@ from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
-from autobatch.lazy.argument_writes import Inputs
 from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
@@ -444,11 +444,16 @@ class Trace:
             self.park(urgent)
 
     def unsupported(self, function: Any, args: Any, kwargs: Any, reason: str) -> Any:
-        """A NumPy function without a rule: runs on real values, example by example; it writes into copies of them."""
+        """A NumPy function without a rule: runs on real values, example by example; it writes into copies of them.
+
+        One that writes into a plain array needs its values now, as `array[i] = value` does: that is no fallback.
+        """
         why = no_rule(function, reason)
-        self.stats.fallbacks[why] += 1
         effect = effect_of(function)
         written = leaves([] if effect is None else effect.written(args, kwargs))
+        is_store = bool(written) and all(isinstance(x, np.ndarray) for x in written)
+        if not is_store:
+            self.stats.fallbacks[why] += 1
         copies = {id(x): (x, self.value(x).copy()) for x in written if type(x) is LazyArray and x.trace is self}
 
         def leaf(x: Any) -> Any:
@@ -458,7 +463,8 @@ class Trace:
 
         values, keywords = map_tree(leaf, list(args)), map_tree(leaf, dict(kwargs))
         result = function(*values, **keywords)
-        fell_back(why)
+        if not is_store:
+            fell_back(why)
         for handle, value in copies.values():
             write(handle, self.wrap(value))
             if result is value:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -17,12 +17,12 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.calls.call import call, create
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.regions import branches, loops_with_exits
+from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.loops import each, loop
+from autobatch.lockstep.regions.region import is_changeable
 from autobatch.lockstep.values import items
+from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 from autobatch.lockstep.values.merging import UNBOUND
-from autobatch.lockstep.values.operators import BINARY, UNARY, getattribute, refuse_hooks
-from autobatch.lockstep.values.own_objects import is_changeable
 
 __all__ = ["NAMES"]
 
@@ -42,18 +42,13 @@ def is_same(a: Any, b: Any) -> Any:
 
 
 def _same_lanes(a: Any, b: Any) -> Any:
-    for one, other in ((a, b), (b, a)):
-        if type(one) is MaskedBatch and not isinstance(other, ObjectBatch):
-            if isinstance(other, bool):
-                return one == other if one.scalar is bool else False
-            if not (isinstance(other, np.ndarray | np.generic | int | float | complex) or is_boxed(other)):
-                return False
-            raise NeedsLoop("whether two arrays or numbers are one object")  # a narrowed batch is another one
-    if a is not None and b is not None:
-        values = [*getattr(a, "values", ()), *getattr(b, "values", ())]
-        if any(isinstance(value, np.ndarray | np.generic) or is_boxed(value) for value in values):
-            raise NeedsLoop("whether two arrays are one object")
-    return stack_results(per_lane(operator.is_, (a, b), {}))
+    batch, other = (a, b) if isinstance(a, Batch) else (b, a)
+    if other is None and isinstance(batch, ObjectBatch):
+        return stack_results(per_lane(operator.is_, (a, b), {}))
+    numbers = isinstance(other, np.ndarray | np.generic | int | float | complex) and not isinstance(other, bool)
+    if type(batch) is not MaskedBatch or numbers or is_boxed(other):  # a narrowed batch is another object
+        raise NeedsLoop("whether two values that differ by example are one object")
+    return batch == other if isinstance(other, bool) and batch.scalar is bool else False
 
 
 def is_other(a: Any, b: Any) -> Any:
@@ -133,14 +128,14 @@ def any_of(function: Any, iterable: Any, step: Any) -> Any:
     """`any(step(x) for x in iterable)`."""
     if function is not any or current_region() is None:
         return function(map(step, iterable))
-    return loops_with_exits.until(iterable, step, True)
+    return loops.until(iterable, step, True)
 
 
 def all_of(function: Any, iterable: Any, step: Any) -> Any:
     """`all(step(x) for x in iterable)`."""
     if function is not all or current_region() is None:
         return function(map(step, iterable))
-    return loops_with_exits.until(iterable, step, False)
+    return loops.until(iterable, step, False)
 
 
 def spread(iterable: Any) -> Any:
@@ -164,10 +159,9 @@ NAMES: dict[str, Any] = {
     "_ab_choose": branches.choose,
     "_ab_comprehension": comprehension,
     "_ab_create": create,
-    "_ab_delitem": items.delitem,
     "_ab_dict": items.dict_of,
     "_ab_each": each,
-    "_ab_for": loops_with_exits.for_walk,
+    "_ab_for": loops.for_walk,
     "_ab_fstring": fstring,
     "_ab_function": branches.Returns,
     "_ab_getitem": items.getitem,
@@ -200,5 +194,5 @@ NAMES: dict[str, Any] = {
     "_ab_unbound": UNBOUND,
     "_ab_unpack": unpack,
     "_ab_update": items.update,
-    "_ab_while": loops_with_exits.while_walk,
+    "_ab_while": loops.while_walk,
 }

@@ -3,6 +3,8 @@
 A method here only dispatches: to the op of an operator, or to the function of `ops.rules.dispatch` of the same meaning.
 """
 
+import copy
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +12,10 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.recorded import RecordedArray
 from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.ops.numpy.along_axis import accumulate
+from autobatch.ops.numpy.elementwise import elementwise_of
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.shaping import FlatIterator
 from autobatch.ops.numpy.without_op import reason, twin
@@ -27,7 +32,7 @@ from autobatch.ops.rules.dispatch import (
     top_box,
 )
 
-__all__ = ["ArrayFace", "call_ufunc", "iterate"]
+__all__ = ["ArrayFace", "StandIn", "call_ufunc", "iterate"]
 
 _REDUCE = {
     np.add: np.sum,
@@ -56,6 +61,8 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
             a = np.expand_dims(a, tuple(range(ndim_of(a), ndim_of(a) + ndim_of(b))))
         return _call(ufunc, (a, b), kwargs)
     function = _METHODS.get(method, {}).get(ufunc)
+    if function is None and method == "accumulate":
+        function = functools.partial(accumulate, ufunc)
     if function is None:
         raise Declined(f"{name_of(ufunc)}.{method} has no batching rule")
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
@@ -64,7 +71,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
 
 
 def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    op = UFUNCS.get(ufunc)
+    op = UFUNCS.get(ufunc) or elementwise_of(ufunc)
     if op is None:
         raise Declined(UNSUPPORTED.get(ufunc, f"{name_of(ufunc)} has no batching rule"))
     if not kwargs:
@@ -416,3 +423,35 @@ def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
         refuse(ufunc.at, inputs, {}, "")
         return
     add_at(target, index, values[0] if ufunc is np.add else -values[0])
+
+
+class StandIn(RecordedArray, ArrayFace):
+    """The data of a batch in another form than an array, which is made where something needs it.
+
+    A subclass has `shape`, `dtype`, `_ab_apply`, where it says what is done without the array, `_ab_rebind` and
+    `_ab_force`, which gives the array.
+    """
+
+    __slots__ = ()
+    _ab_rank = BATCH_RANK - 1
+
+    def _ab_force(self) -> Any:
+        raise TypeError(f"{type(self).__name__} does not say what it stands for")
+
+    def _ab_read(self, name: str) -> Any:
+        return self._ab_force()
+
+    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
+        def forced(x: Any) -> Any:
+            return x._ab_force() if isinstance(x, StandIn) else x
+
+        return function(*map(forced, args), **{key: forced(value) for key, value in kwargs.items()})
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self._ab_force(), dtype)
+
+    def __copy__(self) -> Any:
+        return copy.copy(self._ab_force())
+
+    def __repr__(self) -> str:
+        return repr(self._ab_force())

@@ -6,23 +6,24 @@ import functools
 import math
 import numbers
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from autobatch.core import pytree
+from autobatch.core import models, pytree
 from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
+from autobatch.optim.keyed_steps import keyed_step
 from autobatch.optim.row_threads import RowStep, Running, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
-__all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "like_leaves", "paired", "state_like", "step_of"]
+__all__ = ["Leaf", "Optimizer", "Schedule", "check", "is_parameter", "paired", "state_like", "step_of"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -47,17 +48,25 @@ def is_table(value: Any) -> bool:
     return isinstance(value, EmbeddingTable) or (hasattr(value, "read") and hasattr(value, "write"))
 
 
-def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = False) -> np.ndarray | None:
+def is_keyed(value: Any) -> bool:
+    """A table of keys, which keeps its rows' state itself."""
+    return hasattr(value, "add_slot")
+
+
+def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = False, name: str = "") -> Any:
     """The state of one parameter: an array of its shape and dtype (float32 for float16); None for other leaves.
 
     Args:
         dtype: another dtype for it. by_row: one number for each row of a parameter of two or more dimensions.
+        name: the slot's, by which a table of keys keeps it.
     """
     check_plain(value, "a parameter")
     if not is_parameter(value):
         return None
     if dtype is None:
         dtype = np.dtype(np.float32) if dtype_of(value) == np.float16 else dtype_of(value)
+    if is_keyed(value):
+        return value.add_slot(name, fill, dtype, by_row)
     return np.full(state_shape(value, by_row), fill, dtype)
 
 
@@ -67,47 +76,15 @@ def state_shape(value: Any, by_row: bool) -> tuple[int, ...]:
     return shape[:1] if by_row else shape
 
 
-def like_leaves(structure: pytree.TreeDef, tree: Any, what: str, path: str = "") -> Iterator[Any]:
-    """The parts of `tree` that stand where `structure` has leaves; a part may itself be a container.
-
-    Raises:
-        StructureError: names the first place where the two differ.
-    """
-    kind = structure.kind
-    if kind is None:
-        yield tree
-        return
-    if issubclass(kind, dict):
-        ok = isinstance(tree, dict) and tree.keys() == set(structure.keys)
-        parts = [tree[key] for key in structure.keys] if ok else []
-    elif issubclass(kind, list | tuple):
-        ok = isinstance(tree, list | tuple) and len(tree) == len(structure.keys)
-        parts = list(tree) if ok else []
-    else:
-        ok = all(hasattr(tree, key) for key in structure.keys)
-        parts = [getattr(tree, key) for key in structure.keys] if ok else []
-    if not ok:
-        keys = (
-            f" with {list(tree)}" if isinstance(tree, dict) else f" of {len(tree)}" if hasattr(tree, "__len__") else ""
-        )
-        raise StructureError(
-            f"{what}{path} is a {type(tree).__name__}{keys}; expected what the parameters have there, "
-            f"a {kind.__name__} with {list(structure.keys)}"
-        )
-    for key, child, part in zip(structure.keys, structure.children, parts, strict=True):
-        yield from like_leaves(child, part, what, f"{path}[{key!r}]")
-
-
 def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) -> tuple[list[Leaf], pytree.TreeDef]:
     """Each leaf of the parameters with its gradient and state.
 
     Raises:
         StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that does not fit.
     """
-    values, structure = pytree.flatten(params)
-    pytree.refuse_objects(values, structure, lambda: "params")
-    columns = [list(like_leaves(structure, slot, "state")) for slot in slots]
-    found = like_leaves(structure, grads, "grads")
+    values, structure = models.flatten(params)
+    columns = [list(models.like_leaves(structure, slot, "state")) for slot in slots]
+    found = models.like_leaves(structure, grads, "grads")
     out = []
     for path, value, grad, *state in zip(pytree.paths(structure), values, found, *columns, strict=True):
         leaf = Leaf(path, value, grad, state)
@@ -128,6 +105,9 @@ def _check(leaf: Leaf, by_row: bool) -> None:
     check_plain(grad, f"grads{path}")
     if not is_parameter(value):
         raise DTypeError(f"grads{path} is given, but params{path} is {_described(value)}; only floats are updated")
+    if is_keyed(value):
+        _check_keyed(leaf, by_row)
+        return
     if shape_of(grad) != shape_of(value):
         raise ShapeError(f"grads{path} has shape {shape_of(grad)}; expected that of the parameter, {shape_of(value)}")
     if dtype_of(grad) != dtype_of(value):
@@ -146,6 +126,23 @@ def _check(leaf: Leaf, by_row: bool) -> None:
     writeable = value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)
     if not writeable:
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
+
+
+def _check_keyed(leaf: Leaf, by_row: bool) -> None:
+    """As `_check`, of a table of keys, whose state lies in it."""
+    value, grad, path = leaf.value, leaf.grad, leaf.path
+    if not isinstance(grad, SparseRows) or grad.num_rows is not None:
+        raise ShapeError(
+            f"grads{path} is no gradient of a table of keys; expected SparseRows(keys, rows, None), as ab.grad gives it"
+        )
+    if grad.shape[1:] != value.shape[1:]:
+        raise ShapeError(f"grads{path} has rows of shape {grad.shape[1:]}; expected {value.shape[1:]}")
+    if dtype_of(grad) != dtype_of(value):
+        raise DTypeError(f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's, {dtype_of(value)}")
+    if not value.trainable:
+        raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
+    for state in leaf.state:
+        value.slot_array(state, by_row)
 
 
 def _memory_of(value: Any) -> Any:
@@ -194,6 +191,7 @@ def step_of(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep 
 
 Schedule = float | Callable[[int], float]
 Params = TypeVar("Params")
+T = TypeVar("T")
 
 
 def check(name: str, value: Any, *, below: float = math.inf) -> None:
@@ -299,27 +297,27 @@ class Optimizer(abc.ABC):
             parameter's shape (one number for each row where `by_row`), None for other leaves.
 
         Raises:
-            UnsupportedError: parameters lie in an object that is no dataclass, which is not looked into.
+            UnsupportedError: parameters lie in what cannot be looked into, as a deque.
         """
-        pytree.refuse_objects(*pytree.flatten(params), lambda: "params")
-        return {"step": 0} | {slot: self._initial(params) for slot in self.slots}
+        return {"step": 0} | {slot: self._initial(params, slot) for slot in self.slots}
 
-    def _initial(self, params: Any) -> Any:
+    def _initial(self, params: Any, slot: str) -> Any:
         """One slot; a parameter at several places has one state."""
-        values, structure = pytree.flatten(params)
+        values, structure = models.flatten(params)
         known: dict[Any, Any] = {}
         out = []
         for value in values:
             key = _memory_of(value)
             state = None if key is None else known.get(key)
             if state is None:
-                state = state_like(value, self._fill(), self.state_dtype, self.by_row)
+                state = state_like(value, self._fill(slot), self.state_dtype, self.by_row, slot)
             if key is not None:
                 known[key] = state
             out.append(state)
-        return pytree.unflatten(structure, out)
+        return pytree.unflatten(models.as_dicts(structure), out)
 
-    def _fill(self) -> float:
+    def _fill(self, slot: str) -> float:
+        """What a slot starts from."""
         return 0.0
 
     def update(
@@ -381,14 +379,36 @@ class Optimizer(abc.ABC):
         _add_up_shared(leaves)
         memory = self._memory(structure, indexers, len(leaves))
         before = whole_number(state["step"], "state['step']")
+        tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
+        step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
+        return _holding([tables[key].lock for key in sorted(tables)], step)
+
+    def _take_step(
+        self,
+        leaves: Sequence[Leaf],
+        structure: pytree.TreeDef,
+        memory: Sequence[Indexer | None],
+        before: int,
+        how: Running,
+        params: Any,
+        state: dict[str, Any],
+    ) -> tuple[Any, dict[str, Any]]:
+        """The step of parameters that fit; tables of keys are held meanwhile, so that no other thread changes them."""
         kernel, constants = self._step(before + 1, self._rate(before))
         steps, results = [], []
+        others: list[Callable[[], None]] = []
         for leaf, indexer in zip(leaves, memory, strict=True):
             if leaf.grad is None:
                 results.append(leaf.value)
                 continue
-            step, result = step_of(leaf, self.by_row, indexer)
-            results.append(result)
+            if is_keyed(leaf.value):
+                step, finish = keyed_step(leaf.value, leaf.state, leaf.grad, self.by_row, indexer)
+                results.append(functools.partial(operator.itemgetter(0), (leaf.value,)))
+                if step is None:
+                    others.append(finish)
+            else:
+                step, result = step_of(leaf, self.by_row, indexer)
+                results.append(result)
             if step is not None:
                 step.arrays = self._arrays(step.arrays)
                 steps.append(step)
@@ -398,6 +418,8 @@ class Optimizer(abc.ABC):
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
         done = functools.partial(operator.setitem, state, "step", before + 1)
+        for finish in others:
+            finish()
         if steps:
             run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, done)
         new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
@@ -418,7 +440,7 @@ class Optimizer(abc.ABC):
         >>> [space.shape for space in ab.optim.SGD(0.1).scratch(ab.EmbeddingTable(np.zeros((4, 3))), threads=2)]
         [(3,), (3,)]
         """
-        tables = [leaf for leaf in pytree.leaves(params) if is_parameter(leaf) and len(shape_of(leaf)) == 2]
+        tables = [leaf for leaf in models.flatten(params)[0] if is_parameter(leaf) and len(shape_of(leaf)) == 2]
         width = max((shape_of(leaf)[1] for leaf in tables), default=0)
         dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
         return [np.empty(width, dtype) for _ in range(threads or thread_count())]
@@ -434,7 +456,7 @@ class Optimizer(abc.ABC):
     def _memory(self, structure: Any, indexers: Any, count: int) -> list[Indexer | None]:
         if indexers is None:
             return [None] * count
-        found = list(like_leaves(structure, indexers, "indexers"))
+        found = list(models.like_leaves(structure, indexers, "indexers"))
         for indexer in found:
             if indexer is not None and not isinstance(indexer, Indexer):
                 raise StructureError(f"indexers hold a {type(indexer).__name__}; expected ab.optim.Indexer() or None")
@@ -456,6 +478,14 @@ class Optimizer(abc.ABC):
     @abc.abstractmethod
     def _step(self, step: int, lr: float) -> tuple[Callable[..., None], Callable[[Any], Sequence[Any]]]:
         """The kernel of the step number `step` (from 1), and its numbers, made with a dtype's constructor."""
+
+
+def _holding(locks: Sequence[Any], call: Callable[[], T]) -> T:
+    """`call()` with all of the locks held, and let go of whatever happens."""
+    if not locks:
+        return call()
+    with locks[0]:
+        return _holding(locks[1:], call)
 
 
 def _check_state_dtype(given: Any) -> None:

@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.core import pytree
 from autobatch.kernels import optimizer_steps as kernels
 from autobatch.optim.base import Optimizer, Schedule, check
 
@@ -92,7 +91,7 @@ class Adagrad(Optimizer):
     def slots(self) -> tuple[str, ...]:
         return ("sum",)
 
-    def _fill(self) -> float:
+    def _fill(self, slot: str) -> float:
         return self.initial_accumulator
 
     def _step(self, step: int, lr: float) -> _Step:
@@ -264,13 +263,8 @@ class FTRL(Optimizer):
         if not callable(self.lr) and not self.lr:
             raise ValueError("lr=0 for FTRL, which divides by it")
 
-    def init(self, params: Any) -> dict[str, Any]:
-        state = super().init(params)
-        if self.initial_accumulator:
-            for array in pytree.leaves(state["squares"]):
-                if array is not None:
-                    array.fill(self.initial_accumulator)
-        return state
+    def _fill(self, slot: str) -> float:
+        return self.initial_accumulator if slot == "squares" else 0.0
 
     def _rate(self, step: int) -> float:
         rate = super()._rate(step)

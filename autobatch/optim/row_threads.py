@@ -21,7 +21,7 @@ import numpy as np
 
 from autobatch.core.threads import run_together, thread_count
 from autobatch.kernels.jit import Kernel
-from autobatch.kernels.segments import segment_sum
+from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.kernels.sparse_gradients import add_spread, row_squares
 from autobatch.kernels.vectors import VectorLayout
 from autobatch.tables.sparse import Indexer, SparseRows
@@ -59,12 +59,20 @@ class RowStep:
         return ((lo, min(lo + rows, self.count)) for lo in range(0, self.count, rows))
 
 
-def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, indexer: Indexer | None) -> RowStep | None:
+def make_step(
+    weights: Any,
+    state: Sequence[Any],
+    grad: Any,
+    by_row: bool,
+    indexer: Indexer | None,
+    rows_of: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> RowStep | None:
     """The arrays of one parameter and its gradient in the kernels' form; None where there is nothing to do.
 
     Args:
         weights: an array, or a table with `read(ids)` and `write(ids, rows)`.
         by_row: the state has a number for each row (the first dimension), so that dimension must stay what it is.
+        rows_of: where the distinct ids of a gradient are in the arrays; None: where they say.
     """
     dtype = np.result_type(np.float32, weights.dtype, *(x.dtype for x in state))  # the widest: few kernels to compile
     if 0 in weights.shape:
@@ -92,10 +100,10 @@ def make_step(weights: Any, state: Sequence[Any], grad: Any, by_row: bool, index
     width = sources.shape[1]
     if 2 * count <= len(ids) and count * width * dtype.itemsize <= _CACHED:
         pieces = (None, None, _summed(index.inverse, count, sources, segments, factors), None, None)
+    unique = index.unique if rows_of is None else rows_of(index.unique)
     if fast:
         views = [x.reshape(len(x), -1) for x in arrays]
-        return RowStep(views, index.unique, pieces, count, width, dtype, None)
-    unique = index.unique
+        return RowStep(views, unique, pieces, count, width, dtype, None)
     named = [np.ascontiguousarray(_read(x, unique), dtype) for x in arrays]
     views = [x.reshape(count, -1) for x in named]
     return RowStep(views, None, pieces, count, width, dtype, lambda: _put_back(arrays, named, unique))

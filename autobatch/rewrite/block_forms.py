@@ -22,18 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.base import Batch
-from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Scope
-from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in
-from autobatch.blocks.hoist_tests import set_tests_apart
+from autobatch.batches.any_batch import Batch
+from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
+from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.stored_attributes import forget_classes
+from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.trace import plain_parts
-from autobatch.rewrite.callees import FORM, ID, KNOWN, helper, through_form
+from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, helper, through_form
 from autobatch.rewrite.convert import compiled
-from autobatch.rewrite.rewritten_callables import LOOKS_AT_NAMES, Forms, function_of
-from autobatch.rewrite.taped_allocations import CELLS, mark
+from autobatch.rewrite.taped_forms import CELLS, mark
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import placed, statements, substituted
 from autobatch.syntax.scopes import parameters, target_names

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from autobatch.rewrite.block_sites import scan_lines
-from autobatch.rewrite.names import places, rebind, stored_names, values
+from autobatch.rewrite.stores import stored_names
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.quote import expression, name, statements
 from autobatch.syntax.scopes import bound_names, local_nodes, target_names
@@ -348,3 +348,33 @@ def takes_item(node: ast.For, item: str, carried: set[str], body: list[ast.stmt]
         return node.target, body
     assign = ast.copy_location(ast.Assign([node.target], name(item, node.target)), node.target)
     return name(item, node.target, ast.Store()), [assign, *body]
+
+
+# The values of names as one tuple, and back: how a loop or a branch hands them to the runtime.
+
+
+def places(names: list[str], own: set[str]) -> str:
+    """Where in `names` those are that no other name knows, as source of an argument; empty without any."""
+    found = tuple(place for place, each in enumerate(names) if each in own)
+    return f", own={found}" if found else ""
+
+
+def values(names: list[str], bound: set[str], at: ast.AST) -> ast.Tuple:
+    """A tuple of the names' values, `_ab_unbound` for one that is not bound."""
+    parts = [
+        name(each, at)
+        if each in bound
+        else expression("_ab_locals().get(NAME, _ab_unbound)", at, NAME=ast.Constant(each))
+        for each in names
+    ]
+    return ast.fix_missing_locations(ast.copy_location(ast.Tuple(parts, ast.Load()), at))
+
+
+def rebind(names: list[str], new: ast.expr, bound: set[str], at: ast.AST) -> list[ast.stmt]:
+    """`(a, b) = NEW`; a name without a value is unbound again."""
+    targets = ast.copy_location(ast.Tuple([name(each, at, ast.Store()) for each in names], ast.Store()), at)
+    out: list[ast.stmt] = [ast.copy_location(ast.Assign([targets], new), at)]
+    for each in names:
+        if each not in bound:
+            out += statements("if NAME is _ab_unbound:\n    del NAME", at, NAME=each)
+    return out

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.blocks.expressions import Names, Scope
+from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.inputs import Guard
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
@@ -21,8 +21,7 @@ from autobatch.rewrite.callees import helper
 from autobatch.rewrite.comprehensions import Comprehensions
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Displays, Guards, Operators, Reads
-from autobatch.rewrite.ownership import Ownership
-from autobatch.rewrite.stores import Stores
+from autobatch.rewrite.stores import Ownership, Stores
 from autobatch.syntax.quote import located
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (

@@ -1,13 +1,246 @@
-"""The passes for what is written in place: items, attributes, and names that are updated by `+=`."""
+"""The passes for what is written in place: items, attributes, names updated by `+=`; and who else may know an array."""
 
 import ast
+import collections
+from collections.abc import Iterator
 from typing import Any
 
+from autobatch.facts.call_effects import ARRAY_SHARERS, CREATORS, mutators
 from autobatch.facts.operators import ARITHMETIC
-from autobatch.rewrite.ownership import Ownership
+from autobatch.facts.reader import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, is_generated, name, statements
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
-__all__ = ["Stores"]
+__all__ = ["Ownership", "Stores", "is_fresh", "is_maker", "stored_names"]
+
+
+def stored_names(body: Any) -> set[str]:
+    """Names of arrays that are written: items assigned (`name[a][b] = value`), or by NumPy (`np.add.at(name, ...)`)."""
+    out = set()
+    reader = Reader((), (), usual_meaning)
+    for node in local_nodes(body):
+        written: list[ast.expr] = []
+        if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            written = [node]
+        elif isinstance(node, ast.Call) and _is_numpys(reader, node):
+            written = [each for each in reader.changed(node) if each is not None]
+        for base in written:
+            while isinstance(base, ast.Subscript):
+                base = base.value
+            if isinstance(base, ast.Name):
+                out.add(base.id)
+    return out
+
+
+def _is_numpys(reader: Reader, call: ast.Call) -> bool:
+    """Whether a call is one of a function of NumPy's, or of a method that arrays alone have."""
+    if reader.value_of(call.func) is not UNKNOWN:
+        return True
+    return isinstance(call.func, ast.Attribute) and call.func.attr in ARRAY_METHODS
+
+
+class Ownership:
+    """Which names hold arrays that the function made itself and writes into, and which of them may have aliases.
+
+    Calls that make an array which a container, an object or the caller is going to hold are marked (`owned`): whoever
+    writes into it finds one for each lane.
+
+    Attributes:
+        written: names of which items are assigned, here or in a function that is defined here, or that are updated in
+            place.
+        own: those of them that no other name can know: a loop, which carries a value under its name only, may write
+            into them for some of the lanes, unless views of them live.
+        views: names that may hold a view of, or be another name for, an array.
+        carried: names of `written` that are the function's own, not those of one around it: a loop may rebind them.
+    """
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        nodes = list(local_nodes(function.body))
+        updated = {
+            node.target.id for node in nodes if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name)
+        }
+        inner = [stored_names(node.body) - parameters(node) for node in nodes if isinstance(node, ast.FunctionDef)]
+        self.written = stored_names(function.body) | updated | (captured(function) & set().union(*inner))
+        exchanges = list(_exchanges(nodes))
+        for _ in exchanges:  # as many times, for one may hand on what another one did
+            for each in exchanges:
+                names = {name.id for name in each.targets[0].elts}  # type: ignore[attr-defined]
+                self.written |= names if names & self.written else set()
+        self.views = _bound_otherwise(nodes)
+        given = parameters(function) - _renewed(function.body)
+        known = _aliased(nodes) | self.views | given | captured(function)
+        for _ in exchanges:
+            for each in exchanges:
+                names = {name.id for name in each.targets[0].elts}  # type: ignore[attr-defined]
+                known |= names if names & known else set()
+        bound = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        self.own = (self.written & bound) - known
+        self.carried = self.written & (parameters(function) | bound)
+        writes_elsewhere = _writes_elsewhere(nodes, self.views | given)
+        for call in _kept_elsewhere(
+            nodes, _aliased(nodes) | _viewed(nodes) if writes_elsewhere else set(), writes_elsewhere
+        ):
+            call.owned = True  # type: ignore[attr-defined]
+
+
+_SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
+"""Functions whose result may share memory: `np.array` does with `copy=` only, and `np.transpose` is `permute_dims`."""
+_MAKERS = frozenset(function.__name__ for function in CREATORS)
+_KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
+
+
+def _exchanges(nodes: list[ast.AST]) -> Iterator[ast.Assign]:
+    """`a, b = b, a`: names that hold one another's values, of which each still has one name."""
+    for node in nodes:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1 or not isinstance(node.value, ast.Tuple):
+            continue
+        (target,) = node.targets
+        parts = [*target.elts, *node.value.elts] if isinstance(target, ast.Tuple) else [target]
+        if all(isinstance(part, ast.Name) for part in parts):
+            names = [part.id for part in parts]  # type: ignore[attr-defined]
+            half = len(names) // 2
+            if sorted(names[:half]) == sorted(names[half:]) and len(set(names)) == half:
+                yield node
+
+
+def _writes_elsewhere(nodes: list[ast.AST], unclear: set[str]) -> bool:
+    """Whether an array may be written into that is in a container, or known by several names."""
+    for node in nodes:
+        base: ast.AST
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            base = node.target
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            base = node.value
+        else:
+            continue
+        if not isinstance(base, ast.Name) or base.id in unclear:
+            return True
+    return False
+
+
+def _viewed(nodes: list[ast.AST]) -> set[str]:
+    """Names of which parts have names of their own."""
+    values = [node.value for node in nodes if isinstance(node, ast.Assign)]
+    parts = [value.value for value in values if isinstance(value, ast.Subscript | ast.Attribute)]
+    return {part.id for part in parts if isinstance(part, ast.Name)}
+
+
+def _kept_elsewhere(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
+    """Calls that make an array for an attribute; for a container, and for a name that has others, if asked for."""
+    for node in nodes:
+        parts: list[ast.AST] = []
+        if isinstance(node, ast.Assign):
+            (target, *_) = node.targets
+            if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and target.id in aliased):
+                parts = [node.value]
+        elif not in_containers:
+            continue
+        elif isinstance(node, ast.List | ast.Tuple):
+            parts = list(node.elts)
+        elif isinstance(node, ast.Dict):
+            parts = list(node.values)
+        elif isinstance(node, ast.ListComp):
+            parts = [node.elt]
+        elif isinstance(node, ast.DictComp):
+            parts = [node.value]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _KEEPERS:
+            parts = list(node.args)
+        yield from (part for part in parts if isinstance(part, ast.Call) and is_maker(part))
+
+
+def is_maker(call: ast.Call) -> bool:
+    """Whether a call makes an array that is not made of others, as `np.zeros` does; the module may have any name."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in _MAKERS
+
+
+def _bound_otherwise(nodes: list[ast.AST]) -> set[str]:
+    """Names that are bound to what may be a view of, or another name for, an array that exists already."""
+    fresh: set[int] = set()
+    for node in nodes:
+        if isinstance(node, ast.AugAssign):
+            fresh.add(id(node.target))
+        elif isinstance(node, ast.Assign) and is_fresh(node.value):
+            fresh.update(id(target) for target in node.targets[:1])
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            target = node.targets[0]
+            parts = target.elts if isinstance(target, ast.Tuple) and len(node.targets) == 1 else []
+            if len(parts) == len(node.value.elts) and not any(isinstance(part, ast.Starred) for part in parts):
+                pairs = zip(parts, node.value.elts, strict=True)
+                fresh.update(id(part) for part, value in pairs if is_fresh(value))
+    for each in _exchanges(nodes):
+        fresh.update(id(target) for target in each.targets[0].elts)  # type: ignore[attr-defined]
+    stores = (n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {n.id for n in stores if id(n) not in fresh}
+
+
+def _renewed(body: list[ast.stmt]) -> set[str]:
+    """Names that every call binds to a fresh array (`x = x.copy()`) before it may write into what they held."""
+    out: set[str] = set()
+    touched: set[str] = set()
+    for node in body:
+        target = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
+        if isinstance(target, ast.Name) and isinstance(node, ast.Assign) and is_fresh(node.value):
+            out |= {target.id} - touched
+        touched |= bound_names(node) | stored_names([node])
+    return out
+
+
+def is_fresh(value: ast.expr) -> bool:
+    """Whether the value of an expression is made by it, so that nobody else knows it."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if _may_not_copy(value):
+            return False
+        if value.func.attr in ("copy", "astype"):
+            return True
+        module = value.func.value
+        return isinstance(module, ast.Name) and module.id in ("np", "numpy") and value.func.attr not in _SHARERS
+    return isinstance(value, ast.BinOp | ast.UnaryOp | ast.Constant | ast.List | ast.Dict | ast.ListComp | ast.DictComp)
+
+
+def _may_not_copy(call: ast.Call) -> bool:
+    """Whether a call that copies may give the array itself after all."""
+    name = getattr(call.func, "attr", None)
+    return name in ("conj", "conjugate") or any(keyword.arg in ("copy", None) for keyword in call.keywords)
+
+
+def _aliased(nodes: list[ast.AST]) -> set[str]:
+    """Names whose value may also be reached by another way: any mention but as an operand or as what is indexed."""
+    harmless: set[int] = set()
+    for node in nodes:
+        parts: list[ast.AST] = []
+        if isinstance(node, ast.BinOp):
+            parts = [node.left, node.right]
+        elif isinstance(node, ast.Compare):
+            parts = [node.left, *node.comparators]
+        elif isinstance(node, ast.UnaryOp):
+            parts = [node.operand]
+        elif isinstance(node, ast.Return | ast.AugAssign | ast.FormattedValue) and node.value is not None:
+            parts = [node.value, *(node.value.elts if isinstance(node.value, ast.Tuple) else ())]
+        elif isinstance(node, ast.Subscript):
+            parts = [node.value, node.slice]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            parts = [node.func.value]
+            if isinstance(node.func.value, ast.Name) and node.func.value.id in ("np", "numpy", "math"):
+                parts += node.args[:_INTO] if node.func.attr not in _SHARERS else []
+            if _may_not_copy(node):
+                parts = []
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _READERS:
+            parts = list(node.args)
+        elif isinstance(node, ast.Attribute):
+            parts = [node.value] if node.attr in ("shape", "ndim", "size", "dtype") else []
+        elif isinstance(node, ast.Tuple) and not isinstance(node.ctx, ast.Load):
+            parts = list(node.elts)
+        harmless.update(id(part) for part in parts)
+    for each in _exchanges(nodes):
+        harmless.update(id(part) for part in each.value.elts)  # type: ignore[attr-defined]
+    return {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and id(n) not in harmless}
+
+
+_INTO = 2  # a ufunc's third argument may be what it writes into and gives back
+_READERS = frozenset(
+    ("len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all")
+)
+
 
 _SYMBOLS = {each.syntax: each.symbol for each in ARITHMETIC}
 
@@ -96,10 +329,8 @@ class Stores(ast.NodeTransformer):
         self.generic_visit(node)
         out: list[ast.stmt] = []
         for target in node.targets:
-            if isinstance(target, ast.Subscript):
-                out += statements("_ab_delitem(X, I)", target, X=target.value, I=target.slice)
-            elif isinstance(target, ast.Attribute):
-                out += statements("_ab_refuse('del of an attribute')", target)
+            if isinstance(target, ast.Subscript | ast.Attribute):
+                out += statements("_ab_refuse('del of an item or attribute')", target)
             else:
                 out.append(ast.copy_location(ast.Delete([target]), node))
         return out

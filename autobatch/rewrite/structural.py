@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.expressions import is_pure
+from autobatch.blocks.block_expressions import is_pure
 from autobatch.blocks.inputs import Guard
 from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
@@ -30,6 +30,8 @@ from autobatch.syntax.source import PARSING, NoSourceError, inner_codes, is_libr
 __all__ = ["forget_recordings", "memory_of"]
 
 # Of these a `blocks.finder.COMPUTED` is a small part by another question: what computes, not what may stand there.
+# What the proof reads. That a block can compute some of it (`blocks.finder.COMPUTED`), and that some of it is never a
+# list (`taped_forms._NO_LISTS`), are other facts about the same syntax.
 _PLAIN = (
     ast.FunctionDef, ast.arguments, ast.arg, ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.For, ast.While,
     ast.If, ast.Pass, ast.Break, ast.Continue, ast.Expr, ast.Raise, ast.Assert, ast.Match, ast.match_case,

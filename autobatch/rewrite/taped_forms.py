@@ -2,25 +2,170 @@
 
 The form runs the function's own statements. Only calls are written anew, as `made` says; and what may be a function of
 the user's is called in its own form. What has no source stays the function that it is.
+
+    h = np.zeros(n)                          h = _ab_maker(np.zeros)(n)
+    for i in range(n):                       for i in range(n):
+        h[i] = f(x[i])             ->            h[i] = f(x[i])
+    return np.mean([h[0], h[1]])             return _ab_listed(np.mean)([h[0], h[1]])
+
+NumPy makes such an array itself, and reads a list as plain numbers: neither passes any array of ours that could say
+what is to happen. `mark` finds the calls; what writes calls anew (`callees.through_form`) puts these in their place.
 """
 
 import ast
+import functools
+from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
+import numpy as np
+
 from autobatch.autodiff.tape import active_tape
-from autobatch.blocks.expressions import Scope
+from autobatch.blocks.block_expressions import Scope
+from autobatch.core.abstract_eval import type_of
 from autobatch.errors import NeedsLoop
+from autobatch.facts.call_effects import SEQUENCE_FUNCTIONS
+from autobatch.facts.reader import Reader, usual_meaning
+from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.run import has_batch
-from autobatch.rewrite.callees import FORM, ID, KNOWN, through_form
+from autobatch.ops.numpy.creation import CREATION, array
+from autobatch.ops.rules.dispatch import top_box
+from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
 from autobatch.rewrite.convert import compiled
-from autobatch.rewrite.rewritten_callables import LOOKS_AT_NAMES, Forms, function_of
-from autobatch.rewrite.taped_allocations import CELLS, mark
+from autobatch.rewrite.stores import Ownership, is_fresh, is_maker, stored_names
 from autobatch.syntax.quote import expression
-from autobatch.syntax.scopes import bound_names, parameters
+from autobatch.syntax.scopes import bound_names, local_nodes, parameters
 from autobatch.syntax.source import NoSourceError, inner_codes, is_library, own_tree, remember
 
-__all__ = ["per_example_form", "taped_form"]
+__all__ = ["CELLS", "mark", "per_example_form", "taped_form"]
+
+_TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
+_NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, ast.Dict, ast.DictComp)
+
+
+def mark(tree: ast.FunctionDef) -> None:
+    """Mark, in a function and those in it, values that are made to be written into, and calls that may get a list.
+
+    A value is marked `made`; the function of a call `maker` or `listed`.
+    """
+    written = set().union(*(_written(part.body) for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)))
+    for part in ast.walk(tree):
+        if isinstance(part, ast.FunctionDef):
+            Ownership(part)  # marks what containers and objects are going to hold as `owned`
+    for part in ast.walk(tree):
+        for name, value in _bindings(part):
+            if name in written and is_fresh(value) and not _has_target(value):
+                value.made = True  # type: ignore[attr-defined]
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Call):
+            if getattr(part, "owned", False) or (getattr(part, "made", False) and is_maker(part)):
+                part.func.maker = True  # type: ignore[attr-defined]
+                part.made = False  # type: ignore[attr-defined]
+            elif any(map(_may_be_list, part.args[:2])) or _named(part.func) in _TAKING:
+                part.func.listed = True  # type: ignore[attr-defined]
+
+
+def _written(body: list[ast.stmt]) -> set[str]:
+    """Names of arrays that statements write into, or into parts of which."""
+    reader = Reader([], (), usual_meaning)
+    changed = [each for node in local_nodes(body) for each in reader.changed(node)]
+    return stored_names(body) | {each.id for each in changed if isinstance(each, ast.Name)}
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    """The names that a statement binds to one value each."""
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                yield target.id, node.value
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from (
+                    (part.id, value)
+                    for part, value in zip(target.elts, node.value.elts, strict=False)
+                    if isinstance(part, ast.Name)
+                )
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+        yield node.target.id, node.value
+
+
+def _named(function: ast.expr) -> str:
+    return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def _has_target(value: ast.expr) -> bool:
+    """Whether a call may give back an array that it was given to write into."""
+    return isinstance(value, ast.Call) and (len(value.args) > 2 or any(k.arg in ("out", None) for k in value.keywords))
+
+
+def _may_be_list(arg: ast.expr) -> bool:
+    """Whether an argument may be a list, as far as its syntax says: also what a call (`ab.map`) gives."""
+    if isinstance(arg, ast.BinOp):
+        return isinstance(arg.op, ast.Add | ast.Mult) and (_may_be_list(arg.left) or _may_be_list(arg.right))
+    return not isinstance(arg, _NO_LISTS)
+
+
+# What runs in the place of the calls.
+
+
+def made(value: Any) -> Any:
+    """An array that the function has just made; under a gradient one that takes values with a gradient."""
+    tape = active_tape()
+    if tape is None or type(value) is not np.ndarray or value.dtype.kind not in "fc" or value.base is not None:
+        return value
+    trace = active_trace()
+    return tape.constant(value) if trace is None or trace.level < tape.level else trace.known(value)
+
+
+@functools.cache
+def maker(function: Any) -> Callable[..., Any]:
+    """A function that makes an array, which is going to be written into."""
+    called = listed(function)
+    return lambda *args, **kwargs: made(called(*args, **kwargs))
+
+
+@functools.cache
+def listed(function: Any) -> Callable[..., Any]:
+    """A NumPy function that, under a gradient, takes lists of arrays of ours where it takes an array."""
+    ours = CREATION.get(function)
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        return (function if top_box((args, kwargs)) is None else ours)(*args, **kwargs)  # type: ignore[misc]
+
+    def join(arrays: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(arrays, list | tuple):
+            arrays = [_as_array(each, 0) for each in arrays]
+        return function(arrays, *args, **kwargs)
+
+    def compute(*args: Any, **kwargs: Any) -> Any:
+        return function(*[_as_array(arg, place) for place, arg in enumerate(args)], **kwargs)
+
+    if function in SEQUENCE_FUNCTIONS and function not in _JOINING:
+        return function
+    under_gradient = join if function in _JOINING else compute if ours is None else create
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return (function if active_tape() is None else under_gradient)(*args, **kwargs)
+
+    return call
+
+
+_JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack}
+
+
+def _as_array(arg: Any, place: int) -> Any:
+    """A list, or a tuple that is the first argument, as an array if it holds any of ours."""
+    is_list = type(arg) is list or (type(arg) is tuple and not place)
+    return array(arg) if is_list and top_box(arg) is not None else arg
+
+
+CELLS = {
+    "_ab_class": CellType(type_of),
+    "_ab_made": CellType(made),
+    "_ab_maker": CellType(maker),
+    "_ab_listed": CellType(listed),
+}
+
 
 _ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 

@@ -7,9 +7,10 @@ padding or to be skipped are dropped from it, and what is left is one reduction 
 import dataclasses
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
@@ -24,14 +25,15 @@ from autobatch.ops.rules.ragged_checks import (
     check_offsets,
     flattened,
     flattened_lists,
-    integer_ids,
+    id_bound,
     of_all_examples,
     offsets_from,
     segments_in,
     segments_of,
+    table_ids,
 )
 from autobatch.tables.fast_paths import direct_bags
-from autobatch.tables.modes import BAG_MODES, MODES
+from autobatch.tables.modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduce import bags, check_bag_table
 from autobatch.tables.sparse import first_seen
@@ -61,7 +63,7 @@ class _Options:
 
 
 @dataclasses.dataclass(slots=True)
-class _Call:
+class _FlatBags:
     """Flat bags: ids[bounds[b]:bounds[b + 1]], and a weight for each id or None.
 
     Attributes:
@@ -78,24 +80,62 @@ class _Call:
     skipped: np.ndarray | None = None
 
 
+@overload
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
-    mode: str | Sequence[str] = "mean",
+    mode: BagMode = "mean",
     sparse: bool = False,
-    per_sample_weights: Any = None,
+    per_sample_weights: ArrayLike | None = None,
     include_last_offset: bool = False,
-    padding_idx: int | None = None,
+    padding_idx: SupportsIndex | None = None,
     *,
-    positional_weights: Any = None,
-    empty: Any = None,
-    bad_ids: str = "raise",
-    skipped: np.ndarray | None = None,
-) -> Any:
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> NDArray[Any]: ...
+@overload
+def embedding_bag(
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    *,
+    mode: list[BagMode] | tuple[BagMode, ...],
+    sparse: bool = False,
+    per_sample_weights: ArrayLike | None = None,
+    include_last_offset: bool = False,
+    padding_idx: SupportsIndex | None = None,
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> tuple[NDArray[Any], ...]: ...
+def embedding_bag(
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: BagMode | list[BagMode] | tuple[BagMode, ...] = "mean",
+    sparse: bool = False,
+    per_sample_weights: ArrayLike | None = None,
+    include_last_offset: bool = False,
+    padding_idx: SupportsIndex | None = None,
+    *,
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> NDArray[Any] | tuple[NDArray[Any], ...]:
     """Look up bags of ids and reduce each bag to one row.
 
     Args:
@@ -158,16 +198,16 @@ def embedding_bag(
     )
     input, offsets = _now(input), _now(offsets)
     if hasattr(input, "offsets") and hasattr(input, "values") and current_region() is None:
-        call = _packed_call(input, offsets, weights, options)
+        call = _packed_call(input, weight, offsets, weights, options)
     elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
         if skipped is not None:
             raise UnsupportedError("skipped= counts the bags of one call; leave it out in batched code")
         out = embedding_bag_p(weight, input, *(x for x in (offsets, weights) if x is not None), **options.params())
         return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
     else:
-        call = _flat_call(input, offsets, weights, options)
+        call = _flat_call(input, weight, offsets, weights, options)
     call.skipped = _checked_skipped(skipped, len(call.bounds) - 1)
-    out = _reduced(weight, call, options, shape_of(weight)[0])
+    out = _reduced(weight, call, options, id_bound(weight))
     return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
 
 
@@ -230,10 +270,10 @@ def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
     return skipped
 
 
-def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Each example of a packed batch is a bag."""
     _refuse_offsets(offsets, "a PackedBatch, which has its own")
-    ids = _ids(input.values, options)
+    ids = _ids(input.values, table, options)
     if ids.ndim != 1:
         raise ShapeError(f"the input's values have shape {ids.shape}; expected (N,) ids, one bag after the other")
     bounds = check_offsets(input.offsets, len(ids))  # any object may call its attributes so
@@ -244,9 +284,9 @@ def _packed_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _
     return _weighted(ids, bounds, weights, options)
 
 
-def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+def _flat_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Ids with offsets, or rows of ids."""
-    ids = _ids(input, options)
+    ids = _ids(input, table, options)
     if ids.ndim == 2:
         _refuse_offsets(offsets, "ids of two dimensions, of which each row is a bag")
         bags, width = ids.shape
@@ -262,13 +302,14 @@ def _flat_call(input: Any, offsets: Any, weights: Any, options: _Options) -> _Ca
     return _weighted(ids, bounds, weights, options)
 
 
-def _ids(input: Any, options: _Options) -> np.ndarray:
-    if options.bad_ids == "skip" and getattr(input, "dtype", None) == np.uint64:
+def _ids(input: Any, table: Any, options: _Options) -> np.ndarray:
+    skips = options.bad_ids == "skip" and id_bound(table) is not None
+    if skips and getattr(input, "dtype", None) == np.uint64:
         input = np.where(input > np.uint64(np.iinfo(np.int64).max), -1, input.astype(np.int64))
-    return integer_ids(input, "input")
+    return table_ids(table, input, "input")
 
 
-def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _Call:
+def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _FlatBags:
     if weights is not None and not is_boxed(weights):
         check_plain(weights, "per_sample_weights")
         weights = np.asarray(weights)
@@ -277,7 +318,7 @@ def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Optio
         ids = ids[: int(bounds[-1]) if len(bounds) else 0]
     elif weights is not None:
         _check_weights(weights, ids.shape)
-    return _Call(ids, bounds, weights)
+    return _FlatBags(ids, bounds, weights)
 
 
 def _refuse_offsets(offsets: Any, what: str) -> None:
@@ -304,7 +345,7 @@ def _per_id(weights: Any, bounds: np.ndarray) -> Any:
     return np.take(weights, np.arange(total) - np.repeat(bounds[:-1].astype(np.int64) - first, lengths), axis=0)
 
 
-def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
+def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> Any:
     """The reduced bags, (bags, dim), or (bags, modes, dim).
 
     Args:
@@ -314,7 +355,7 @@ def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
     ids = call.ids
     if call.shift is not None:
         ids = ids + call.shift[call.lane_of_id]
-    counts = _frequencies(ids, call.lane_of_id, shape_of(table)[0]) if options.by_freq and is_boxed(table) else None
+    counts = _frequencies(ids, call.lane_of_id) if options.by_freq and is_boxed(table) else None
     out = bags(table, ids, call.bounds, call.weights, mode=options.mode, frequencies=counts)
     if dtype_of(out) != dtype_of(table):
         out = out.astype(dtype_of(table))
@@ -324,12 +365,15 @@ def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
     return np.where(lengths == 0, np.asarray(options.empty, dtype_of(out)), out)
 
 
-def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call:
-    """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`."""
+def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _FlatBags:
+    """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`.
+
+    Keys, for which `num_rows` is None, are all right, and none is counted from the end.
+    """
     ids, keep = call.ids, None
     own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
     if options.bad_ids == "skip":
-        keep = (ids >= 0) & (ids < own)
+        keep = np.ones(len(ids), np.bool_) if num_rows is None else (ids >= 0) & (ids < own)
         keep = None if keep.all() else keep
         if call.skipped is not None:
             bad = np.zeros(len(ids) + 1, np.int64)
@@ -343,10 +387,7 @@ def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call
             raise NeedsLoop("max_norm= with a table of each example")
         _renormalise(table, ids if keep is None else ids[keep], options.max_norm, options.norm_type)
     if options.padding_idx is not None:
-        wrong = np.atleast_1d(num_rows)[~_within(options.padding_idx, np.atleast_1d(num_rows))]
-        if wrong.size:
-            raise BadIdError(f"padding_idx={options.padding_idx} is outside a table of {wrong[0]} rows")
-        padding = options.padding_idx if options.padding_idx >= 0 else options.padding_idx + own
+        padding = _padding(options.padding_idx, num_rows, own)
         keep = ids != padding if keep is None else keep & (ids != padding)
     if keep is None or keep.all():
         return call
@@ -354,19 +395,25 @@ def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call
     places = np.flatnonzero(keep)
     weights = None if call.weights is None else call.weights[places]
     lanes = None if call.lane_of_id is None else call.lane_of_id[places]
-    return _Call(ids[places], kept[call.bounds], weights, lanes, call.shift)
+    return _FlatBags(ids[places], kept[call.bounds], weights, lanes, call.shift)
 
 
-def _within(index: int, num_rows: np.ndarray) -> np.ndarray:
-    return (-num_rows <= index) & (index < num_rows)
+def _padding(index: int, num_rows: Any, own: Any) -> Any:
+    """The id that is padding, in the table of each id."""
+    if num_rows is None:
+        return index
+    sizes = np.atleast_1d(num_rows)
+    wrong = sizes[(index < -sizes) | (index >= sizes)]
+    if wrong.size:
+        raise BadIdError(f"padding_idx={index} is outside a table of {wrong[0]} rows")
+    return index if index >= 0 else index + own
 
 
-def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None, num_rows: int) -> np.ndarray:
+def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
     """How often each id occurs among those of its example."""
-    keys = ids.astype(np.int64)
+    unique, inverse = first_seen(ids)
     if lane_of_id is not None:
-        keys = keys + lane_of_id * num_rows
-    _, inverse = first_seen(keys)
+        _, inverse = first_seen(inverse + lane_of_id * len(unique))
     return np.bincount(inverse)[inverse] if len(inverse) else inverse
 
 
@@ -408,7 +455,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     weights = rest.pop(0) if options.weights else None
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
     ids, described, form = _described(ids, offsets, lanes, options)
-    values = _ids(ids.values, options)
+    values = _ids(ids.values, table, options)
     bounds, counts, _ = of_all_examples(described, ids.lengths, form)
     lane_of_id = segments_in(ids.offsets)
     if weights is not None:
@@ -423,7 +470,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
             rows,
             lambda lane: bounds[first[lane] : first[lane + 1] + 1] - ids.offsets[lane],
         )
-    out = _reduced(table, _Call(values, bounds, weights, lane_of_id, shift), options, rows)
+    out = _reduced(table, _FlatBags(values, bounds, weights, lane_of_id, shift), options, rows)
     placed = by_lane(out, counts)
     trailing = shape_of(out)[1:] if dims is None else (*shape_of(out)[1:-1], dims)
     sizes = (placed.sizes[0], *trailing)
@@ -488,7 +535,7 @@ def _table(table: Any, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths
     """The table, the rows of each example, how far its ids are moved where each has a table of its own, and the dims of
     those where they differ."""
     if not isinstance(table, Batched):
-        return table, shape_of(table)[0], None, None
+        return table, id_bound(table), None, None
     dims = table.sizes[1] if isinstance(table.sizes[1], Lengths) else None
     data = table.data if dims is None else fill(table, 0)
     _, padded, dim = shape_of(data)

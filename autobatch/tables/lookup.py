@@ -8,21 +8,31 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import options
 from autobatch.core.current import current_region
 from autobatch.core.memory import complete
-from autobatch.core.op import BATCH_RANK, Op, is_boxed
+from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.kernels import rows as kernels
-from autobatch.ops.array_protocols import ArrayFace
-from autobatch.ops.rules.ragged_checks import as_ids, bad_id, check_ids, integer_ids, is_integer_index, offsets_from
+from autobatch.ops.array_protocols import StandIn
+from autobatch.ops.rules.ragged_checks import (
+    as_ids,
+    bad_id,
+    check_ids,
+    id_bound,
+    integer_ids,
+    is_integer_index,
+    offsets_from,
+    table_ids,
+)
 from autobatch.tables.maplookup_strategies import Default, Preallocation, SimpleParallel, Strategy
 from autobatch.tables.reduce import bags, check_bag_table, pooled, segment_rows_p
 from autobatch.tables.row_access import gather
@@ -35,7 +45,7 @@ def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""
     if not is_integer_index(index):
         return otherwise(index)
-    return lookup_p(table, index if is_boxed(index) else integer_ids(index))
+    return lookup_p(table, index if is_boxed(index) else table_ids(table, index))
 
 
 def _plain(table: Any) -> Any:
@@ -47,13 +57,14 @@ def _plain(table: Any) -> Any:
 
 def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
     """The rows that ids name, where there is a mask only the ids in it, and zeros elsewhere; ids are checked here."""
-    table, ids = _plain(table), integer_ids(ids)
+    table = _plain(table)
+    ids = table_ids(table, ids)
     if mask is None:
-        check_ids(ids, table.shape[0])
+        check_ids(ids, id_bound(table))
         return gather(table, ids) if table.ndim == 2 else table[ids]
     places = np.flatnonzero(mask)
     valid = ids.reshape(-1)[places]
-    _check_lanes(valid, table.shape[0], places, ids.shape)
+    _check_lanes(valid, id_bound(table), places, ids.shape)
     out = np.zeros((ids.size, *table.shape[1:]), table.dtype)
     if type(table) is np.ndarray and table.flags.c_contiguous and table.dtype in _GATHERED and table.ndim == 2:
         kernels.gather_where(table, np.ascontiguousarray(ids).reshape(-1), np.ravel(mask), out)
@@ -65,10 +76,10 @@ def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
 _GATHERED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
-def _check_lanes(valid: np.ndarray, num_rows: int, places: np.ndarray, shape: tuple[int, ...]) -> None:
+def _check_lanes(valid: np.ndarray, num_rows: int | None, places: np.ndarray, shape: tuple[int, ...]) -> None:
     """As `check_ids`, for ids of which each example has its own; `places` are theirs in the flattened batch."""
-    at = int(kernels.first_bad_id(valid, num_rows))
-    if at >= 0:
+    at = -1 if num_rows is None else int(kernels.first_bad_id(valid, num_rows))
+    if num_rows is not None and at >= 0:
         lane, *position = map(int, np.unravel_index(places[at], shape))
         place = f" at position {position[0] if len(position) == 1 else tuple(position)}" if position else ""
         raise note_example(bad_id(valid[at], place, num_rows), lane)
@@ -79,12 +90,12 @@ def _lookup_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
         return None
     table, ids, *mask = args
     shape = shape_of(table)
-    ids = np.reshape(ids if is_boxed(ids) else as_ids(ids), (-1,))
+    ids = np.reshape(ids if is_boxed(ids) else table_ids(table, ids), (-1,))
     rows = np.reshape(ct, (ids.shape[0], *shape[1:]))
     if mask:
         places = np.flatnonzero(mask[0])
         ids, rows = ids[places], rows[places]
-    return SparseRows.trusted(ids, rows, shape[0])
+    return SparseRows.trusted(ids, rows, id_bound(table))
 
 
 def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -96,15 +107,15 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     if mask is not None:
         mask = np.broadcast_to(mask, ids.data.shape)
         if current_region() is not None and ids.rank == 1 and len(sizes) == 2 and not is_boxed(ids.data):
-            wanted = as_ids(ids.data)
-            _check_lanes(wanted[mask], shape_of(table)[0], np.flatnonzero(mask), wanted.shape)
+            wanted = table_ids(table, ids.data)
+            _check_lanes(wanted[mask], id_bound(table), np.flatnonzero(mask), wanted.shape)
             return Batched(PendingRows(table, wanted, mask, lookup_p), sizes)
         return Batched(lookup_p(table, ids.data, mask), sizes)
     try:
         return Batched(lookup_p(table, ids.data), sizes)
     except BadIdError:
-        flat = as_ids(ids.data).reshape(-1)
-        _check_lanes(flat, shape_of(table)[0], np.arange(flat.size), ids.data.shape)
+        flat = table_ids(table, ids.data).reshape(-1)
+        _check_lanes(flat, id_bound(table), np.arange(flat.size), ids.data.shape)
         raise
 
 
@@ -143,7 +154,7 @@ def bag_mode(op: Op, params: dict[str, Any]) -> str | None:
     return op.name if op.name in _BY_NAME and params in _OVER_PACKED else None
 
 
-class PendingRows(ArrayFace):
+class PendingRows(StandIn):
     """Stands for the rows of a look-up, (B, T, dim), zero at the padding.
 
     Selecting zeros at the padding leaves it as it is, a sum over the second axis is a bag launch, and whatever else is
@@ -156,8 +167,7 @@ class PendingRows(ArrayFace):
         look_up: `look_up(table, ids, mask)` gives the rows.
     """
 
-    __slots__ = ("__weakref__", "_rows", "_view", "_views", "ids", "look_up", "mask", "table")
-    _ab_rank = BATCH_RANK - 1
+    __slots__ = ("_rows", "ids", "look_up", "mask", "table")
 
     def __init__(self, table: Any, ids: np.ndarray, mask: np.ndarray, look_up: Callable[..., Any]) -> None:
         self.table = table
@@ -185,12 +195,6 @@ class PendingRows(ArrayFace):
         shape = (*self.mask.shape, 1)
         return mask.shape == shape and bool(np.array_equal(mask.reshape(self.mask.shape), self.mask))
 
-    def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
-        def forced(x: Any) -> Any:
-            return x._ab_force() if type(x) is PendingRows else x
-
-        return function(*map(forced, args), **{key: forced(value) for key, value in kwargs.items()})
-
     def _ab_rebind(self, new: Any) -> None:
         self._rows = new
 
@@ -199,22 +203,8 @@ class PendingRows(ArrayFace):
         return (*self.mask.shape, shape_of(self.table)[1])
 
     @property
-    def ndim(self) -> int:
-        return 3
-
-    @property
-    def size(self) -> int:
-        return self.mask.size * shape_of(self.table)[1]
-
-    @property
     def dtype(self) -> np.dtype:
         return dtype_of(self.table)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.asarray(self._ab_force(), dtype)
-
-    def __repr__(self) -> str:
-        return repr(self._ab_force())
 
 
 class PackedRows:
@@ -269,7 +259,7 @@ def _is_zero(value: Any) -> bool:
 # The public functions.
 
 
-def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
+def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Rows of a table.
 
     Args:
@@ -297,8 +287,11 @@ def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
     array([[1, 1, 1],
            [7, 7, 7]])
     """
-    if not is_boxed(ids):
-        ids = integer_ids(ids)
+    return _looked_up(table, ids if is_boxed(ids) else table_ids(table, ids), out)
+
+
+def _looked_up(table: Any, ids: Any, out: Any) -> Any:
+    """`lookup` by integers."""
     rank = ndim_of(ids)
     if ndim_of(table) != 2:
         raise ShapeError(f"a table of shape {shape_of(table)}; expected (num_rows, dim)")
@@ -318,7 +311,7 @@ def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
         raise DTypeError(f"out has dtype {out.dtype}; expected the table's, {table.dtype}")
     if not out.flags.writeable:
         raise UnsupportedError("out is read-only; expected an array that can be written to")
-    check_ids(ids, table.shape[0])
+    check_ids(ids, id_bound(table))
     _fill(out, table, ids)
     return out
 
@@ -345,7 +338,26 @@ def _sums(table: Any, ids: Any) -> Any:
     return out if dtype_of(out) == dtype_of(table) else out.astype(dtype_of(table))
 
 
-def maplookup(tables: Sequence[Any], ids: Any, strategy: Strategy | None = None, out: Any = None) -> Any:
+@overload
+def maplookup(
+    tables: Sequence[ArrayLike],
+    ids: NDArray[Any] | Sequence[ArrayLike],
+    strategy: Default | SimpleParallel | None = None,
+    out: list[NDArray[Any]] | None = None,
+) -> list[NDArray[Any]]: ...
+@overload
+def maplookup(
+    tables: Sequence[ArrayLike],
+    ids: NDArray[Any] | Sequence[ArrayLike],
+    strategy: Preallocation,
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]: ...
+def maplookup(
+    tables: Sequence[ArrayLike],
+    ids: NDArray[Any] | Sequence[ArrayLike],
+    strategy: Strategy | None = None,
+    out: Any = None,
+) -> NDArray[Any] | Sequence[NDArray[Any]]:
     """`lookup` in each of several tables.
 
     Args:
@@ -421,11 +433,11 @@ def _checked(table: Any, ids: Any, number: int) -> np.ndarray:
     """Ids of one table, checked before anything is written."""
     if ndim_of(table) != 2:
         raise ShapeError(f"table {number} has shape {shape_of(table)}; expected (num_rows, dim)")
-    ids = integer_ids(ids)
+    ids = table_ids(table, ids)
     if ids.ndim not in (1, 2):
         raise ShapeError(f"ids of table {number} have shape {ids.shape}; expected (n,), or (n, k) to sum k rows each")
     try:
-        check_ids(ids, shape_of(table)[0])
+        check_ids(ids, id_bound(table))
     except BadIdError as error:
         raise BadIdError(f"table {number}: {error}") from None
     return ids

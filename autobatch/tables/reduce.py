@@ -15,7 +15,7 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
 from autobatch.kernels.bags import SUM
-from autobatch.kernels.segments import run_bounds, sum_runs
+from autobatch.kernels.segment_reductions import run_bounds, sum_runs
 from autobatch.kernels.vectors import computed_dtype
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.padding import select
@@ -26,14 +26,15 @@ from autobatch.ops.rules.ragged_checks import (
     check_lane_ids,
     flattened,
     flattened_lists,
-    integer_ids,
+    id_bound,
     of_all_examples,
     offsets_from,
     own_rows,
     segments_in,
+    table_ids,
 )
 from autobatch.tables.modes import MODES, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
-from autobatch.tables.row_access import gather, lanes_of_runs, locate, pool, poolable
+from autobatch.tables.row_access import gather, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 
 __all__ = ["bags", "check_bag_table", "pooled", "segment_p", "segment_rows_p"]
@@ -106,7 +107,7 @@ def _segment(
     if all(_is_pooled(MODES[name], dtype, weighted) for name in names):
         bounds = segments if runs else _bounds_of(segments, count)
     if bounds is not None and ids is not None and len(shape_of(data)) == 2 and poolable(dtype):
-        out = pooled(data, as_ids(ids) if not isinstance(ids, np.ndarray) else ids, bounds, weights, mode)
+        out = pooled(data, ids if isinstance(ids, np.ndarray) else table_ids(data, ids), bounds, weights, mode)
         return out if empty is None else _filled(out, np.diff(bounds) == 0, empty)
     if not isinstance(mode, str):
         parts = [
@@ -228,6 +229,12 @@ def pooled(
         out: where the result of one mode may be put, with contiguous rows and of the table's dtype.
     """
     table = table if hasattr(table, "_ab_locate") else np.asarray(table)
+    return steadily(table, lambda: _pooled(table, ids, bounds, weights, mode, out))
+
+
+def _pooled(
+    table: Any, ids: Any, bounds: Any, weights: Any, mode: str | tuple[str, ...], out: np.ndarray | None
+) -> np.ndarray:
     dtype, dim = table.dtype, table.shape[1]
     names = (mode,) if isinstance(mode, str) else mode
     found = locate(table, ids)
@@ -273,8 +280,8 @@ def _scales(bounds: Any, norm: Norm) -> np.ndarray:
 
 def _of_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, empty: Any) -> np.ndarray:
     """The bag of all ids, or that of each row of them."""
-    ids = integer_ids(ids)
-    check_ids(ids, shape_of(data)[0])
+    ids = table_ids(data, ids)
+    check_ids(ids, id_bound(data))
     if weights is not None and shape_of(weights) != ids.shape:
         raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each id, {ids.shape}")
     if form == "rows":
@@ -365,8 +372,8 @@ def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: in
     values, offsets = ids.values, ids.offsets
     weights = [_one_each(x, lanes, ids.lengths, "id") for x in operands[2:]]
     if not is_boxed(values):
-        values = integer_ids(values)
-        check_lane_ids(Packed(values, offsets), shape_of(table)[0])
+        values = table_ids(table, values)
+        check_lane_ids(Packed(values, offsets), id_bound(table))
     out = bags(table, values, offsets, *weights, mode=mode)
     if empty == "numpy" and mode != "sum" and not ids.lengths.all():
         out = np.where((ids.lengths == 0)[:, None], _empties(table, ids.lengths, mode), out)
@@ -408,8 +415,8 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     if params.get("by_frequency"):
         counts = np.asarray(args[-1]).astype(dtype_of(found))
         found = found / counts.reshape(-1, *(1,) * (ndim_of(found) - 1))
-    ids = args[2] if is_boxed(args[2]) else as_ids(args[2])
-    return SparseRows.trusted(ids, found, shape_of(args[0])[0])
+    ids = args[2] if is_boxed(args[2]) else table_ids(args[0], args[2])
+    return SparseRows.trusted(ids, found, id_bound(args[0]))
 
 
 def _by_mode(call: Call, how: Mode, by_weights: bool) -> Any:
@@ -420,7 +427,7 @@ def _by_mode(call: Call, how: Mode, by_weights: bool) -> Any:
         return None if how.gradient is None else how.gradient(call, by_weights)
     ct = call.ct if norm.kernel == SUM else quotient(call.ct, call.divisors(norm))
     weights = None if call.weights is None else np.asarray(call.weights, call.dtype)
-    return SparseRows.spread(ids, ct, call.segments, weights, shape_of(call.data)[0], dtype_of(call.data))
+    return SparseRows.spread(ids, ct, call.segments, weights, id_bound(call.data), dtype_of(call.data))
 
 
 def _ids_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

@@ -7,14 +7,14 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import bags as kernels
-from autobatch.kernels.segments import sum_rows
+from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "pool",
     "poolable",
     "read_rows",
+    "steadily",
     "write_rows",
 ]
 
@@ -41,6 +42,7 @@ _FEW = 1 << 14  # bytes of rows that NumPy copies sooner than a kernel is found 
 _LINE = 64  # bytes of the cache
 _NEAR = 4 << 20  # bytes of a table whose rows, once asked for, are there when they are read
 _NUMBERS = {format: VectorLayout(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
+T = TypeVar("T")
 _POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 
@@ -99,6 +101,12 @@ def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> Located:
     if find is not None:
         return find(ids, context)
     return locate_array(np.asarray(table), ids, False)
+
+
+def steadily(table: Any, read: Callable[[], T]) -> T:
+    """`read()`, anew where a table says that another thread has changed rows meanwhile."""
+    keep = getattr(table, "_ab_steadily", None)
+    return read() if keep is None else keep(read)
 
 
 def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> Located:
@@ -260,6 +268,11 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
     if whole is not None and ((out.nbytes <= _FEW and whole.flags.c_contiguous) or whole.dtype.hasobject):
         whole.take(ids, axis=0, out=out, mode="clip")  # of an array with gaps it would copy all of it first
         return out
+    steadily(table, lambda: _gathered(table, ids, out))
+    return out
+
+
+def _gathered(table: Any, ids: np.ndarray, out: np.ndarray) -> None:
     flat = out if ids.ndim == 1 else out.reshape(ids.size, table.shape[1])
     found = locate(table, ids.reshape(-1))
     if found.dim == table.shape[1]:
@@ -268,7 +281,6 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
         wide = np.empty((ids.size, found.dim), table.dtype)
         read_rows(found, wide)
         flat[...] = wide[:, : table.shape[1]]
-    return out
 
 
 def write_rows(found: Located, rows: np.ndarray) -> None:

@@ -6,15 +6,16 @@ called on one example's data in code that runs batched, it runs once for all exa
 """
 
 import inspect
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, SupportsIndex
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids, segments_of, whole_number
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, id_bound, segments_of, table_ids, whole_number
 from autobatch.tables.fast_paths import direct_bags, direct_segments
 from autobatch.tables.modes import MODES
 from autobatch.tables.reduce import segment_p, segment_rows_p
@@ -96,10 +97,10 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
         raise ShapeError("data is a single number; expected rows, (n, ...)")
     n = shape_of(data)[0]
     if ids is not None:
-        ids = as_ids(np.asarray(ids))
+        ids = table_ids(data, np.asarray(ids))
         if ids.ndim != 1:
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
-        check_ids(ids, n)
+        check_ids(ids, id_bound(data))
         n, rest[0] = ids.shape[0], ids
     found = segments_of(n, form, np.asarray(described), _number(how.num_segments), in_order=how.sorted)
     segments, count, runs = found
@@ -109,11 +110,11 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
     return op(data, segments, *rest, count=count, **params)
 
 
-def _topk(data: Any, how: Segments, k: int, empty: Any) -> tuple[Any, Any]:
+def _topk(data: Any, how: Segments, k: SupportsIndex, empty: Any) -> tuple[Any, Any]:
     """The values and the positions of the k greatest of each segment."""
-    k = whole_number(k, "k")
-    positions = _reduce("argtopk", data, how, k=k)
-    values = _reduce("topk", data, how, k=k)
+    most = whole_number(k, "k")
+    positions = _reduce("argtopk", data, how, k=most)
+    values = _reduce("topk", data, how, k=most)
     if empty is not None:
         values = np.where(positions < 0, np.asarray(empty, values.dtype), values)
     return values, positions
@@ -149,320 +150,227 @@ class SegmentFunction(Protocol):
 
     def __call__(
         self,
-        data: Any,
-        segment_ids: Any = None,
+        data: ArrayLike,
+        segment_ids: ArrayLike | None = None,
         *,
-        lengths: Any = None,
-        offsets: Any = None,
-        ids: Any = None,
-        weights: Any = None,
-        num_segments: Any = None,
-        empty: Any = None,
+        lengths: ArrayLike | None = None,
+        offsets: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        num_segments: SupportsIndex | None = None,
+        empty: ArrayLike | None = None,
         sorted: bool = False,
-    ) -> Any: ...
+    ) -> NDArray[Any]: ...
 
 
-def segment_function(mode: str, doc: str) -> SegmentFunction:
-    """The public function `segment_<mode>`, without `empty=` where the result has a row for each row of the data."""
+_DOC = """{what}
 
-    def call(
-        data: Any,
-        segment_ids: Any = None,
-        *,
-        lengths: Any = None,
-        offsets: Any = None,
-        ids: Any = None,
-        weights: Any = None,
-        num_segments: Any = None,
-        empty: Any = None,
-        sorted: bool = False,
-    ) -> Any:
-        how = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-        return _reduce(mode, data, how, empty)
-
-    call.__name__ = call.__qualname__ = f"segment_{mode}"
-    call.__doc__ = doc
-    if MODES[mode].rowwise:
-        arguments = inspect.signature(call)
-        taken = [argument for argument in arguments.parameters.values() if argument.name != "empty"]
-        call.__signature__ = arguments.replace(parameters=taken)  # type: ignore[attr-defined]
-    return call
-
-
-segment_sum = segment_function(
-    "sum",
-    """The sum of the rows of each segment.
-
-Args:
+{notes}Args:
     data: (n, ...) rows; with `ids`, a table of which row i is `data[ids[i]]`, never gathered where that can be
         avoided, and whose gradient is `SparseRows`.
     segment_ids: (n,) the segment of each row, in any order. Or `lengths`, (segments,), or `offsets`,
         (segments + 1,) from 0 to n, of segments that follow each other. Exactly one of the three.
     weights: (n,) a factor for each row, taken in the dtype of float rows.
     num_segments: how many segments there are; None: up to the greatest id.
-    empty: the value of a segment without rows; None is 0.
-    sorted: the segment ids are said not to fall, and that is checked.
+{empty}    sorted: the segment ids are said not to fall, and that is checked.
 
 Returns:
-    (segments, ...), of the dtype that `np.sum` gives: that of float data, int64 for smaller integers. float16 is
-    added up in float32.
+    {returns}
 
 Raises:
     BadIdError: a segment id outside `num_segments` or that falls, an id outside the table, offsets that fall.
     ShapeError: shapes that do not fit together, or not exactly one description of the segments.
     DTypeError: ids that are not integers.
 
-Source: Caffe2's sparse operations (`SortedSegmentSum`, `UnsortedSegmentSum`, their `Sparse*` and `*Weighted*`).
+Source: Caffe2's sparse operations ({source}).
 
->>> segment_sum(np.array([[1, 2], [11, 5], [3, 3], [11, 9]]), [0, 0, 1, 1])
+>>> {example}
+"""
+_SORTED = "`SortedSegmentSum`, `UnsortedSegmentSum`, their `Sparse*` and `*Weighted*`"
+
+
+def _function(mode: str, what: str, example: str, notes: str = "", source: str = _SORTED) -> SegmentFunction:
+    """The public function `segment_<mode>`, without `empty=` where the result has a row for each row of the data.
+
+    Args:
+        what: the first line of its docstring; notes: more of it; example: a call, and what it gives.
+    """
+    how = MODES[mode]
+
+    def call(
+        data: ArrayLike,
+        segment_ids: ArrayLike | None = None,
+        *,
+        lengths: ArrayLike | None = None,
+        offsets: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        num_segments: SupportsIndex | None = None,
+        empty: ArrayLike | None = None,
+        sorted: bool = False,
+    ) -> NDArray[Any]:
+        given = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+        return _reduce(mode, data, given, empty)
+
+    call.__name__ = call.__qualname__ = f"segment_{mode}"
+    call.__doc__ = _DOC.format(
+        what=what,
+        notes=notes and notes + "\n\n",
+        empty="" if how.rowwise else f"    empty: the value of a segment without rows; None is {_BARE.get(mode, 0)}.\n",
+        returns=_RETURNS.get(mode, "(n, ...)" if how.rowwise else "(segments, ...)"),
+        source=source,
+        example=f"segment_{mode}({example}",
+    )
+    if how.rowwise:
+        arguments = inspect.signature(call)
+        taken = [argument for argument in arguments.parameters.values() if argument.name != "empty"]
+        call.__signature__ = arguments.replace(parameters=taken)  # type: ignore[attr-defined]
+    return call
+
+
+_RETURNS = {
+    "sum": """(segments, ...), of the dtype that `np.sum` gives: that of float data, int64 for smaller integers.
+    float16 is added up in float32.""",
+    "count": "(segments,)",
+}
+_BARE = {"prod": "1", "any": "False", "all": "True"} | dict.fromkeys(("argmax", "argmin"), "-1, which names no row")
+_OF_PRODUCTS = "With weights, of the rows times their weights."
+_FIRST = f"Its gradient goes to the first of equal rows. {_OF_PRODUCTS}"
+
+segment_sum = _function(
+    "sum",
+    "The sum of the rows of each segment.",
+    """np.array([[1, 2], [11, 5], [3, 3], [11, 9]]), [0, 0, 1, 1])
 array([[12,  7],
-       [14, 12]])
-""",
+       [14, 12]])""",
 )
-
-segment_mean = segment_function(
+segment_mean = _function(
     "mean",
-    """The mean of the rows of each segment; with weights Σwx/Σw.
-
-Arguments, shapes and errors as for `segment_sum`.
-The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.
-
->>> segment_mean(np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])
-array([2., 0., 5.])
-""",
+    "The mean of the rows of each segment; with weights Σwx/Σw.",
+    "np.array([1.0, 3.0, 5.0]), lengths=[2, 0, 1])\narray([2., 0., 5.])",
+    "The mean of integers is float64, as NumPy's. Where the weights of a segment with rows sum to 0, IEEE decides.",
 )
-
-segment_sqrtn = segment_function(
+segment_sqrtn = _function(
     "sqrtn",
-    """The sum of the rows of each segment over √n; with weights Σwx/√Σw².
-
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_sqrtn(np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])
-array([6., 5.])
-""",
+    "The sum of the rows of each segment over √n; with weights Σwx/√Σw².",
+    "np.array([1.0, 3.0, 4.0, 4.0, 5.0]), lengths=[4, 1])\narray([6., 5.])",
 )
-
-segment_max = segment_function(
+segment_max = _function(
     "max",
-    """The greatest of each column of a segment; NaN if there is one.
-
-Arguments, shapes and errors as for `segment_sum`.
-Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
-
->>> segment_max(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
-array([-5.,  3.])
-""",
+    "The greatest of each column of a segment; NaN if there is one.",
+    "np.array([1.0, 3.0, -5.0]), [1, 1, 0])\narray([-5.,  3.])",
+    _FIRST,
 )
-
-segment_min = segment_function(
+segment_min = _function(
     "min",
-    """The least of each column of a segment; NaN if there is one.
-
-Arguments, shapes and errors as for `segment_sum`.
-Its gradient goes to the first of equal rows. With weights, of the rows times their weights.
-
->>> segment_min(np.array([1.0, 3.0, -5.0]), [1, 1, 0])
-array([-5.,  1.])
-""",
+    "The least of each column of a segment; NaN if there is one.",
+    "np.array([1.0, 3.0, -5.0]), [1, 1, 0])\narray([-5.,  1.])",
+    _FIRST,
 )
-
-segment_prod = segment_function(
+segment_prod = _function(
     "prod",
-    """The product of the rows of each segment, 1 for an empty one.
-
-Arguments, shapes and errors as for `segment_sum`.
-Its gradient is right where rows are zero. With weights, of the rows times their weights.
-
->>> segment_prod(np.array([2, 3, 5]), lengths=[2, 0, 1])
-array([6, 1, 5])
-""",
+    "The product of the rows of each segment, 1 for an empty one.",
+    "np.array([2, 3, 5]), lengths=[2, 0, 1])\narray([6, 1, 5])",
+    f"Its gradient is right where rows are zero. {_OF_PRODUCTS}",
 )
-
-segment_logsumexp = segment_function(
+segment_logsumexp = _function(
     "logsumexp",
-    """log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x).
-
-Arguments, shapes and errors as for `segment_sum`.
-It does not overflow: the greatest of each segment is taken out first.
-Source: Caffe2's `SortedSegmentRangeLogSumExp`.
-
->>> segment_logsumexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
-array([1.386, 1.609])
-""",
+    "log Σ exp(x) over the rows of each segment; with weights log Σ w·exp(x).",
+    "np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)\narray([1.386, 1.609])",
+    "It does not overflow: the greatest of each segment is taken out first.",
+    "`SortedSegmentRangeLogSumExp`",
 )
-
-segment_logmeanexp = segment_function(
+segment_logmeanexp = _function(
     "logmeanexp",
-    """The log of the mean of exp(x) over the rows of each segment; with weights log(Σ w·exp(x) / Σw).
-
-Arguments, shapes and errors as for `segment_sum`. Source: Caffe2's `SortedSegmentRangeLogMeanExp`.
-
->>> segment_logmeanexp(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)
-array([0.693, 1.609])
-""",
+    "The log of the mean of exp(x) over the rows of each segment; with weights log(Σ w·exp(x) / Σw).",
+    "np.log([1.0, 3.0, 5.0]), lengths=[2, 1]).round(3)\narray([0.693, 1.609])",
+    source="`SortedSegmentRangeLogMeanExp`",
 )
-
-segment_var = segment_function(
+segment_var = _function(
     "var",
-    """The variance of the rows of each segment about their mean; with weights Σw(x - mean)²/Σw.
-
-Arguments, shapes and errors as for `segment_sum`. As `np.var`, it divides by the number of rows.
-
->>> segment_var(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
-array([1., 0.])
-""",
+    "The variance of the rows of each segment about their mean; with weights Σw(x - mean)²/Σw.",
+    "np.array([1.0, 3.0, 5.0]), lengths=[2, 1])\narray([1., 0.])",
+    "As `np.var`, it divides by the number of rows.",
 )
-
-segment_std = segment_function(
+segment_std = _function(
     "std",
-    """The standard deviation, the root of `segment_var`.
-
-Arguments, shapes and errors as for `segment_sum`. Where it is 0 its gradient is NaN, as that of `np.std`.
-
->>> segment_std(np.array([1.0, 3.0, 5.0]), lengths=[2, 1])
-array([1., 0.])
-""",
+    "The standard deviation, the root of `segment_var`.",
+    "np.array([1.0, 3.0, 5.0]), lengths=[2, 1])\narray([1., 0.])",
+    "Where it is 0 its gradient is NaN, as that of `np.std`.",
 )
-
-segment_any = segment_function(
+segment_any = _function(
     "any",
-    """Whether any row of each segment is not zero; of none it is False.
-
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_any(np.array([0, 3, 0]), [0, 0, 1])
-array([ True, False])
-""",
+    "Whether any row of each segment is not zero; of none it is False.",
+    "np.array([0, 3, 0]), [0, 0, 1])\narray([ True, False])",
 )
-
-segment_all = segment_function(
+segment_all = _function(
     "all",
-    """Whether every row of each segment is not zero; of none it is True.
-
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_all(np.array([2, 3, 0]), [0, 0, 1])
-array([ True, False])
-""",
+    "Whether every row of each segment is not zero; of none it is True.",
+    "np.array([2, 3, 0]), [0, 0, 1])\narray([ True, False])",
 )
-
-segment_count = segment_function(
+segment_count = _function(
     "count",
-    """(segments,): the number of rows of each segment; with weights their sum.
-
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_count(np.array([2, 3, 0]), [0, 0, 2])
-array([2, 0, 1])
-""",
+    "The number of rows of each segment; with weights their sum.",
+    "np.array([2, 3, 0]), [0, 0, 2])\narray([2, 0, 1])",
 )
-
-segment_softmax = segment_function(
+segment_softmax = _function(
     "softmax",
-    """exp(x) over its sum within the segment, (n, ...); with weights w·exp(x) / Σ w·exp(x).
-
-Arguments and errors as for `segment_sum`, without `empty`.
-
->>> segment_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1])
-array([0.25, 0.75, 1.  ])
-""",
+    "exp(x) over its sum within the segment; with weights w·exp(x) / Σ w·exp(x).",
+    "np.log([1.0, 3.0, 5.0]), lengths=[2, 1])\narray([0.25, 0.75, 1.  ])",
 )
-
-segment_log_softmax = segment_function(
+segment_log_softmax = _function(
     "log_softmax",
-    """The log of `segment_softmax`, (n, ...), computed without its overflow.
-
-Arguments and errors as for `segment_sum`, without `empty`.
-
->>> np.exp(segment_log_softmax(np.log([1.0, 3.0, 5.0]), lengths=[2, 1]))
-array([0.25, 0.75, 1.  ])
-""",
+    "The log of `segment_softmax`, computed without its overflow.",
+    "np.zeros(3), lengths=[2, 1]).round(3)\narray([-0.693, -0.693,  0.   ])",
 )
-
-segment_cumsum = segment_function(
+segment_cumsum = _function(
     "cumsum",
-    """The running sum within each segment, in the order of the rows, (n, ...); with weights of w·x.
-
-Arguments and errors as for `segment_sum`, without `empty`.
-
->>> segment_cumsum(np.array([1, 2, 3, 4]), [0, 1, 0, 1])
-array([1, 2, 4, 6])
-""",
+    "The running sum within each segment, in the order of the rows; with weights of w·x.",
+    "np.array([1, 2, 3, 4]), [0, 1, 0, 1])\narray([1, 2, 4, 6])",
 )
-
-segment_sort = segment_function(
+segment_sort = _function(
     "sort",
-    """Each column of each segment in ascending order, (n, ...), NaN last; with weights of w·x.
-
-The k-th least stands where the k-th row of the segment stood.
-Arguments and errors as for `segment_sum`, without `empty`.
-
->>> segment_sort(np.array([3, 9, 1, 4]), [0, 1, 0, 1])
-array([1, 4, 3, 9])
-""",
+    "Each column of each segment in ascending order, NaN last; with weights of w·x.",
+    "np.array([3, 9, 1, 4]), [0, 1, 0, 1])\narray([1, 4, 3, 9])",
+    "The k-th least stands where the k-th row of the segment stood.",
 )
-
-segment_argmax = segment_function(
+segment_argmax = _function(
     "argmax",
-    """The position among the n rows of the first greatest of each column of a segment; -1 for an empty one.
-
-A NaN counts as the greatest, as in `np.argmax`. `empty=` changes the -1, which names no row.
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_argmax(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
-array([ 0, -1,  1])
-""",
+    "The position among the n rows of the first greatest of each column of a segment; -1 for an empty one.",
+    "np.array([1.0, 3.0, 3.0]), [0, 2, 2])\narray([ 0, -1,  1])",
+    "A NaN counts as the greatest, as in `np.argmax`.",
 )
-
-segment_argmin = segment_function(
+segment_argmin = _function(
     "argmin",
-    """The position among the n rows of the first least of each column of a segment; -1 for an empty one.
-
-A NaN counts as the least, as in `np.argmin`. `empty=` changes the -1, which names no row.
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_argmin(np.array([1.0, 3.0, 3.0]), [0, 2, 2])
-array([ 0, -1,  1])
-""",
+    "The position among the n rows of the first least of each column of a segment; -1 for an empty one.",
+    "np.array([1.0, 3.0, 3.0]), [0, 2, 2])\narray([ 0, -1,  1])",
+    "A NaN counts as the least, as in `np.argmin`.",
 )
-
-segment_first = segment_function(
+segment_first = _function(
     "first",
-    """The first row of each segment, 0 for an empty one; with weights of w·x.
-
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_first(np.array([5, 6, 7]), [2, 2, 0])
-array([7, 0, 5])
-""",
+    "The first row of each segment, 0 for an empty one; with weights of w·x.",
+    "np.array([5, 6, 7]), [2, 2, 0])\narray([7, 0, 5])",
 )
-
-segment_last = segment_function(
+segment_last = _function(
     "last",
-    """The last row of each segment, 0 for an empty one; with weights of w·x.
-
-Arguments, shapes and errors as for `segment_sum`.
-
->>> segment_last(np.array([5, 6, 7]), [2, 2, 0])
-array([7, 0, 6])
-""",
+    "The last row of each segment, 0 for an empty one; with weights of w·x.",
+    "np.array([5, 6, 7]), [2, 2, 0])\narray([7, 0, 6])",
 )
 
 
 def segment_topk(
-    data: Any,
-    segment_ids: Any = None,
+    data: ArrayLike,
+    segment_ids: ArrayLike | None = None,
     *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    k: int,
-    empty: Any = None,
+    lengths: ArrayLike | None = None,
+    offsets: ArrayLike | None = None,
+    ids: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    num_segments: SupportsIndex | None = None,
+    k: SupportsIndex,
+    empty: ArrayLike | None = None,
     sorted: bool = False,
-) -> Any:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """The k greatest of each column of a segment, descending, and their positions among the n rows.
 
     Arguments, shapes and errors as for `segment_sum`.

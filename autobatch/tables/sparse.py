@@ -98,7 +98,7 @@ class SparseRows(SparseCotangent):
     Args:
         ids: (n,) integers, 0 <= id < num_rows; ids may repeat.
         rows: (n, *row_shape).
-        num_rows: how many rows the whole table has.
+        num_rows: how many rows the whole table has; None: the ids are keys, any integers, of a table of keys.
 
     Ids and rows are kept as they are given. What was changed since is checked again by whatever reads a row by its id.
 
@@ -114,8 +114,8 @@ class SparseRows(SparseCotangent):
 
     __slots__ = ("_rows", "_spread", "ids", "num_rows")
 
-    def __init__(self, ids: Any, rows: Any, num_rows: int) -> None:
-        ids = as_ids(ids)
+    def __init__(self, ids: Any, rows: Any, num_rows: int | None) -> None:
+        ids = ids if num_rows is None and getattr(ids, "dtype", None) == np.uint64 else as_ids(ids)
         check_plain(rows, "the rows")
         rows = rows if is_boxed(rows) else np.asarray(rows)
         if ids.ndim != 1 or not shape_of(rows) or shape_of(rows)[0] != ids.shape[0]:
@@ -124,14 +124,14 @@ class SparseRows(SparseCotangent):
             )
         if dtype_of(rows).hasobject or dtype_of(rows).kind in "SUMm":
             raise DTypeError(f"rows have dtype {dtype_of(rows)}; expected numbers: write rows.astype(np.float32)")
-        self.num_rows = whole_number(num_rows, "num_rows")
+        self.num_rows = None if num_rows is None else whole_number(num_rows, "num_rows")
         check_ids(ids, self.num_rows)
         self.ids = ids
         self._rows = rows
         self._spread: Spread | None = None
 
     @classmethod
-    def trusted(cls, ids: Any, rows: Any, num_rows: int) -> "SparseRows":
+    def trusted(cls, ids: Any, rows: Any, num_rows: int | None) -> "SparseRows":
         """Without the checks; ids and rows may be of an interpreter."""
         self = object.__new__(cls)
         self.ids, self._rows, self._spread, self.num_rows = ids, rows, None, num_rows
@@ -139,7 +139,7 @@ class SparseRows(SparseCotangent):
 
     @classmethod
     def spread(
-        cls, ids: np.ndarray, sources: np.ndarray, segments: np.ndarray, factors: Any, num_rows: int, dtype: Any
+        cls, ids: np.ndarray, sources: np.ndarray, segments: np.ndarray, factors: Any, num_rows: int | None, dtype: Any
     ) -> "SparseRows":
         """The gradient of a sum over looked-up rows: position i has the row factors[i] * sources[segments[i]].
 
@@ -171,8 +171,9 @@ class SparseRows(SparseCotangent):
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The shape of the whole gradient, (num_rows, *row_shape)."""
-        return (self.num_rows, *shape_of(self._rows if self._spread is None else self._spread.sources)[1:])
+        """The shape of the whole gradient, (num_rows, *row_shape); of a table of keys that has no number, -1."""
+        rows = self._rows if self._spread is None else self._spread.sources
+        return (-1 if self.num_rows is None else self.num_rows, *shape_of(rows)[1:])
 
     @property
     def ndim(self) -> int:
@@ -198,7 +199,8 @@ class SparseRows(SparseCotangent):
         Raises:
             ShapeError, BadIdError, DTypeError: as of `SparseRows`.
         """
-        ids, spread = as_ids(self.ids), self._spread
+        ids = self.ids.view(np.int64) if self._of_wide_keys else as_ids(self.ids)
+        spread = self._spread
         parts = [self._rows] if spread is None else [x for x in (spread.segments, spread.factors) if x is not None]
         if ids.ndim != 1 or any(shape_of(part)[:1] != ids.shape for part in parts):
             raise ShapeError(
@@ -208,6 +210,23 @@ class SparseRows(SparseCotangent):
         if spread is not None:
             check_ids(spread.segments, len(spread.sources))
         return ids
+
+    @property
+    def _of_wide_keys(self) -> bool:
+        return self.num_rows is None and isinstance(self.ids, np.ndarray) and self.ids.dtype == np.uint64
+
+    def _as_given(self, ids: np.ndarray) -> np.ndarray:
+        """A copy of ids, in the dtype of keys that int64 does not hold."""
+        return ids.astype(np.uint64 if self._of_wide_keys else np.int64)
+
+    def where(self, kept: np.ndarray) -> "SparseRows":
+        """Only the positions of a mask, (n,)."""
+        spread = self._spread
+        if spread is None:
+            return SparseRows.trusted(self.ids[kept], self._rows[kept], self.num_rows)
+        factors = None if spread.factors is None else spread.factors[kept]
+        segments = spread.segments[kept]
+        return SparseRows.spread(self.ids[kept], spread.sources, segments, factors, self.num_rows, spread.dtype)
 
     def pieces(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """(sources, segments, factors) as the coalescing kernels take them: (n, width) or not yet repeated."""
@@ -234,12 +253,12 @@ class SparseRows(SparseCotangent):
         if self.dtype.kind not in "fiu" or not self.dtype.isnative:  # which the kernels do not add
             out = np.zeros((len(index.unique), *self.shape[1:]), self.dtype)
             np.add.at(out, index.inverse, self.rows)
-            return SparseRows.trusted(index.unique.copy(), out, self.num_rows)
+            return SparseRows.trusted(self._as_given(index.unique), out, self.num_rows)
         sources, segments, factors = self.pieces()
         out = np.zeros((len(index.unique), sources.shape[1]), sources.dtype)
         sparse_gradients.coalesce_rows(index.starts, index.positions, sources, segments, factors, out)
         rows = out.astype(self.dtype, copy=False).reshape(len(out), *self.shape[1:])
-        return SparseRows.trusted(index.unique.copy(), rows, self.num_rows)
+        return SparseRows.trusted(self._as_given(index.unique), rows, self.num_rows)
 
     def add_to(self, dense: np.ndarray) -> None:
         """Add the rows into a dense array, in place.
@@ -275,7 +294,14 @@ class SparseRows(SparseCotangent):
 
         Returns:
             An array of the rows' dtype, 0 where no id names a row.
+
+        Raises:
+            UnsupportedError: the ids are keys, of which there is no end.
         """
+        if self.num_rows is None:
+            raise UnsupportedError(
+                "the gradient of a table of keys has no dense form; .coalesce() gives each key once, with its row"
+            )
         if self.boxed:
             return Scatter(np.asarray(self.ids), self.rows, self.shape, self.dtype, unique=False).to_dense()
         return super().to_dense()
@@ -384,8 +410,8 @@ class Spread(NamedTuple):
 
 def first_seen(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct ids in the order of first occurrence, and for each id its place among them."""
-    index = Indexer(len(ids))(ids)
-    return index.unique.copy(), index.inverse
+    index = Indexer(len(ids))(ids.view(np.int64) if ids.dtype == np.uint64 else ids)
+    return index.unique.copy().view(ids.dtype if ids.dtype == np.uint64 else np.int64), index.inverse
 
 
 def _add_rows(dense: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:

@@ -66,6 +66,9 @@ def _differences(expected: Any, actual: Any, path: str, precision: int) -> Itera
         yield from _compare_arrays(expected, actual, path, precision)
     elif type(expected) is not type(actual):
         yield Difference(path, "type", _typed(expected), _typed(actual))
+    elif isinstance(expected, type):  # one of NumPy's has what its arrays have
+        if expected is not actual:
+            yield Difference(path, "value", repr(expected), repr(actual))
     elif isinstance(expected, float | complex):
         if not _close(np.asarray(expected), np.asarray(actual), precision).all():
             yield Difference(path, "value", repr(expected), repr(actual))

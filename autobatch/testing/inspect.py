@@ -36,7 +36,7 @@ from autobatch.core.op import Op
 from autobatch.lazy.replay import Replay
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
-from autobatch.lockstep.regions import branches, loops_with_exits
+from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.region import Prefix, Subset
 from autobatch.ops.nn import normalisation
 from autobatch.ops.numpy import contractions
@@ -270,7 +270,7 @@ def decisions() -> Iterator[list[int]]:
         seen.append(region.count)
         return truth(test)
 
-    with replaced(branches, truth=counted), replaced(loops_with_exits, truth=counted):
+    with replaced(branches, truth=counted), replaced(loops, truth=counted):
         yield seen
 
 

@@ -19,6 +19,7 @@ CASES = [(name, case.name) for name, workload in WORKLOADS.items() for case in w
 NAMED = {
     "attention",
     "bags",
+    "checkpoint",
     "checks",
     "child_sum",
     "dag",

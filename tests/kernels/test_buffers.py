@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.kernels.buffers import (
+from autobatch.kernels.rows import (
     CONSECUTIVE,
     MISSING,
     ONE_BUFFER,

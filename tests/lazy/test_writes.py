@@ -170,7 +170,7 @@ def test_a_plain_array_as_out_comes_back_itself():
         y[1] = 3
         return y, buffer, y is buffer
 
-    same_effects(f, vectors(3, 4), falls_back=True)
+    same_effects(f, vectors(3, 4))
 
 
 def test_plain_arrays_of_a_map_inside_an_example():

@@ -1,6 +1,5 @@
-"""What lanes cannot do together: a loop for just that call where it changes nothing, for the whole call elsewhere."""
+"""What lanes cannot do together: a foreign call is a loop of its own, anything else sends all on the fly."""
 
-import contextlib
 import statistics
 import warnings
 
@@ -41,7 +40,7 @@ def appends(seen, x):
     return len(locals())
 
 
-def helper_alone(x):
+def helper_of_its_own(x):
     a = np.tanh(x)
     b = looks_around(a)
     return a + b
@@ -51,32 +50,27 @@ def c_extension(x):
     return statistics.fmean(x) if len(x) else 0.0
 
 
-ALONE = [
-    (helper_alone, (XS,), {}),
-    (c_extension, (XS,), {}),
-]
-
-
-@pytest.mark.parametrize(("f", "columns", "shared"), ALONE, ids=[f.__name__ for f, _, _ in ALONE])
-def test_only_the_call_runs_as_a_loop(f, columns, shared):
-    want = [f(*row, **shared) for row in zip(*columns, strict=True)]
+def test_only_a_foreign_call_runs_as_a_loop():
     with noted_fallbacks() as found, inspect.watched(run, "_on_the_fly") as whole_calls:
-        got = examples(batch(f)(*map(batch_of, columns), **shared))
+        got = examples(batch(c_extension)(batch_of(XS)))
     assert not whole_calls
     assert len(found) == 1
     assert f"{__file__}:" in found[0]
-    assert_same(got, want)
+    assert_same(got, [c_extension(x) for x in XS])
     with pytest.raises(UnsupportedError, match=r"test_alone.py:\d+: .*strict=True allows no loop"):
-        batch(f, strict=True)(*map(batch_of, columns), **shared)
+        batch(c_extension, strict=True)(batch_of(XS))
 
 
-def test_the_warning_names_the_line_of_the_call_and_the_reason():
-    with pytest.warns(FallbackWarning, match="a call of locals; it runs as a loop") as caught:
-        batch(helper_alone)(batch_of(XS))
-    assert (caught[0].filename, caught[0].lineno) == (__file__, helper_alone.__code__.co_firstlineno + 2)
+def test_what_a_helper_cannot_do_runs_on_the_fly_and_the_warning_names_its_line():
+    with pytest.warns(FallbackWarning, match="a call of locals; it runs example by example, on the fly") as caught:
+        got = examples(batch(helper_of_its_own)(batch_of(XS)))
+    assert_same(got, [helper_of_its_own(x) for x in XS])
+    assert (caught[0].filename, caught[0].lineno) == (__file__, looks_around.__code__.co_firstlineno + 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        batch(helper_alone)(batch_of(XS))  # said once
+        batch(helper_of_its_own)(batch_of(XS))  # said once
+    with pytest.raises(UnsupportedError, match=r"test_alone.py:\d+: .*strict=True allows lock-step only"):
+        batch(helper_of_its_own, strict=True)(batch_of(XS))
 
 
 def test_under_a_branch_only_its_lanes_run():
@@ -106,7 +100,7 @@ def test_an_error_inside_is_the_first_examples():
     def f(n):
         return looks_around_and_divides(n) + 1
 
-    with pytest.raises(ZeroDivisionError, match="by zero") as caught, contextlib.suppress(FallbackWarning):
+    with noted_fallbacks(), pytest.raises(ZeroDivisionError, match="by zero") as caught:
         batch(f)(batch_of([2, 0, 0]))
     assert caught.value.__notes__ == ["raised for example 1"]
 

@@ -300,7 +300,7 @@ def test_outer_objects_change_as_in_the_loop():
 def test_examples_own_lists_change_once():
     words = [[1, 2, 3], [4], [5, 6]]
     given = [list(each) for each in words]
-    with pytest.warns(match="functions that differ by example"):
+    with pytest.warns(match="of objects that differ by example"):
         out = batch(lambda own: (own.pop(), len(own)))(batch_of(given))
     assert examples(out) == [(3, 2), (4, 0), (6, 1)]
     assert given == [each[:-1] for each in words]

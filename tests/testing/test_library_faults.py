@@ -7,7 +7,7 @@ import pytest
 
 from autobatch import EmbeddingTable, MaskedBatch, PackedBatch, SparseRows, batch
 from autobatch.api.extend import Batched
-from autobatch.kernels.buffers import ONE_BUFFER
+from autobatch.kernels.rows import ONE_BUFFER
 from autobatch.lazy import fibers, launching
 from autobatch.ops.numpy import reductions
 from autobatch.ops.rules import kinds

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.current import current_region, set_region
+from autobatch.core.current import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import (
@@ -27,18 +27,23 @@ from autobatch.facts.call_effects import (
     SEQUENCE_FUNCTIONS,
     effect_of,
     method_effect,
-    method_names,
     reads_only,
 )
 from autobatch.facts.types import GENERATORS, IMMUTABLE
-from autobatch.lockstep.calls.foreign import CACHED, cached, library, plain_arguments, require_local, run_per_lane
-from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, shared, unwrapped
-from autobatch.lockstep.regions.region import current_root
-from autobatch.lockstep.values.items import getitem, is_lanes, own, update
+from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
+from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
+from autobatch.lockstep.regions.region import (
+    check_time,
+    current_root,
+    is_made,
+    picked,
+    remember,
+    require_own,
+    require_whole,
+)
+from autobatch.lockstep.values.items import is_lanes, own, update
+from autobatch.lockstep.values.lane_operators import convertible, getattribute
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.operators import convertible, getattribute
-from autobatch.lockstep.values.own_objects import is_made, picked, remember, require_own, require_whole
-from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.syntax.source import is_library
@@ -46,9 +51,8 @@ from autobatch.syntax.source import is_library
 __all__ = ["call", "create"]
 
 _DISPATCHER = type(np.sum)
+_CACHED: Any = type(functools.cache(len))
 _FRESH = CREATORS | {np.array, np.copy}
-_FIXED = (*IMMUTABLE, tuple, ModuleType)
-_READS = method_names(list, dict, set, np.ndarray)
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
 
 
@@ -69,17 +73,13 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
         root = current_root()
-        if handler is not None or (kind is FunctionType and root is not None):
-            region = current_region()
-            try:
-                return handler(*args, **kwargs) if handler is not None else _own(f, args, kwargs)
-            except NeedsLoop as error:
-                if root is None:
-                    raise
-                set_region(region)
-                return run_per_lane(f, args, kwargs, error)
+        if handler is not None:
+            return handler(*args, **kwargs)
         if root is None:
             return f(*args, **kwargs)
+        if kind is FunctionType:
+            check_time(root)
+            return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)
         if kind is BuiltinFunctionType:
@@ -88,7 +88,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     if current_region() is None:
         return f(*args, **kwargs)
     if isinstance(f, Batch):
-        return _of_text(f, args, kwargs)
+        raise NeedsLoop("functions that differ by example")
     return _object(f, args, kwargs)
 
 
@@ -156,10 +156,6 @@ def _method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _converted(ours, f, (holder, *args), kwargs) if ours is not None else library(f, args, kwargs)
 
 
-def _own(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _converted(current_root().convert(f), f, args, kwargs)  # type: ignore[union-attr]
-
-
 def _converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of the user's own function, in its lock-step form."""
     if ours is None:
@@ -207,10 +203,6 @@ def _builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return library(f, args, kwargs)
     if isinstance(holder, GENERATORS):
         raise NeedsLoop("a random generator is drawn from")
-    if isinstance(holder, type) and f.__name__ == "fromkeys" and issubclass(holder, dict):
-        keys, *value = args
-        pairs = [(key, value[0] if value else None) for key in shared(keys)]
-        return remember(holder(pairs)) if current_region() is not None else holder(pairs)
     if isinstance(holder, np.ufunc):
         return _numpy(f, args, kwargs)
     effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
@@ -260,9 +252,9 @@ def _instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if dataclasses.is_dataclass(cls) and generated:
         return _dataclass(cls, args, kwargs)
     module = sys.modules.get(cls.__module__)
-    if is_library(getattr(module, "__file__", None) or "") or cls.__module__ == "collections":
-        if cls.__module__ == "collections" and not any(isinstance(a, Batch | LaneSequence) for a in args):
-            return remember(cls(*map(unwrapped, args), **kwargs))
+    if cls.__module__ == "collections":
+        raise NeedsLoop(f"a {cls.__name__} is made")
+    if is_library(getattr(module, "__file__", None) or ""):
         return library(cls, args, kwargs)
     if cls.__new__ is not object.__new__ or not isinstance(start, FunctionType | type(object.__init__)):
         raise NeedsLoop(f"an object of {cls.__name__} is made, which has its own __new__")
@@ -314,30 +306,15 @@ def _cast(x: Any, cls: Any) -> Any:
     return x.astype(cls)
 
 
-def _of_text(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call of a method of text, tuples and their like that differ by example."""
-    for each in getattr(narrowed(f), "values", ()):
-        holder = getattr(each, "__self__", None)
-        if not isinstance(each, BuiltinFunctionType) or (
-            each.__name__ not in _READS and not isinstance(holder, _FIXED)
-        ):
-            raise NeedsLoop("functions that differ by example")
-    return f(*map(unwrapped, args), **{key: unwrapped(value) for key, value in kwargs.items()})
-
-
 def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     root = current_root()
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
         return _converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
-    if isinstance(f, CACHED):
-        return cached(f, call, args, kwargs)
-    if isinstance(f, operator.methodcaller):
-        pickled: Any = f.__reduce__()
-        given = [*getattr(pickled[0], "args", ()), *pickled[1]]
-        (holder,) = args
-        named = getattr(pickled[0], "keywords", {})
-        return call(getattribute(holder, given[0]), *given[1:], **named)
+    if isinstance(f, _CACHED) and root.convert(f.__wrapped__) is f.__wrapped__:
+        raise NeedsLoop("a function of the call keeps its results")
+    if isinstance(f, operator.methodcaller | operator.itemgetter | operator.attrgetter):
+        raise NeedsLoop(f"a call of an operator.{type(f).__name__}")
     if isinstance(f, functools.partial):
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):
@@ -346,13 +323,6 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
     if isinstance(f, Op):
         return f(*args, **kwargs)
-    if isinstance(f, operator.itemgetter):
-        keys = f.__reduce__()[1]
-        found = [getitem(args[0], key) for key in keys]
-        return found[0] if len(keys) == 1 else tuple(found)
-    if isinstance(f, operator.attrgetter):
-        found = [functools.reduce(getattribute, path.split("."), args[0]) for path in f.__reduce__()[1]]
-        return found[0] if len(found) == 1 else tuple(found)
     function = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
     if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         return call(MethodType(function, f), *args, **kwargs)

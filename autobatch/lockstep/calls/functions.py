@@ -1,17 +1,18 @@
 """What builtins, and NumPy functions that take lists, do in converted code: an argument may differ by lane."""
 
 import builtins
-import collections
+import contextlib
 import copy
 import functools
 import math
 import operator
 from collections.abc import Callable
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.any_batch import Batch, narrowed
 from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -19,15 +20,15 @@ from autobatch.batches.scalars import LANE_FUNCTIONS, lane_len, lane_sum
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.batched import Packed
 from autobatch.core.current import current_region
-from autobatch.core.pytree import leaves, map_tree
+from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
+from autobatch.facts.types import IMMUTABLE
 from autobatch.lockstep.regions.branches import truth_value
-from autobatch.lockstep.regions.loops import UniformLoop, loop, loop_over
-from autobatch.lockstep.regions.region import current_root, lanes_within
-from autobatch.lockstep.values.items import delitem, getitem, setattribute, setitem, update
-from autobatch.lockstep.values.lists import LaneList, plain_lists
-from autobatch.lockstep.values.operators import (
+from autobatch.lockstep.regions.loops import UniformLoop, each, loop, loop_over
+from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, lanes_within, remember
+from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
+from autobatch.lockstep.values.lane_operators import (
     BINARY,
     UNARY,
     class_of_lanes,
@@ -36,21 +37,110 @@ from autobatch.lockstep.values.operators import (
     refuse_hooks,
     refuse_items,
 )
-from autobatch.lockstep.values.own_objects import is_changeable, picked, remember
+from autobatch.lockstep.values.lists import LaneList, plain, plain_lists
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
-from autobatch.lockstep.values.unwrapping import (
-    as_list,
-    captures_lanes,
-    is_batched_tree,
-    is_readable,
-    listed,
-    shared,
-    unwrapped,
-)
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.dispatch import top_box
 
-__all__ = ["ARRAY_HANDLERS", "HANDLERS", "captures_lanes", "is_batched_tree", "listed", "shared", "unwrapped"]
+__all__ = [
+    "ARRAY_HANDLERS",
+    "HANDLERS",
+    "as_list",
+    "captures_lanes",
+    "is_batched_tree",
+    "is_readable",
+    "listed",
+    "shared",
+    "unwrapped",
+]
+
+
+def unwrapped(value: Any) -> Any:
+    """An argument for code that is not converted: our lists as plain lists, or as one list per lane."""
+    refuse_items(value)
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind(unwrapped(item) for item in value)
+    return plain(value)
+
+
+def listed(value: Any) -> Any:
+    """An argument of which only the items are read: a range, zip or enumerate of each lane as the list of them."""
+    return as_list(value) if isinstance(value, LaneSequence) else value
+
+
+def is_batched_tree(value: Any) -> bool:
+    """Whether a value, at any depth, differs between lanes."""
+    if isinstance(value, LaneList):
+        return value.is_spread or any(map(is_batched_tree, value.items))
+    if isinstance(value, Batch | LaneSequence):
+        return True
+    if not is_node(value):
+        return False
+    return any(is_batched_tree(leaf) for leaf in leaves(value) if isinstance(leaf, Batch | LaneSequence | LaneList))
+
+
+def shared(value: Any) -> Any:
+    """A value that must be one and the same for all lanes."""
+    if is_batched_tree(value):
+        raise NeedsLoop("a value that differs by example is used where Python needs one object")
+    return unwrapped(value)
+
+
+def as_list(iterable: Any = ()) -> Any:
+    """`list(iterable)`: a new list of ours where lanes may differ, or where converted code may change it."""
+    sequence = lane_sequence(iterable)
+    if sequence is None and (current_region() is None or not is_readable(iterable)):
+        return list(iterable)
+    out = LaneList()
+    each(sequence if sequence is not None else iterable, out.append)
+    return out
+
+
+def captures_lanes(f: Any) -> bool:
+    """Whether something that is called holds a per-lane value, or what the call made: itself, or in what it calls."""
+    seen: dict[int, Any] = {}
+    waiting = _held(f)
+    while waiting:
+        value = waiting.pop()
+        if type(value) in IMMUTABLE or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Batch | LaneSequence | LaneList) or is_changeable(value):
+            return True
+        if isinstance(value, list | tuple | set | frozenset):
+            waiting += value
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif is_node(value):
+            waiting += leaves(value)
+        elif callable(value) and not isinstance(value, type):
+            waiting += _held(value)
+    return False
+
+
+def _held(f: Any) -> list[Any]:
+    """What something that is called keeps."""
+    if isinstance(f, BuiltinFunctionType):
+        return [] if isinstance(f.__self__, ModuleType) else [f.__self__]
+    if isinstance(f, MethodType):
+        return [f.__func__, f.__self__]
+    if isinstance(f, functools.partial):
+        return [f.func, f.args, f.keywords]
+    out = [*(getattr(f, "__dict__", None) or {}).values()]
+    if isinstance(f, FunctionType):
+        out += [f.__defaults__, f.__kwdefaults__]
+        for cell in f.__closure__ or ():
+            with contextlib.suppress(ValueError):  # not bound yet
+                out.append(cell.cell_contents)
+    return out
+
+
+def is_readable(iterable: Any) -> bool:
+    """True; raises NeedsLoop for an iterator that was made outside the call."""
+    if hasattr(iterable, "__next__") and not is_made(iterable):
+        raise NeedsLoop("an iterator made outside the call is used up by the first example")
+    return True
 
 
 def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:
@@ -74,12 +164,10 @@ def _strong(batch: Any) -> Any:
     return narrowed(batch)
 
 
-def _concatenate(arrays: Any, axis: Any = 0, **kwargs: Any) -> Any:
-    if kwargs or axis != 0 or not is_spread(arrays):
-        return np.concatenate(unwrapped(arrays), axis=axis, **kwargs)
-    if _some_empty(arrays):
-        raise ValueError("need at least one array to concatenate")
-    return narrowed(arrays.joined())
+def _concatenate(arrays: Any, *args: Any, **kwargs: Any) -> Any:
+    if is_spread(arrays):
+        raise NeedsLoop("arrays of a list that differs by example are put together")
+    return np.concatenate(unwrapped(arrays), *args, **kwargs)
 
 
 def _array(object: Any, *args: Any, **kwargs: Any) -> Any:
@@ -267,8 +355,8 @@ def _abs(x: Any) -> Any:
 
 
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
-    if is_batched_tree((x, name)) and (default or not isinstance(name, str)):
-        return picked(map_lanes(getattr, unwrapped(x), name, *default))
+    if not isinstance(name, str):
+        raise NeedsLoop("an attribute whose name differs by example")
     try:
         return getattribute(x, name)
     except AttributeError:
@@ -278,8 +366,8 @@ def _getattr(x: Any, name: Any, *default: Any) -> Any:
 
 
 def _hasattr(x: Any, name: Any) -> Any:
-    if isinstance(x, ObjectBatch) or isinstance(name, Batch):
-        return map_lanes(hasattr, x, name)
+    if not isinstance(name, str):
+        raise NeedsLoop("an attribute whose name differs by example")
     try:
         value = getattribute(x, name)
     except AttributeError:
@@ -303,7 +391,7 @@ def _refused(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _copied(container: type) -> Callable[..., Any]:
-    """dict(), set(), deque() and the like: new containers, which may be changed."""
+    """dict() and set(): new containers, which may be changed."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_region() is None:
@@ -329,15 +417,7 @@ def _copy_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_COPIED = (
-    dict,
-    set,
-    frozenset,
-    collections.deque,
-    collections.Counter,
-    collections.OrderedDict,
-    collections.defaultdict,
-)
+_COPIED = (dict, set, frozenset)
 
 
 def _update(name: str) -> Callable[..., Any]:
@@ -383,5 +463,4 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     operator.invert: UNARY["~"],
     operator.getitem: getitem,
     operator.setitem: lambda x, index, value: setitem(value, x, index),
-    operator.delitem: delitem,
 }

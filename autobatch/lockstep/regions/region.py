@@ -4,33 +4,49 @@ The root region has every lane. A loop over data of different lengths puts the l
 its steps runs in a `Prefix` of that order. Restricting a value of the enclosing region gathers it once for the whole
 loop; from one prefix to a shorter one it is a view. A branch, and a loop that lanes leave one by one, runs in a
 `Subset`: a value is gathered when the region first reads it.
+
+What a lock-step call made itself may change, and only in the region that it was made in: a change of anything else
+would be seen outside, where the loop over the examples makes it once per example and in another order.
 """
 
+import time
 import weakref
 from typing import Any
 
 import numpy as np
 
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import prefix_lanes, stack_results, take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current import Example, current_region, random_key
+from autobatch.core.current import Example, current_region, is_changing, let_go, random_key
 from autobatch.core.op import is_boxed
-from autobatch.errors import NeedsLoop
+from autobatch.errors import NeedsLoop, OverTime
 from autobatch.lockstep.values.merging import concatenated, stackable
 from autobatch.ops.rules.aliasing import is_scalar
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = [
     "LaneExample",
     "Order",
+    "OutsideError",
     "Prefix",
     "Root",
     "Subset",
+    "check_time",
     "current_root",
+    "freeze",
+    "home_of",
+    "is_changeable",
+    "is_made",
     "lanes_within",
+    "let_go",
     "part_of",
+    "picked",
+    "remember",
+    "require_own",
+    "require_whole",
     "taken",
     "unbound",
 ]
@@ -50,12 +66,12 @@ class Root:
         blocks: {site: its run}, for the blocks of straight-line code that run now.
         items: {id of a batch: a weak reference to the rows whose current item it is}.
         picked: {id: container}, of those that stand for other ones of each lane.
-        caches: {id of what `functools.cache` made: itself, and the regions and results of each of its keys}.
+        deadline: when the call is to be given up, by `time.perf_counter`; None for never.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "caches", "call", "convert", "count", "is_local", "items", "made", "outside", "parent",
-        "picked", "prints", "root",
+        "batch_size", "blocks", "call", "convert", "count", "deadline", "is_local", "items", "made", "outside",
+        "parent", "picked", "prints", "root",
     )  # fmt: skip
 
     def __init__(self, batch_size: int, call: Any, convert: Any, is_local: Any) -> None:
@@ -69,9 +85,9 @@ class Root:
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
         self.picked: dict[int, Any] = {}
-        self.caches: dict[int, Any] = {}
         self.root = self
         self.parent: Any = None
+        self.deadline: float | None = None
 
     def narrow(self, batch: Any) -> Any:
         if batch.region is self:
@@ -121,6 +137,13 @@ class Root:
 
     def example_of(self, lane: int) -> int:
         return lane
+
+
+def check_time(region: Any) -> None:
+    """Give the call up whose region this is, if its time is over. Asked where a loop takes a step, and by calls."""
+    deadline = region.root.deadline
+    if deadline is not None and time.perf_counter() > deadline:
+        raise OverTime
 
 
 class Order:
@@ -361,8 +384,8 @@ class LaneExample(Example):
 
     __slots__ = ("batch_of",)
 
-    def __init__(self, batch_size: int, batch_of: Any) -> None:
-        super().__init__(np.arange(batch_size), np.zeros(batch_size, np.int64))
+    def __init__(self, batch_size: int, batch_of: Any, first: int = 0) -> None:
+        super().__init__(np.arange(first, first + batch_size), np.zeros(batch_size, np.int64))
         self.batch_of = batch_of
 
     def next_key(self, seed: int | None) -> Any:
@@ -374,3 +397,92 @@ class LaneExample(Example):
         keys = random_key(self.seed_of(seed), self.index[lanes], self.calls[lanes])
         self.calls[lanes] += 1
         return self.batch_of(keys)
+
+
+class OutsideError(NeedsLoop):
+    """A change of what the call did not make: it can be watched, and made in the order of the examples."""
+
+
+def remember(value: Any, region: Any = None) -> Any:
+    """Note an object as made in this call, in this region. Returns it."""
+    root = current_root()
+    if root is not None:
+        root.made[id(value)] = (value, region or current_region())
+    return value
+
+
+def is_made(value: Any) -> bool:
+    """Whether this call made the object; outside of a call everything counts as its own."""
+    root = current_root()
+    return root is None or id(value) in root.made
+
+
+def is_changeable(value: Any) -> bool:
+    """Whether an object is one that this call made and may change: each of its names must see the change."""
+    return is_changing(value)
+
+
+def home_of(value: Any, what: str) -> Any:
+    """The region that an object of this call was made in, for a change of it by lanes of that region.
+
+    Raises:
+        NeedsLoop: the call did not make it.
+    """
+    root = current_root()
+    assert root is not None
+    entry = root.made.get(id(value))
+    if entry is None:
+        raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
+    return entry[1]
+
+
+def require_own(value: Any, what: str) -> None:
+    """Raise NeedsLoop unless this call made the object, in the region that is current."""
+    root = current_root()
+    if root is None:
+        return
+    entry = root.made.get(id(value))
+    if entry is None:
+        raise OutsideError(f"{what} of a {type(value).__name__} that the call did not make")
+    if entry[1] is not current_region():
+        raise NeedsLoop(f"{what} of a {type(value).__name__} by some of its examples")
+
+
+def freeze(batch: Any, part: Any = None) -> Any:
+    """Note a batch as one of several that stand for the same array: none of them may be written into. Returns it.
+
+    Args:
+        part: the other one, where it is the only one: without it, the batch is the only one again.
+    """
+    region: Any = current_region()
+    if region is not None:
+        region.root.freeze(batch, part)
+    return batch
+
+
+def picked(value: Any) -> Any:
+    """Note what was read lane by lane, and is a copy of what each lane has: no write may go into it. Returns it."""
+    root = current_root()
+    if root is not None:
+        if isinstance(value, list | tuple | dict | set):
+            root.picked[id(value)] = value
+            for each in value.values() if isinstance(value, dict) else value:
+                picked(each)
+        elif isinstance(value, Batch):
+            root.freeze(value)
+    return value
+
+
+def require_whole(batch: Any) -> None:
+    """Raise NeedsLoop if a write into this batch, or into what it is a view of, would not be seen by all its names."""
+    root, region = current_root(), current_region()
+    if root is None:
+        return
+    if batch.region is not region and (batch.region is None or lanes_within(region, batch.region) is None):
+        raise NeedsLoop("a write into an array of other examples")
+    while batch is not None:
+        if root.is_frozen(batch, region):
+            raise NeedsLoop(
+                "a write into an array that is known by another name, or in a list, to other examples as well"
+            )
+        batch = getattr(getattr(batch, "_view", None), "base", None)

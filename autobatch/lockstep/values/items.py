@@ -2,45 +2,57 @@
 
 import operator
 from collections import defaultdict
-from types import MemberDescriptorType, MethodType
+from types import MemberDescriptorType
 from typing import Any
 
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, narrowed, per_lane
 from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.core.batched import Batched
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.current import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import NeedsLoop
+from autobatch.errors import BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
 from autobatch.lockstep.lookahead import looked_up
 from autobatch.lockstep.regions.joins import meet
 from autobatch.lockstep.regions.loops import each
-from autobatch.lockstep.regions.region import Subset, current_root, lanes_within
+from autobatch.lockstep.regions.region import (
+    Subset,
+    current_root,
+    freeze,
+    home_of,
+    is_made,
+    lanes_within,
+    picked,
+    remember,
+    require_own,
+    require_whole,
+)
+from autobatch.lockstep.values.lane_operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, differs
-from autobatch.lockstep.values.look_ups import is_table, rows_later
 from autobatch.lockstep.values.merging import UNBOUND
-from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
-from autobatch.lockstep.values.own_objects import freeze, home_of, is_made, picked, remember, require_own, require_whole
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids
+from autobatch.tables.lookup import PackedRows, lookup_p
 from autobatch.tables.table import EmbeddingTable
 
 __all__ = [
-    "delitem",
     "dict_of",
     "getitem",
+    "is_table",
     "list_of",
     "made",
     "own",
+    "rows_later",
     "setattribute",
     "setitem",
     "setitem_in",
@@ -146,6 +158,8 @@ def setitem(value: Any, x: Any, index: Any) -> None:
             raise NeedsLoop("a write into an array of objects")
         if isinstance(value, LaneList):
             value = list(value)
+        elif isinstance(value, ObjectBatch):
+            value = _as_floats(value, x.dtype)
         x[index] = value
     elif isinstance(x, LaneList):
         if x.owners is None and isinstance(index, int) and not x.is_whole:
@@ -173,21 +187,16 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         x[index] = value
 
 
+def _as_floats(value: ObjectBatch, dtype: np.dtype) -> Any:
+    """Real numbers of several types (`max(0.0, x)` is Python's or NumPy's float) as an array of floats stores them."""
+    if dtype.kind != "f" or not all(isinstance(each, float | np.floating) for each in value.values):
+        return value
+    return MaskedBatch.in_region(Batched(np.array(value.values, dtype), ()), value.region)
+
+
 def setitem_in(x: Any, index: Any, value: Any) -> None:
     """A dict comprehension's store."""
     setitem(value, x, index)
-
-
-def delitem(x: Any, index: Any) -> None:
-    """`del x[index]`."""
-    if isinstance(x, LaneList):
-        x.delete(index)
-    elif isinstance(x, Batch) or is_lanes(index):
-        raise NeedsLoop("del of an item that differs by example")
-    else:
-        refuse_hooks(x, "__delitem__")
-        require_own(x, "del of an item")
-        del x[index]
 
 
 def setattribute(value: Any, x: Any, name: str) -> None:
@@ -200,9 +209,6 @@ def setattribute(value: Any, x: Any, name: str) -> None:
         return
     refuse_hooks(x, "__setattr__")
     attribute = found(type(x), name)
-    if type(attribute) is property and attribute.fset is not None:
-        current_root().call(MethodType(attribute.fset, x), value)  # type: ignore[union-attr]
-        return
     if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
         raise NeedsLoop("an attribute is set through a descriptor")
     home = home_of(x, "setting an attribute")
@@ -307,3 +313,48 @@ def made(display: Any) -> Any:
     if type(display) is set and any(map(differs, display)):
         raise NeedsLoop("a set of values that differ by example")
     return remember(display) if not is_made(display) else display
+
+
+_FLOATS = frozenset(map(np.dtype, (np.float16, np.float32, np.float64)))
+
+
+def is_table(table: Any, index: Any) -> bool:
+    """Whether `table[index]` is a look-up whose rows may be put off: nothing changes the table in the meantime.
+
+    A plain array is one if the call did not make it (then the call does not write into it), and no id counts from its
+    end.
+    """
+    kind = type(table)
+    if kind is np.ndarray:
+        if table.ndim != 2 or table.base is not None or table.dtype not in _FLOATS or is_made(table):
+            return False
+    elif kind is not EmbeddingTable:
+        return False
+    if type(index) is PackedBatch:
+        ids = index.values
+        return type(ids) is np.ndarray and ids.ndim == 1 and _are_ids(ids, kind)
+    if type(index) is not MaskedBatch or kind is not np.ndarray or len(index.sizes) != 1:
+        return False
+    size, data = index.sizes[0], index.data
+    return type(size) is Lengths and type(data) is np.ndarray and _are_ids(data[size.mask(data.shape[1])], kind)
+
+
+def _are_ids(ids: np.ndarray, kind: type) -> bool:
+    return ids.dtype.kind in "iu" and (kind is not np.ndarray or ids.min(initial=0) >= 0)
+
+
+def rows_later(table: Any, index: Any) -> Any:
+    """`table[index]`; a reduction over the rows of each example that comes next is one bag launch.
+
+    Raises:
+        BadIdError: an id that is not in the table.
+    """
+    if type(index) is not PackedBatch:
+        return lookup_p(table, index)
+    index = narrowed(index)
+    ids = as_ids(index.values)
+    try:
+        check_ids(ids, table.shape[0])
+    except BadIdError:
+        return lookup_p(table, index)  # says which example has it
+    return PackedBatch.pending(PackedRows(table, ids, lookup_p), index.offsets, index.size_of_first)

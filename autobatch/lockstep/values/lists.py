@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrow_tree, narrowed
+from autobatch.batches.any_batch import Batch, narrow_tree, narrowed
 from autobatch.batches.examples import broadcast, lanes_of, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -18,9 +18,8 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.regions.region import freeze, is_changeable, lanes_within, let_go
 from autobatch.lockstep.values.merging import concatenated, stackable
-from autobatch.lockstep.values.own_objects import freeze, is_changeable, let_go
 
 __all__ = ["LaneList", "differs", "plain", "plain_lists"]
 
@@ -163,14 +162,10 @@ class LaneList:
         self.version += 1
         return getattr(self.items, name)(*args)
 
-    def _compare(self, name: str, *args: Any) -> Any:
-        """A method that compares items, which are the same for all lanes."""
-        self._require_same(*args)
-        return getattr(self.items, name)(*args)
-
-    def _require_same(self, *others: Any) -> None:
-        if self.is_spread or any(map(differs, (*self.items, *others))):
-            raise NeedsLoop("a list of values that differ by example is compared or searched")
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(list, name):
+            raise NeedsLoop(f".{name}() of a list")
+        raise AttributeError(f"'list' object has no attribute {name!r}")
 
     def extend(self, values: "LaneList") -> None:
         """Append the items of another list, or of this one."""
@@ -182,9 +177,6 @@ class LaneList:
     def pop(self, *place: Any) -> Any:
         return self._change("pop", *place)
 
-    def clear(self) -> None:
-        self._change("clear")
-
     def reverse(self) -> None:
         self._change("reverse")
 
@@ -194,30 +186,6 @@ class LaneList:
     def set(self, index: Any, value: Any) -> None:
         """`list[index] = value`."""
         self._change("__setitem__", index, value)
-
-    def delete(self, index: Any) -> None:
-        """`del list[index]`."""
-        self._change("__delitem__", index)
-
-    def remove(self, value: Any) -> None:
-        self._require_same(value)
-        self._change("remove", value)
-
-    def sort(self, *, key: Any = None, reverse: Any = False) -> None:
-        self._require_same(reverse)
-        if key is not None or not self.is_whole:
-            raise NeedsLoop("a list is sorted by some of its examples, or by a key")
-        self.version += 1
-        self.items.sort(reverse=reverse)
-
-    def copy(self) -> "LaneList":
-        return self.part(slice(None))
-
-    def index(self, *args: Any) -> Any:
-        return self._compare("index", *args)
-
-    def count(self, value: Any) -> Any:
-        return self._compare("count", value)
 
     def times(self, count: Any) -> "LaneList":
         """`list * count`."""
@@ -297,31 +265,6 @@ class LaneList:
         found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
         return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
 
-    def joined(self) -> MaskedBatch:
-        """The items of each lane end to end along their first dimension.
-
-        Raises:
-            NeedsLoop: items of other than one array with static other dimensions.
-        """
-        leaves, structure, table = self._rows()
-        (leaf,) = leaves if structure.kind is None else (None,)
-        if leaf is None or not leaf.sizes or any(isinstance(size, Lengths) for size in leaf.sizes[1:]):
-            raise NeedsLoop("a concatenation along a list of structured or ragged items")
-        data, size = leaf.data, leaf.sizes[0]
-        total, width = data.shape[:2]
-        lengths = size.values if isinstance(size, Lengths) else np.full(total, size)
-        flat = data.reshape(total * width, *data.shape[2:])
-        flat = np.concatenate([flat, np.zeros((1, *data.shape[2:]), data.dtype)])
-        rows: list[np.ndarray] = []
-        for lane_rows, count in zip(table, self.counts, strict=True):
-            parts = [np.arange(row * width, row * width + lengths[row]) for row in lane_rows[:count]]
-            rows.append(np.concatenate(parts) if parts else np.zeros(0, np.int64))
-        out = Lengths([len(part) for part in rows])
-        index = np.full((len(rows), out.max()), total * width)
-        for i, part in enumerate(rows):
-            index[i, : len(part)] = part
-        return MaskedBatch.in_region(Batched(flat[index], (out, *leaf.sizes[1:])), self.region)
-
     def _item_of_rows(self, place: Any) -> Any:
         """Copies of the items at a place, for the lanes that are here: neither these nor the items may change."""
         region: Any = current_region()
@@ -364,9 +307,6 @@ class LaneList:
             if self.items is not items:
                 raise NeedsLoop("a list changes for some examples while a loop runs over it")
 
-    def __contains__(self, value: Any) -> bool:
-        return bool(self._compare("__contains__", value))
-
     def __getitem__(self, index: Any) -> Any:
         return self.part(index) if isinstance(index, slice) else self.item(index)
 
@@ -382,18 +322,9 @@ class LaneList:
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> Any:
-        if self is other:
-            return True
-        self._require_same(other)
-        return self.items == (other.items if isinstance(other, LaneList) else other)
+        raise NeedsLoop("lists are compared")
 
-    def __ne__(self, other: object) -> Any:
-        return not self == other
-
-    def __lt__(self, other: Any) -> Any:
-        raise NeedsLoop("lists are compared by their order")
-
-    __le__ = __gt__ = __ge__ = __lt__
+    __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:

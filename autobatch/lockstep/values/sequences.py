@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed, per_lane
-from autobatch.batches.examples import map_tree, stack_results, weak_lanes
+from autobatch.batches.any_batch import Batch, narrowed, per_lane
+from autobatch.batches.examples import map_tree, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.unpadded import padded
@@ -14,20 +14,18 @@ from autobatch.core.batched import Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import lanes_within
+from autobatch.lockstep.regions.region import freeze, lanes_within
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.own_objects import freeze
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.rows import rows_between, rows_p
+from autobatch.ops.rules.row_gather import rows_between, rows_p
 
 __all__ = [
     "Enumerated",
-    "Items",
     "LaneSequence",
     "Nested",
     "Ranges",
-    "Rows",
-    "Shared",
+    "RowSequence",
+    "SharedSequence",
     "Trees",
     "Watched",
     "Zipped",
@@ -92,7 +90,7 @@ class LaneSequence:
         raise NeedsLoop("items per example are iterated outside converted code")
 
 
-class Rows(LaneSequence):
+class RowSequence(LaneSequence):
     """The rows of a padded batch along the example's first dimension.
 
     Attributes:
@@ -207,11 +205,11 @@ class Trees(LaneSequence):
 
     def __init__(self, tree: Any, backwards: bool = False) -> None:
         super().__init__()
-        self.rows: list[Rows] = []
+        self.rows: list[RowSequence] = []
         self.structure = map_tree(lambda leaf: self._add(leaf, backwards), tree)
 
     def _add(self, leaf: Any, backwards: bool) -> int:
-        self.rows.append(Rows(narrowed(leaf), backwards))
+        self.rows.append(RowSequence(narrowed(leaf), backwards))
         return len(self.rows) - 1
 
     def lengths(self) -> Any:
@@ -224,38 +222,6 @@ class Trees(LaneSequence):
 
     def at(self, step: int, region: Any) -> Any:
         return map_tree(lambda position: self.rows[position].at(step, region), self.structure)
-
-
-_ITERABLES: tuple[type, ...] = (
-    list, tuple, range, str, bytes, np.ndarray, dict, set, frozenset, type({}.keys()), type({}.values()),
-    type({}.items()),
-)  # fmt: skip
-
-
-class Items(LaneSequence):
-    """The items of one Python sequence per lane."""
-
-    __slots__ = ("backwards", "lanes", "values")
-
-    def __init__(self, source: ObjectBatch, backwards: bool = False) -> None:
-        super().__init__()
-        if not all(isinstance(value, _ITERABLES) for value in source.values):
-            raise NeedsLoop("a loop over objects that differ by example")
-        values = [
-            value if hasattr(value, "__getitem__") and not isinstance(value, dict) else list(value)
-            for value in source.values
-        ]
-        self.values = [value[::-1] for value in values] if backwards else values
-
-    def lengths(self) -> Any:
-        return np.array([len(value) for value in self.values], np.int64)
-
-    def open(self, order: Any) -> None:
-        super().open(order)
-        self.lanes = list(range(len(self.values))) if order is None or order.index is None else order.index.tolist()
-
-    def at(self, step: int, region: Any) -> Any:
-        return stack_results([self.values[lane][step] for lane in self.lanes[: region.count]])
 
 
 class Nested(LaneSequence):
@@ -319,7 +285,7 @@ class Watched(LaneSequence):
             raise NeedsLoop("a list changes while a loop runs over it")
 
 
-class Shared(LaneSequence):
+class SharedSequence(LaneSequence):
     """One Python sequence beside others that are per lane."""
 
     __slots__ = ("values",)
@@ -442,12 +408,12 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
     if sequence is not None:
         return sequence
     if isinstance(iterable, list | tuple | range | np.ndarray | str):
-        return Shared(iterable)
+        return SharedSequence(iterable)
     if isinstance(iterable, LaneList):
-        return Shared(iterable.items)
+        return SharedSequence(iterable.items)
     if hasattr(iterable, "__next__"):
         raise NeedsLoop("an iterator beside data of different lengths")
-    return Shared(list(iterable))
+    return SharedSequence(list(iterable))
 
 
 def lane_sequence(iterable: Any) -> LaneSequence | None:
@@ -464,7 +430,9 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
             return Nested(source, backwards)
         if isinstance(source, Packed):
             source = source.to_masked()  # type: ignore[attr-defined]
-        return Items(source, backwards) if isinstance(source, ObjectBatch) else Rows(source, backwards, iterable)
+        if isinstance(source, ObjectBatch):
+            raise NeedsLoop("a loop over objects that differ by example")
+        return RowSequence(source, backwards, iterable)
     if isinstance(iterable, LaneList) and iterable.is_spread:
         return Watched(iterable, _of_list(iterable, backwards))
     return None
@@ -474,7 +442,7 @@ def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
     if source.has_python_scalars():
         raise NeedsLoop("a loop over a list of numbers that differs by example")
     stacked = source.stacked()
-    return Rows(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
+    return RowSequence(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
 
 
 def in_reverse(iterable: Any) -> Any:

@@ -3,6 +3,7 @@
 Floating dtypes are kept (float16 accumulates in float32 where a mean is taken); integers become float64.
 """
 
+from autobatch.ops.nn import init
 from autobatch.ops.nn.activations import dropout, gelu, relu, sigmoid
 from autobatch.ops.nn.losses import causal_mask, cross_entropy, one_hot
 from autobatch.ops.nn.normalisation import layer_norm, log_softmax, logsumexp, softmax
@@ -12,6 +13,7 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "gelu",
+    "init",
     "layer_norm",
     "log_softmax",
     "logsumexp",

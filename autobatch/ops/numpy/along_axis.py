@@ -10,13 +10,13 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.reductions import highest, one_axis
 from autobatch.ops.numpy.statistics import without_nan
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
-from autobatch.ops.rules.grouping import by_length
-from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.dispatch import UFUNCS, Declined, any_shorter, as_array, implements, name_of
+from autobatch.ops.rules.index_rule import on_axis
+from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, quietly, unbroadcast
 from autobatch.ops.rules.sizes import normalise_axis
 
-__all__ = ["argsort_p", "cumprod_p", "cumsum_p", "diff", "ediff1d", "gradient", "sort_p", "trapezoid"]
+__all__ = ["accumulate", "argsort_p", "cumprod_p", "cumsum_p", "diff", "ediff1d", "gradient", "sort_p", "trapezoid"]
 
 
 def _along_one_axis(rule: Callable[[Op, Batched, int, dict[str, Any]], Batched]) -> Callable[..., Batched]:
@@ -86,6 +86,52 @@ def _cumprod_vjp(ct: Any, out: Any, x: Any, axis: int) -> Any:
 
 cumsum_p = _scan(np.cumsum, "cumsum", 0, _cumsum_vjp)
 cumprod_p = _scan(np.cumprod, "cumprod", 1, _cumprod_vjp)
+
+
+def _accumulate(x: Any, *, ufunc: np.ufunc, axis: int, dtype: Any = None) -> Any:
+    return ufunc.accumulate(x, axis=axis, dtype=dtype)
+
+
+@_along_one_axis
+def _accumulate_rule(op: Op, x: Batched, axis: int, down: dict[str, Any]) -> Batched:
+    """Padding comes last: what is before it does not see it."""
+    data = fill(x, 1) if is_boxed(x.data) else x.data
+    return Batched(closed(quietly(lambda: op(data, **down), lambda: op(fill(x, 1), **down)), x.sizes), x.sizes)
+
+
+def _accumulate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    """The chain rule from the last step to the first, each step being a call of the ufunc on what came before it."""
+    x, axis = args[0], params["axis"]
+    step: Any = UFUNCS[params["ufunc"]]
+    n = shape_of(x)[axis]
+    if step.vjp is None:
+        return None
+    if n == 0:
+        return ct
+
+    def at(values: Any, j: int) -> Any:
+        return values[on_axis(axis, slice(j, j + 1))]
+
+    after, parts = at(ct, n - 1), []
+    for j in range(n - 1, 0, -1):
+        operands = at(out, j - 1), at(x, j)
+        parts.append(step.vjp(1, after, at(out, j), operands, {}))
+        after = at(ct, j - 1) + step.vjp(0, after, at(out, j), operands, {})
+    return unbroadcast(np.concatenate([after, *parts[::-1]], axis=axis), x)
+
+
+# Params: ufunc, axis (non-negative), dtype.
+accumulate_p = Op("accumulate", _accumulate, rule=_accumulate_rule, vjp=_accumulate_vjp, kind="scan")
+
+
+def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
+    """`ufunc.accumulate`, for ufuncs that have an op."""
+    if ufunc not in UFUNCS or axis is None:
+        raise Declined(f"{name_of(ufunc)}.accumulate has no batching rule")
+    if ndim_of(array) == 0:
+        raise TypeError("cannot accumulate on a scalar")
+    params = {} if dtype is None else {"dtype": np.dtype(dtype)}
+    return accumulate_p(array, ufunc=ufunc, axis=normalise_axis(axis, ndim_of(array)), **params)
 
 
 def _last(dtype: np.dtype) -> Any:

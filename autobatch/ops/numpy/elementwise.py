@@ -12,12 +12,34 @@ from numpy._core import umath
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import into
-from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, Declined, as_array, implements, needs, ufunc_table
-from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.dispatch import (
+    UFUNCS,
+    UNSUPPORTED,
+    Declined,
+    as_array,
+    implements,
+    name_of,
+    needs,
+    ufunc_table,
+)
+from autobatch.ops.rules.kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import kept
 
-__all__ = ["UFUNCS", "astype", "astype_p", "clip", "copy", "copy_p", "imag", "imag_p", "real", "real_p"]
+__all__ = [
+    "UFUNCS",
+    "astype",
+    "astype_p",
+    "clip",
+    "copy",
+    "copy_p",
+    "elementwise_of",
+    "imag",
+    "imag_p",
+    "real",
+    "real_p",
+]
 
 _LN2 = float(np.log(2.0))
 _LN10 = float(np.log(10.0))
@@ -324,3 +346,34 @@ def polyval(p: Any, x: Any) -> Any:
     if is_boxed(count):
         raise Declined("np.polyval of degrees that differ between examples")
     return functools.reduce(lambda y, i: y * x + p[i], range(count), np.zeros_like(x))
+
+
+# ufuncs of other libraries
+
+
+@functools.lru_cache(maxsize=256)
+def elementwise_of(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What stands for a ufunc that has no declaration here: by its nature it acts on each element.
+
+    Returns:
+        An op, or for several outputs a function of several; None for ufuncs of whole vectors, of Python objects, and
+        those that are declared to have no rule. There is no gradient: the derivative is not known.
+    """
+    if not isinstance(ufunc, np.ufunc) or ufunc.signature or ufunc in UNSUPPORTED:
+        return None
+    if all(types.endswith("O") for types in ufunc.types):
+        return None
+    if ufunc.nout == 1:
+        return _of_unknown_derivative(name_of(ufunc), ufunc)
+    ops = [_of_unknown_derivative(f"{name_of(ufunc)}[{at}]", _output(ufunc, at)) for at in range(ufunc.nout)]
+    return lambda *operands, **params: tuple(op(*operands, **params) for op in ops)
+
+
+def _of_unknown_derivative(name: str, impl: Callable[..., Any]) -> Op:
+    def vjp(position: int, ct: Any, out: Any, args: Any, params: Any) -> Any:
+        raise UnsupportedError(
+            f"the derivative of {name} is not known here; write it in NumPy's functions, or declare an op with its vjp "
+            "(ab.extend.elementwise)"
+        )
+
+    return Op(name, impl, rule=elementwise_rule, vjp=vjp, kind="elementwise")

@@ -13,11 +13,11 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import _atleast
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
-from autobatch.ops.rules.grouping import lanewise
-from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, implements, needs
+from autobatch.ops.rules.index_rule import on_axis
+from autobatch.ops.rules.kinds import lanewise
 from autobatch.ops.rules.padding import to_width, unbroadcast
-from autobatch.ops.rules.rows import gather_axis
+from autobatch.ops.rules.row_gather import gather_axis
 from autobatch.ops.rules.sizes import (
     array_and_axis,
     as_batched,
@@ -295,8 +295,18 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     arr, axis = array_and_axis(arr, axis)
     n = shape_of(arr)[axis]
     if is_boxed(n) or is_boxed(obj):
-        raise Declined("np.delete at places that differ between examples")
+        return _without_one(arr, obj, axis, n)
     return arr[on_axis(axis, np.delete(np.arange(n), obj))]
+
+
+def _without_one(arr: Any, obj: Any, axis: int, n: Any) -> Any:
+    """Without the element at one place, where the place or the number of elements differs between examples."""
+    whole = ndim_of(obj) == 0 and (is_boxed(obj) or isinstance(obj, int | np.integer)) and dtype_of(obj).kind in "iu"
+    if not whole or any_true((obj < -n) | (obj >= n)):
+        raise Declined("np.delete at places that differ between examples, other than one for each")
+    place = np.where(obj < 0, obj + n, obj)
+    kept = arange(n - 1)
+    return arr[on_axis(axis, kept + (kept >= place))]
 
 
 @implements(np.insert)

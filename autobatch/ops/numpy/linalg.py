@@ -14,7 +14,7 @@ from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import view
 from autobatch.ops.rules.dispatch import Declined, implements, needs
-from autobatch.ops.rules.grouping import by_length
+from autobatch.ops.rules.kinds import by_length
 from autobatch.ops.rules.padding import closed, fill, to_width, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_axis
 
@@ -42,6 +42,41 @@ CREATION[np.tri] = implements(np.tri)(tri)
 
 def _below(rows: Any, columns: Any, k: int) -> Any:
     return arange(rows)[:, None] + k >= arange(columns)
+
+
+def tril_indices(n: Any, k: int = 0, m: Any = None) -> Any:
+    """np.tril_indices; the sizes may differ between examples."""
+    return np.nonzero(_below(n, n if m is None else m, k))
+
+
+def triu_indices(n: Any, k: int = 0, m: Any = None) -> Any:
+    """np.triu_indices; the sizes may differ between examples."""
+    return np.nonzero(~_below(n, n if m is None else m, k - 1))
+
+
+def diag_indices(n: Any, ndim: int = 2) -> Any:
+    """np.diag_indices; the sizes may differ between examples."""
+    return (arange(n),) * ndim
+
+
+CREATION |= {np.tril_indices: tril_indices, np.triu_indices: triu_indices, np.diag_indices: diag_indices}
+
+
+@implements(np.tril_indices_from)
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    return tril_indices(*_of_matrix(arr, k))
+
+
+@implements(np.triu_indices_from)
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    return triu_indices(*_of_matrix(arr, k))
+
+
+def _of_matrix(x: Any, k: int) -> tuple[Any, int, Any]:
+    if ndim_of(x) != 2:
+        raise ValueError("input array must be 2-d")
+    rows, columns = shape_of(x)
+    return rows, k, columns
 
 
 @implements(np.tril)

@@ -7,10 +7,10 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, padding_mask, same_size
-from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.rules.dispatch import Declined, as_array, implements, needs
-from autobatch.ops.rules.grouping import lanewise, values_of
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, implements, needs
+from autobatch.ops.rules.kinds import lanewise, values_of
 from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.sizes import as_batched, lanes_of, width_of
 
@@ -125,12 +125,7 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
 
 @implements(np.allclose)
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    return _python_bool(np.all(isclose(a, b, rtol, atol, equal_nan)))
-
-
-def _python_bool(answer: Any) -> Any:
-    """A Python bool, as NumPy's function gives; of a batch one for each example."""
-    return answer.item() if rank_of(answer) == BATCH_RANK else bool(answer)
+    return np.all(isclose(a, b, rtol, atol, equal_nan)).item()
 
 
 def _array_equal(a: Any, b: Any, *, equal_nan: bool) -> Any:
@@ -162,18 +157,18 @@ array_equal_p = Op("array_equal", _array_equal, rule=_array_equal_rule, kind="co
 
 @implements(np.array_equal)
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    return _python_bool(array_equal_p(as_array(a1), as_array(a2), equal_nan=equal_nan))
+    return array_equal_p(as_array(a1), as_array(a2), equal_nan=equal_nan).item()
 
 
 @implements(np.interp)
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
     """np.interp, differentiable in x and fp."""
     xp, fp, x = as_array(xp), as_array(fp), as_array(x)
-    if is_boxed(shape_of(xp)[0]) or shape_of(xp)[0] < 2:
-        raise Declined("np.interp with a single point, or with points whose number differs between examples")
+    n, points = shape_of(xp)[0], shape_of(fp)
+    if any_shorter(xp, 2) or len(points) != 1 or any_true(n != points[0]):
+        raise Declined("np.interp with a single point, or with as many values as points in some examples only")
     for each in (x, xp, fp):
         needs(each, "np.interp", kinds="iuf")
-    n = shape_of(xp)[0]
     below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
     x0, x1 = getitem(xp, below), getitem(xp, below + 1)
     y0, y1 = getitem(fp, below), getitem(fp, below + 1)

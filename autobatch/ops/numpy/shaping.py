@@ -12,10 +12,9 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.aliasing import is_contiguous, refused, set_order, stand_in, unclear_view, view, zero_d
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
-from autobatch.ops.rules.indexing import on_axis
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
-from autobatch.ops.rules.rows import rows_p
+from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
     as_batched,
@@ -48,7 +47,6 @@ __all__ = [
     "reshape_p",
     "rollaxis",
     "rot90",
-    "sliding_window_view",
     "squeeze",
     "swapaxes",
     "transpose",
@@ -655,25 +653,3 @@ def ix_(*args: Any) -> tuple[Any, ...]:
         x = np.nonzero(as_array(x))[0] if dtype_of(x).kind == "b" else as_array(x)
         out.append(x[(*(None,) * place, slice(None), *(None,) * (rank - place - 1))])
     return tuple(out)
-
-
-@implements(np.lib.stride_tricks.sliding_window_view)
-def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeable: bool = False) -> Any:
-    shape = window_shape if isinstance(window_shape, list | tuple) else (window_shape,)
-    axes = axes_of(axis, ndim_of(x))
-    if len(shape) != 1 or len(axes) != 1:
-        raise Declined("sliding windows along several axes")
-    size = shape_of(x)[axes[0]]
-    if is_boxed(size):
-        raise Declined("sliding windows along lengths that differ between examples")
-    if shape[0] > size:
-        raise ValueError("window shape cannot be larger than input array shape")
-    if writeable:
-        raise Declined("sliding windows to write into")
-    args = axes[0], shape[0], size
-    return view(_windows(x, *args), x, _windows, None, args)
-
-
-def _windows(x: Any, axis: int, length: int, size: int) -> Any:
-    places = np.arange(size - length + 1)[:, None] + np.arange(length)
-    return np.moveaxis(x[on_axis(axis, places)], axis + 1, -1)

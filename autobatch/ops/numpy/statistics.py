@@ -14,8 +14,8 @@ from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
 from autobatch.ops.numpy.sets import searchsorted
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, implements, needs
-from autobatch.ops.rules.grouping import lanewise
-from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.index_rule import on_axis
+from autobatch.ops.rules.kinds import lanewise
 from autobatch.ops.rules.padding import fill_p, unbroadcast
 from autobatch.ops.rules.sizes import axes_of, has_lengths, normal_axes, normalise_axis
 
@@ -165,11 +165,13 @@ def _np_nanprod(a: Any, axis: Any = None, **options: Any) -> Any:
     return np.prod(without_nan(a, 1), axis=axis, **options)
 
 
+_COUNTS_IN_PYTHON = type(np.count_nonzero([0])) is int  # before NumPy 2.4
+
+
 @implements(np.count_nonzero)
 def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    if axis is None and not keepdims:
-        raise Declined("np.count_nonzero without an axis, which is a Python integer")
-    return np.sum(a != 0, axis=axis, dtype=np.intp, keepdims=keepdims)
+    count = np.sum(a != 0, axis=axis, dtype=np.intp, keepdims=keepdims)
+    return count.item() if axis is None and not keepdims and _COUNTS_IN_PYTHON else count
 
 
 @implements(np.ptp)

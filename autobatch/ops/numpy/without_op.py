@@ -97,7 +97,7 @@ _NAMES_BY_REASON: dict[str, str] = {
     "it compares shapes that broadcast against each other": "array_equiv",
     "arrays of ours have no memory order": "asfortranarray",
     "dates have no batched form": "busday_count busday_offset datetime_as_string is_busday",
-    "it needs the shape of one example": "diag_indices_from tril_indices_from triu_indices_from",
+    "it needs the shape of one example": "diag_indices_from",
     "it needs the shapes of one example": "einsum_path",
     "it reads or writes a file or a buffer": (
         "frombuffer fromfile fromiter fromstring genfromtxt loadtxt save savetxt savez savez_compressed"

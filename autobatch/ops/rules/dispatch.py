@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
-from autobatch.core.op import Op, is_boxed, rank_of
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Coverage",
     "Declined",
     "any_shorter",
+    "any_true",
     "as_array",
     "cast",
     "implements",
@@ -240,6 +241,11 @@ def any_shorter(x: Any, least: int, axis: int | None = None) -> bool:
     shape = shape_of(x)
     sizes = shape if axis is None else (shape[axis],)
     return any(bool(np.any(np.less(size.data if is_boxed(size) else size, least))) for size in sizes)
+
+
+def any_true(condition: Any) -> bool:
+    """Whether a condition on values, or on sizes, holds in any example; one that is recorded is computed for this."""
+    return bool(np.any(condition.data if rank_of(condition) == BATCH_RANK else condition))
 
 
 def needs(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "filler_lengths",
     "flattened",
     "flattened_lists",
+    "id_bound",
     "in_lane",
     "integer_ids",
     "is_integer_index",
@@ -43,6 +44,7 @@ __all__ = [
     "read_csr",
     "segments_in",
     "segments_of",
+    "table_ids",
     "whole_number",
 ]
 
@@ -105,6 +107,17 @@ def integer_ids(ids: Any, what: str = "ids") -> np.ndarray:
     return as_ids(ids, what)
 
 
+def table_ids(table: Any, ids: Any, what: str = "ids") -> np.ndarray:
+    """Ids as the table names its rows: as `integer_ids`, or of a table of keys in its key dtype."""
+    convert = getattr(table, "_ab_ids", None)
+    return integer_ids(ids, what) if convert is None else convert(ids)
+
+
+def id_bound(table: Any) -> int | None:
+    """The number of rows that ids may name; None where they are keys, and any is right."""
+    return shape_of(table)[0] if getattr(table, "_ab_ids", None) is None else None
+
+
 def is_integer_index(index: Any) -> bool:
     """Whether an index is integers only, of any rank: a look-up, where a slice, a mask or a tuple is not."""
     dtype = getattr(index, "dtype", None)
@@ -115,15 +128,18 @@ def is_integer_index(index: Any) -> bool:
     return isinstance(index, int) and not isinstance(index, bool)
 
 
-def check_ids(ids: np.ndarray, num_rows: int, offsets: np.ndarray | None = None) -> None:
+def check_ids(ids: np.ndarray, num_rows: int | None, offsets: np.ndarray | None = None) -> None:
     """Every one of the ids names a row of a table of `num_rows`.
 
     Args:
+        num_rows: None where they are keys, which all do.
         offsets: bounds of the bags (B + 1,), for the message.
 
     Raises:
         BadIdError: names the first bad id, its position, its bag and the table's size.
     """
+    if num_rows is None:
+        return
     flat = ids.reshape(-1)
     at = first_bad_id(flat, num_rows)
     if at < 0:
@@ -397,10 +413,12 @@ def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray]
     """As `check_ids` for the ids of each example; the error is that of the first that fails, and names it.
 
     Args:
-        num_rows: the rows of the table that all share, or (B,) those of each example's.
+        num_rows: the rows of the table that all share, None where ids are keys, or (B,) those of each example's.
         bags: gives the bounds of the bags of an example.
     """
     values = ids.values
+    if num_rows is None:
+        return
     if np.ndim(num_rows) == 0:
         at = int(first_bad_id(values, int(num_rows)))
     else:
@@ -415,12 +433,12 @@ def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray]
 
 def own_rows(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
     """One table and checked ids into it: shared, or those of the examples one below the other."""
-    found = integer_ids(np.asarray(ids.values) if is_boxed(ids.values) else ids.values)
+    found = table_ids(table, np.asarray(ids.values) if is_boxed(ids.values) else ids.values)
     if found.ndim != 1:
         raise ShapeError(f"ids have shape {found.shape[1:]} more; expected one dimension")
     ids = Packed(found, ids.offsets)
     if not isinstance(table, Batched | Packed):
-        check_lane_ids(ids, shape_of(table)[0])
+        check_lane_ids(ids, id_bound(table))
         return table, found
     rows, _ = flattened(table, ids.batch_size, "data")
     check_lane_ids(ids, rows.lengths)

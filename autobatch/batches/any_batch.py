@@ -1,0 +1,347 @@
+"""`Batch`: what every batch class has in common, the lanes of trees of them, and how the classes make one another.
+
+A padded batch whose lanes come to differ in rank becomes a batch of objects, a batch of objects whose lanes agree
+becomes padded: each class makes the others, so none can import them all. They meet in `FORMS`, filled at import.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from autobatch.batches.data import exports
+from autobatch.core.current import current_region
+from autobatch.core.op import BATCH_RANK
+from autobatch.core.pytree import is_node, leaves, map_tree
+from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.facts import operators
+
+__all__ = [
+    "BINARY_OPERATORS",
+    "COMPARISONS",
+    "DIFFER",
+    "FORMS",
+    "UNARY_OPERATORS",
+    "Batch",
+    "agreed_size",
+    "batch_size_of",
+    "batches_in",
+    "form",
+    "is_batched",
+    "lane",
+    "name_lane",
+    "narrow_tree",
+    "narrowed",
+    "per_lane",
+    "per_narrowed_lane",
+    "refuse",
+]
+
+FORMS: dict[str, Any] = {}
+DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
+
+COMPARISONS = frozenset(each.name for each in operators.COMPARISONS)
+BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **{each.name: each.function for each in operators.BINARY},
+    "divmod": divmod,
+}
+"""Python's binary operators, by the name in their method: `__add__` and `__radd__` are "add"."""
+UNARY_OPERATORS: dict[str, Callable[..., Any]] = {**{each.name: each.function for each in operators.UNARY}, "abs": abs}
+
+
+class Batch:
+    """A value per example. Abstract: `MaskedBatch`, `PackedBatch` and `ObjectBatch` are its forms.
+
+    Attributes:
+        region: the region of the lock-step run that it was made in, None outside; its lanes are that region's.
+        batch_size: the number of lanes.
+    """
+
+    __slots__ = ()
+    _ab_rank: ClassVar[int] = BATCH_RANK
+    _varies: ClassVar[str] = "a dimension whose length differs by example"  # why it has no len() and no iteration
+
+    region: Any
+
+    @property
+    def batch_size(self) -> int:
+        raise TypeError(f"{type(self).__name__} does not say its batch size")
+
+    def examples(self) -> list[Any]:
+        """One plain value per example.
+
+        Returns:
+            A list of as many values as there are examples, in the order of the batch.
+        """
+        return [self._lane(i) for i in range(self.batch_size)]
+
+    def example(self, index: int) -> Any:
+        """One example without its padding; `batch[index]` is another thing, that element of each example.
+
+        Args:
+            index: its number in the batch; negative ones count from the end.
+
+        Returns:
+            Its value; an array is a view.
+
+        Raises:
+            IndexError: there is no such example.
+        """
+        count = self.batch_size
+        at = operator.index(index)
+        if not -count <= at < count:
+            raise IndexError(f"example {at} of {count}")
+        return self._lane(at + count if at < 0 else at)
+
+    def to_arrow(self) -> Any:
+        """The examples as a pyarrow array: of numbers, fixed-size lists or large lists; numbers are not copied.
+
+        Returns:
+            A `pyarrow.Array` of as many elements as there are examples.
+
+        Raises:
+            UnsupportedError: a batch that carries a gradient, or of which more dimensions than the first vary.
+        """
+        return exports.to_arrow(self)
+
+    def to_awkward(self) -> Any:
+        """The examples as an awkward array; packed values and offsets are not copied.
+
+        Returns:
+            An `awkward.Array` of as many elements as there are examples.
+
+        Raises:
+            UnsupportedError: as `to_arrow`.
+        """
+        return exports.to_awkward(self)
+
+    def to_torch(self) -> Any:
+        """The examples as a torch tensor, jagged where the first dimension varies; values are not copied.
+
+        Returns:
+            A `torch.Tensor` whose first dimension counts the examples.
+
+        Raises:
+            UnsupportedError: nested lists, objects, or a batch that carries a gradient.
+        """
+        return exports.to_torch(self)
+
+    def to_polars(self) -> Any:
+        """The examples as a polars series, through Arrow.
+
+        Returns:
+            A `polars.Series` of as many elements as there are examples.
+
+        Raises:
+            UnsupportedError: as `to_arrow`.
+        """
+        return exports.to_polars(self)
+
+    def to_pandas(self) -> Any:
+        """The examples as a pandas series: of numbers, or of the objects that `examples()` lists.
+
+        Returns:
+            A `pandas.Series` of as many elements as there are examples.
+        """
+        return exports.to_pandas(self)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return exports.shared_values(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return exports.shared_values(self).__dlpack_device__()
+
+    def _lane(self, index: int) -> Any:
+        """The value of one example; an array is a view."""
+        raise TypeError(f"{type(self).__name__} does not say what a lane is")
+
+    def _take(self, index: Any, memo: dict[Any, Any]) -> Any:
+        """The lanes named by `index`, in that order, as a batch of the current region."""
+        raise TypeError(f"{type(self).__name__} does not say how lanes are taken")
+
+    def _prefix(self, count: int, memo: dict[Any, Any]) -> Any:
+        """The first `count` lanes, as a view, as a batch of the current region."""
+        raise TypeError(f"{type(self).__name__} does not say how lanes are taken")
+
+    def _between(self, start: int, stop: int) -> Any:
+        """The lanes from `start` up to `stop`, which do not keep the others alive."""
+        return self._take(np.arange(start, stop), {})
+
+    def __bool__(self) -> bool:
+        return self._unanimous(bool)
+
+    def __int__(self) -> int:
+        return self._unanimous(int)
+
+    def __float__(self) -> float:
+        return self._unanimous(float)
+
+    def __complex__(self) -> complex:
+        return self._unanimous(complex)
+
+    def __index__(self) -> int:
+        return self._unanimous(operator.index)
+
+    def _unanimous(self, function: Callable[[Any], Any]) -> Any:
+        """One Python value for all lanes, where they agree."""
+        values = []
+        for i, value in enumerate(narrowed(self).examples()):
+            try:
+                values.append(function(value))
+            except Exception as error:
+                name_lane(error, i)
+                raise
+        if not values or any(value != values[0] for value in values[1:]):
+            raise refuse(
+                f"{function.__name__}() of a batch whose examples differ; "
+                "in converted code (@ab.batch) it is one value per example",
+                f"{function.__name__}() of a value that differs by example",
+            )
+        return values[0]
+
+    def __hash__(self) -> int:
+        raise refuse("a batch is not hashable: its examples may differ")
+
+    def __format__(self, spec: str) -> str:
+        if current_region() is not None:
+            raise refuse("formatting a value that differs by example")
+        return format(repr(self), spec)
+
+    def _no_len(self) -> UnsupportedError:
+        return refuse(
+            "len() of a batch: write .batch_size for the number of examples",
+            f"len() of {self._varies}",
+        )
+
+    def _no_iteration(self) -> UnsupportedError:
+        return refuse(
+            f"iteration over {self._varies}, outside converted code (@ab.batch); .examples() lists the examples",
+            f"iteration over {self._varies}",
+        )
+
+
+def form(name: str) -> Any:
+    """Register a class as the form of this name."""
+
+    def register(cls: type) -> type:
+        FORMS[name] = cls
+        return cls
+
+    return register
+
+
+def is_batched(leaf: Any) -> bool:
+    """Whether a leaf is per example (a batch of any form) rather than shared by all examples."""
+    return isinstance(leaf, Batch)
+
+
+def narrowed(leaf: Any) -> Any:
+    """A batch restricted to the lanes of the current region; anything else as it is."""
+    if isinstance(leaf, Batch):
+        region = current_region()
+        if region is not None and leaf.region is not region:
+            return region.narrow(leaf)
+    return leaf
+
+
+def agreed_size(batches: Any) -> int:
+    """The batch size that all of these batches have.
+
+    Raises:
+        ShapeError: two of them differ.
+    """
+    size = -1
+    for batch in batches:
+        if size >= 0 and batch.batch_size != size:
+            raise ShapeError(
+                f"batches of {size} and {batch.batch_size} examples were used together; "
+                "every batch in one call needs the same examples, in the same order"
+            )
+        size = batch.batch_size
+    return size
+
+
+def refuse(message: str, inside: str | None = None) -> UnsupportedError:
+    """The error for what one Python value cannot say about all lanes: in lock-step it asks for the loop.
+
+    `inside` is what it says in lock-step, where `message` has advice for code outside of `@ab.batch`.
+    """
+    return UnsupportedError(message) if current_region() is None else NeedsLoop(inside or message)
+
+
+def batch_size_of(tree: Any) -> int | None:
+    """The number of examples in a tree; None if no leaf is a batch.
+
+    Raises:
+        ShapeError: the batches differ in size.
+    """
+    size = agreed_size(batches_in(tree))
+    return None if size < 0 else size
+
+
+def batches_in(tree: Any) -> Iterator[Batch]:
+    """The batches of any form in a tree, left to right."""
+    if isinstance(tree, Batch):
+        yield tree
+    elif is_node(tree):
+        for leaf in leaves(tree):
+            if isinstance(leaf, Batch | slice):
+                yield from batches_in(leaf)
+    elif isinstance(tree, slice):
+        yield from batches_in((tree.start, tree.stop, tree.step))
+
+
+def lane(tree: Any, index: int) -> Any:
+    """One example's view of a tree: each batch is that example's value, every other leaf itself."""
+    if isinstance(tree, Batch):
+        return tree._lane(index)
+    kind = type(tree)
+    if kind is list or kind is tuple:
+        return kind(lane(child, index) for child in tree)
+    if kind is slice:
+        return slice(lane(tree.start, index), lane(tree.stop, index), lane(tree.step, index))
+    if is_node(tree):
+        return map_tree(lambda leaf: lane(leaf, index), tree)
+    return tree
+
+
+def narrow_tree(tree: Any) -> Any:
+    """A tree with each batch restricted to the lanes of the current region."""
+    if is_node(tree):
+        return map_tree(narrow_tree, tree)
+    if isinstance(tree, slice):
+        return slice(narrowed(tree.start), narrowed(tree.stop), narrowed(tree.step))
+    return narrowed(tree)
+
+
+def per_lane(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Call a function once per lane of the current region: the plain results; `map_lanes` stacks them.
+
+    What one lane raises is raised with a note that names its example.
+    """
+    args, kwargs = narrow_tree(list(args)), narrow_tree(kwargs)
+    return per_narrowed_lane(function, args, kwargs, batch_size_of((args, kwargs)) or 0)
+
+
+def per_narrowed_lane(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], batch_size: int
+) -> list[Any]:
+    """As `per_lane`, where the batches are of the current region already and have so many lanes."""
+    out = []
+    for i in range(batch_size):
+        try:
+            out.append(function(*lane(args, i), **lane(kwargs, i)))
+        except Exception as error:
+            name_lane(error, i)
+            raise
+    return out
+
+
+def name_lane(error: BaseException, index: int) -> None:
+    """Note which example failed. Inside a run its region knows the example of a lane; without one, lane is example."""
+    region = current_region()
+    if region is None:
+        note_example(error, index)
+    elif hasattr(region, "example_of"):
+        note_example(error, region.example_of(index))

@@ -1,0 +1,381 @@
+"""`ab.collate`: data of any kind as batches, the one door that all data comes in by."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import FORMS, Batch, form
+from autobatch.batches.data.arrow import read_arrow
+from autobatch.batches.data.awkward import read_awkward
+from autobatch.batches.data.columns import Column, Columns, Place
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
+from autobatch.core.abstract_eval import check_plain
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import attributes, is_node, leaves
+from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
+
+__all__ = ["collate"]
+
+
+@form("collate")
+def collate(data: Any, *, nulls: Any = "raise") -> Any:
+    """Data of any kind as a batch; of records, as a tree of batches.
+
+    Args:
+        data: a list, or any other sequence or iterable, of examples: numbers, arrays, lists, strings, or records
+            (dicts, tuples, dataclasses). An array, whose first axis counts the examples. A dict, tuple or dataclass of
+            columns. Or, without a copy where the memory allows it: whatever speaks Arrow's interface (pyarrow, polars,
+            DuckDB, Parquet), awkward arrays, pandas, a SciPy sparse matrix (a pair: the ids and the entries of each
+            row), torch tensors (jagged too), JAX arrays and others with DLPack, Hugging Face datasets. Batches are
+            given back.
+        nulls: what becomes of missing values: "raise"; "drop", the element of a list or the example, with all of its
+            columns; or a number that stands for a missing one, and then a missing list is empty.
+
+    Returns:
+        Of numbers and of arrays of one shape a `MaskedBatch`; of lists, and arrays that differ in their first dimension
+        only, a `PackedBatch`, nested for lists of them; a `MaskedBatch` where more dimensions vary. Of records a tree
+        of batches, of their kind. Strings and other objects are a batch of objects.
+
+    Raises:
+        ShapeError, DTypeError, StructureError: no examples, or such that do not go together, or a missing value; the
+            message names the example and the place in it.
+        UnsupportedError: data of no kind that is known.
+
+    An empty example without a dtype of its own (`[]`, `np.array([])`) takes that of the others. A list of lists whose
+    rows are equally long is a matrix. A library is never imported: who has its data has it.
+
+    >>> collate([{"ids": [3, 1], "y": 0.5}, {"ids": [7], "y": 1.0}])["ids"].examples()
+    [array([3, 1]), array([7])]
+    >>> collate([[1, None], [2]], nulls="drop").examples()
+    [array([1]), array([2])]
+    """
+    columns = Columns(nulls)
+    return columns.whole(_column(data, columns, Place()))
+
+
+def _column(data: Any, columns: Columns, place: Place) -> Column:
+    if isinstance(data, Batch):
+        return Column(data)
+    if isinstance(data, FORMS["examples"]):
+        return Column(data.batch)
+    if type(data) is list:
+        return _sequence(data, columns, place)
+    if isinstance(data, np.ndarray):
+        return _array(data, columns, place)
+    read = _READERS.get(_library(data))
+    found = None if read is None else read(data, columns, place)
+    if found is not None:
+        return found
+    if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
+        return read_arrow(data, columns)
+    if is_node(data) and not isinstance(data, list):
+        return _record(data, columns, place)
+    if isinstance(data, Mapping):
+        return _record(dict(data), columns, place)
+    if is_boxed(data):
+        return columns.numbers(data, None, place)
+    if hasattr(data, "tocsr"):
+        return _csr(data)
+    if hasattr(data, "__dlpack__"):
+        return columns.numbers(_tensor(data), None, place)
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
+            return _sequence([data[i] for i in range(len(data))], columns, place)
+        advice = next(
+            (f"write .{name}() first" for name in ("collect", "compute") if hasattr(data, name)),
+            "or a list of examples",
+        )
+        raise UnsupportedError(
+            f"data that is a {type(data).__module__}.{type(data).__qualname__}{place}; expected a sequence of "
+            f"examples, a dict of columns, or data of Arrow, awkward, a frame, SciPy, torch or JAX: {advice}"
+        )
+    return _sequence(list(data), columns, place)
+
+
+def _record(data: Any, columns: Columns, place: Place) -> Column:
+    """A dict, tuple or dataclass whose parts are columns, or batches, of the same examples."""
+    if isinstance(data, dict):
+        names: Sequence[Any] = list(data)
+        parts = list(data.values())
+    elif isinstance(data, tuple):
+        names, parts = range(len(data)), list(data)
+    else:
+        names = attributes(data)
+        parts = [getattr(data, name) for name in names]
+    found = {name: _column(part, columns, place.field(name)) for name, part in zip(names, parts, strict=True)}
+    sizes = {name: _size(column.tree) for name, column in found.items()}
+    first = next(iter(sizes), None)
+    for name, size in sizes.items():
+        if size != sizes[first]:
+            raise ShapeError(
+                f"column {name!r}{place} has {size} examples, column {first!r} {sizes[first]}; expected as many in "
+                "each. (A dict or tuple holds columns, a list examples.)"
+            )
+    return _rebuilt(data, columns.records(found, None, place))
+
+
+def _rebuilt(example: Any, column: Column) -> Column:
+    """The dict of records' fields as records of the kind of this one."""
+    kind: Any = type(example)
+    parts = column.tree
+    if kind is dict:
+        return column
+    if isinstance(example, tuple):
+        values = tuple(parts.values())
+        return Column(kind(*values) if hasattr(kind, "_fields") else values, column.valid)
+    if isinstance(example, dict):
+        return column
+    out = object.__new__(kind)  # no __init__: what it checks are examples, not batches
+    for name, value in parts.items():
+        object.__setattr__(out, name, value)
+    return Column(out, column.valid)
+
+
+def _size(tree: Any) -> int:
+    return next(leaf.batch_size for leaf in leaves(tree) if isinstance(leaf, Batch))
+
+
+def _array(data: np.ndarray, columns: Columns, place: Place) -> Column:
+    check_plain(data, f"the data{place}")
+    if data.ndim == 0:
+        raise ShapeError(f"an array without dimensions{place}; expected (number of examples, ...)")
+    if data.dtype.names:
+        fields = {name: _array(data[name], columns, place.field(name)) for name in data.dtype.names}
+        return columns.records(fields, None, place)
+    if data.dtype.kind in "OSUT":
+        return _sequence(data.tolist() if data.dtype.kind != "O" else list(data), columns, place)
+    return columns.numbers(data, None, place)
+
+
+# Python's own sequences.
+
+
+def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
+    """Examples that are any objects, all of one kind."""
+    if not examples:
+        if place.path:
+            return columns.numbers(np.zeros(0), None, place)
+        raise ShapeError("no examples, so their rank and dtype are not known; give an array of shape (0, ...)")
+    kinds = set(map(type, examples))
+    if type(None) in kinds:
+        valid = np.fromiter((x is not None for x in examples), np.bool_, len(examples))
+        columns.missing(valid, place, "value")
+        present = np.flatnonzero(valid)
+        inner = Place(place.path, lambda i: place.example_of(int(present[i])))
+        return columns.optional(_sequence([x for x in examples if x is not None], columns, inner), valid, place)
+    first = examples[0]
+    kind = type(first)
+    if len(kinds) == 1 and kind in SCALAR_DTYPES:
+        try:
+            return columns.numbers(np.array(examples, SCALAR_DTYPES[kind]), None, place, kind)
+        except OverflowError:  # an int beyond int64 stays exact
+            return columns.objects(examples, None, place)
+    if kind is list:
+        return _lists(examples, columns, place)
+    if isinstance(first, Mapping):
+        return _dicts(examples, columns, place)
+    if isinstance(first, tuple):
+        return _tuples(examples, columns, place)
+    if isinstance(first, Batch):
+        raise UnsupportedError(f"example 0{place} is a {kind.__name__}; ab.concat makes one batch of several")
+    if dataclasses.is_dataclass(first):
+        _same_kind(examples, kind, place)
+        return _fields(examples, attributes(first), getattr, columns, place)
+    if isinstance(first, np.ndarray) or (hasattr(first, "dtype") and hasattr(first, "shape")):
+        return _arrays([_tensor(x) for x in examples], place)
+    if kinds <= {int, float, bool, complex}:
+        i = next(i for i, x in enumerate(examples) if type(x) is not kind)
+        raise DTypeError(
+            f"example {place.example_of(i)}{place} is {examples[i]!r}, example 0 {first!r}: numbers of one type are "
+            "expected; write [float(x) for x in examples]"
+        )
+    if any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
+        i = next(i for i, x in enumerate(examples) if type(x) is not kind)
+        raise StructureError(_unlike(examples, i, place))
+    return columns.objects(examples, None, place)
+
+
+def _unlike(examples: Sequence[Any], i: int, place: Place) -> str:
+    return (
+        f"example {place.example_of(i)} has {type(examples[i]).__name__}{place}, example {place.example_of(0)} "
+        f"{type(examples[0]).__name__}; expected one kind: ab.map takes any objects"
+    )
+
+
+def _same_kind(examples: Sequence[Any], kind: type, place: Place) -> None:
+    for i, x in enumerate(examples):
+        if type(x) is not kind:
+            raise StructureError(_unlike(examples, i, place))
+
+
+def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
+    """Examples that are lists: of numbers, of rows, or of anything that is a column of its own."""
+    numbers = flat_numbers(examples)
+    if numbers is not None:
+        return _packed(*numbers)
+    for i, x in enumerate(examples):
+        if not isinstance(x, list | tuple | np.ndarray):
+            raise StructureError(_unlike(examples, i, place))
+    items = list(itertools.chain.from_iterable(examples))
+    kinds = set(map(type, items))
+    rows = kinds <= {list, tuple} or not any(issubclass(each, Mapping | tuple | list | np.ndarray) for each in kinds)
+    if not items or (rows and not kinds & {str, bytes, type(None)}):
+        try:
+            return _arrays(as_arrays(examples, place.path), place)
+        except ShapeError:
+            if not kinds <= {list, tuple}:
+                raise
+    lengths = np.fromiter(map(len, examples), np.int64, len(examples))
+    offsets = offsets_from(lengths)
+    return columns.lists(_sequence(items, columns, place.items(offsets)), offsets, None, place)
+
+
+def _dicts(examples: list[Any], columns: Columns, place: Place) -> Column:
+    first = examples[0]
+    names = first.keys()
+    for i, x in enumerate(examples):
+        if not isinstance(x, Mapping):
+            raise StructureError(_unlike(examples, i, place))
+        if x.keys() != names:
+            other = sorted(map(repr, set(names) ^ set(x)))
+            raise StructureError(
+                f"example {place.example_of(i)}{place} and example {place.example_of(0)} differ in the keys "
+                f"{', '.join(other)}; expected the same keys in each"
+            )
+    return _fields(examples, tuple(names), lambda x, name: x[name], columns, place)
+
+
+def _tuples(examples: list[Any], columns: Columns, place: Place) -> Column:
+    first = examples[0]
+    numbers = None if hasattr(first, "_fields") else flat_numbers(examples)
+    if numbers is not None and len(set(map(len, examples))) > 1:
+        return _packed(*numbers)
+    for i, x in enumerate(examples):
+        if type(x) is not type(first):
+            raise StructureError(_unlike(examples, i, place))
+        if len(x) != len(first):
+            raise StructureError(
+                f"example {place.example_of(i)}{place} is a tuple of {len(x)}, example {place.example_of(0)} of "
+                f"{len(first)}; expected as many in each: a list holds any number"
+            )
+    return _fields(examples, range(len(first)), lambda x, i: x[i], columns, place)
+
+
+def _fields(examples: list[Any], names: Any, get: Callable[..., Any], columns: Columns, place: Place) -> Column:
+    found = {name: _sequence([get(x, name) for x in examples], columns, place.field(name)) for name in names}
+    return _rebuilt(examples[0], columns.records(found, None, place))
+
+
+def _packed(values: np.ndarray, lengths: np.ndarray) -> Column:
+    if (lengths == lengths[0]).all():
+        width = int(lengths[0])
+        return Column(MaskedBatch.of_data(values.reshape(len(lengths), width), (width,), None))
+    return Column(PackedBatch.of(values, offsets_from(lengths)))
+
+
+def _arrays(arrays: Sequence[Any], place: Place) -> Column:
+    """Arrays, packed where they differ in their first dimension only."""
+    arrays = as_arrays(arrays, place.path)
+    shapes = {x.shape for x in arrays}
+    if len(shapes) == 1 and not is_boxed(arrays[0]):
+        shape = arrays[0].shape
+        data = np.concatenate([x.reshape(1) for x in arrays] if not shape else arrays).reshape(len(arrays), *shape)
+        return Column(MaskedBatch.of_data(data, shape, None))
+    if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1:
+        values = np.concatenate(arrays)
+        return Column(PackedBatch.of(values, offsets_from([x.shape[0] for x in arrays])))
+    return Column(MaskedBatch.stacked(arrays))
+
+
+# Other libraries, none of which is imported: an object says by its class whose it is.
+
+
+def _library(data: Any) -> str:
+    return type(data).__module__.partition(".")[0]
+
+
+def _awkward(data: Any, columns: Columns, place: Place) -> Column:
+    if not hasattr(data.layout, "length"):
+        raise UnsupportedError(f"one awkward record{place}; expected an array of them")
+    return read_awkward(data.layout, columns, place)
+
+
+def _pandas(data: Any, columns: Columns, place: Place) -> Column:
+    """A frame's columns, or a series; an index is one of the examples, not of their values."""
+    if hasattr(data, "columns"):
+        names = list(data.columns)
+        if len(set(names)) < len(names):
+            raise UnsupportedError(f"two columns have one name{place}: {names}; rename one of them")
+        return columns.records({name: _pandas(data[name], columns, place.field(name)) for name in names}, None, place)
+    dtype = data.dtype
+    if isinstance(dtype, np.dtype) and dtype.kind != "O":
+        return _array(data.to_numpy(), columns, place)
+    if hasattr(dtype, "pyarrow_dtype"):
+        return read_arrow(data, columns)
+    valid = ~data.isna().to_numpy()
+    if isinstance(dtype, np.dtype) or not hasattr(dtype, "numpy_dtype"):
+        values = [x if ok else None for x, ok in zip(data.tolist(), valid.tolist(), strict=True)]
+        return _sequence(values, columns, place)
+    numbers = data.to_numpy(dtype=dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
+    return columns.numbers(numbers, valid, place)
+
+
+def _torch(data: Any, columns: Columns, place: Place) -> Column | None:
+    if not hasattr(data, "is_nested"):
+        return None
+    if data.requires_grad:
+        raise DTypeError(
+            f"a tensor that requires a gradient{place}, which an array does not carry; write .detach(), or "
+            "differentiate by ab.grad"
+        )
+    if not data.is_nested:
+        return columns.numbers(_tensor(data), None, place)
+    if not hasattr(data, "offsets") or str(data.layout) != "torch.jagged":
+        return _arrays([_tensor(x) for x in data.unbind()], place)
+    if data.lengths() is not None:  # jagged with holes
+        starts, lengths = _tensor(data.offsets())[:-1], _tensor(data.lengths())
+        return columns.runs(columns.numbers(_tensor(data.values()), None, place), starts, lengths, None, place)
+    return columns.lists(columns.numbers(_tensor(data.values()), None, place), _tensor(data.offsets()), None, place)
+
+
+def _tensor(x: Any) -> Any:
+    """A tensor of any library as an array, without a copy where it lies in this machine's memory."""
+    if type(x) is np.ndarray or is_boxed(x) or isinstance(x, np.generic | np.ndarray):
+        return x
+    if getattr(x, "requires_grad", False):
+        raise DTypeError("a tensor that requires a gradient, which an array does not carry; write .detach()")
+    x = x.cpu() if hasattr(x, "cpu") else x
+    try:
+        return np.asarray(x)
+    except TypeError as error:  # torch's bfloat16
+        raise DTypeError(f"a tensor of {getattr(x, 'dtype', 'a dtype')} that NumPy does not have: {error}") from None
+
+
+def _narwhals(data: Any, columns: Columns, place: Place) -> Column:
+    return _column(data.to_native(), columns, place)
+
+
+def _dataset(data: Any, columns: Columns, place: Place) -> Column | None:
+    return read_arrow(data.with_format("arrow")[:], columns) if hasattr(data, "with_format") else None
+
+
+def _csr(data: Any) -> Column:
+    """A sparse matrix: the columns and the entries of each row."""
+    entries, ids, offsets = read_csr(data.tocsr())
+    batch = PackedBatch(ids, offsets)
+    return Column((batch, PackedBatch.of(entries, batch.offsets, batch.size_of_first)))
+
+
+_READERS: dict[str, Callable[..., Any]] = {
+    "awkward": _awkward,
+    "pandas": _pandas,
+    "torch": _torch,
+    "narwhals": _narwhals,
+    "datasets": _dataset,
+}

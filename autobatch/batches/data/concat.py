@@ -1,0 +1,162 @@
+"""`ab.concat`: batches, or trees of batches, one after the other as one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import FORMS, Batch
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.batched import Batched, Lengths, Size, same_size
+from autobatch.core.current import current_region
+from autobatch.core.pytree import flatten, paths, unflatten
+from autobatch.errors import DTypeError, NeedsLoop, ShapeError, StructureError, UnsupportedError
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
+
+__all__ = ["concat", "concat_trees"]
+
+
+def concat(batches: Sequence[Any]) -> Any:
+    """The examples of several batches, in order, as one batch.
+
+    Args:
+        batches: batches, or trees of batches of one structure; `ab.Examples` too. Their examples are of one rank and
+            dtype. What is no batch in a tree is shared, and the same in all.
+
+    Returns:
+        A batch, or a tree of that structure: packed where one of them is and the others can be, else padded to the
+        longest. The values are copied, and carry gradients.
+
+    Raises:
+        ShapeError: no batches, or ranks that differ. DTypeError: dtypes that differ. StructureError: other structures,
+            or shared values that differ.
+
+    >>> concat([MaskedBatch.from_examples([[1, 2], [3, 4]]), MaskedBatch.from_examples([[5]])]).examples()
+    [array([1, 2]), array([3, 4]), array([5])]
+    """
+    if isinstance(batches, Batch):
+        raise UnsupportedError(f"one {type(batches).__name__}; expected a list of batches: write ab.concat([a, b])")
+    if current_region() is not None:
+        raise NeedsLoop("ab.concat inside of converted code")
+    trees = [each.batch if isinstance(each, FORMS["examples"]) else each for each in batches]
+    if not trees:
+        raise ShapeError("no batches; expected at least one")
+    return concat_trees(trees)
+
+
+def concat_trees(trees: Sequence[Any]) -> Any:
+    """As `concat`, of trees of which there is at least one."""
+    columns, structures = zip(*map(flatten, trees), strict=True)
+    for i, structure in enumerate(structures):
+        if structure != structures[0]:
+            raise StructureError(f"batch {i} is {structure}; expected the structure of batch 0, {structures[0]}")
+    if not any(isinstance(leaf, Batch) for leaf in columns[0]):
+        raise UnsupportedError("no batch among what is to be one; give batches, or trees with batches in them")
+    places = paths(structures[0])
+    return unflatten(
+        structures[0], [_joined(c, path) for c, path in zip(zip(*columns, strict=True), places, strict=True)]
+    )
+
+
+def _joined(column: Sequence[Any], path: str) -> Any:
+    first = column[0]
+    if not isinstance(first, Batch):
+        for i, each in enumerate(column):
+            if each is not first and not _equal(each, first):
+                raise StructureError(f"batch {i} has another shared value{_at(path)} than batch 0")
+        return first
+    for i, each in enumerate(column):
+        if not isinstance(each, Batch):
+            raise StructureError(
+                f"batch {i} has a {type(each).__name__}{_at(path)}, which is no batch; batch 0 has one"
+            )
+    if len(column) == 1:
+        return first
+    if any(isinstance(each, ObjectBatch) for each in column):
+        return ObjectBatch([value for each in column for value in each.examples()])
+    filled = [each for each in column if not (each.batch_size == 0 and isinstance(each, Batched) and not each.sizes)]
+    column = filled or column[:1]
+    _check(column, path)
+    if all(isinstance(each, MaskedBatch) for each in column):
+        return _masked(column)
+    if any(isinstance(each, MaskedBatch) and any(each.dims[1:]) for each in column):
+        return _masked([each if isinstance(each, MaskedBatch) else each.to_masked() for each in column])
+    return _packed([each if isinstance(each, PackedBatch) else PackedBatch.from_masked(each) for each in column], path)
+
+
+def _at(path: str) -> str:
+    return f" at {path}" if path else ""
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and a.dtype == b.dtype and np.array_equal(a, b)
+    return type(a) is type(b) and bool(a == b)
+
+
+def _check(column: Sequence[Any], path: str) -> None:
+    first = column[0]
+    for i, each in enumerate(column):
+        if each.ndim != first.ndim:
+            raise ShapeError(
+                f"batch {i} has examples of {each.ndim} dimensions{_at(path)}, batch 0 of {first.ndim}; expected one "
+                "number of dimensions"
+            )
+        if each.dtype != first.dtype or getattr(each, "scalar", None) is not getattr(first, "scalar", None):
+            raise DTypeError(
+                f"batch {i} has examples of {_kind(each)}{_at(path)}, batch 0 of {_kind(first)}; convert them first"
+            )
+
+
+def _kind(batch: Any) -> str:
+    scalar = getattr(batch, "scalar", None)
+    return f"Python's {scalar.__name__}" if scalar else str(batch.dtype)
+
+
+def _masked(column: Sequence[MaskedBatch]) -> MaskedBatch:
+    first = column[0]
+    sizes: list[Size] = []
+    for axis, size in enumerate(first.sizes):
+        of_all = [each.sizes[axis] for each in column]
+        if not isinstance(size, Lengths) and all(same_size(other, size) for other in of_all):
+            sizes.append(size)
+            continue
+        lengths = [
+            n.values if isinstance(n, Lengths) else np.full(each.batch_size, n)
+            for n, each in zip(of_all, column, strict=True)
+        ]
+        sizes.append(Lengths(np.concatenate(lengths)))
+    padded = [size.max() if isinstance(size, Lengths) else size for size in sizes]
+    data = np.concatenate([_fitted(each.data, padded) for each in column])
+    out = MaskedBatch.of(Batched(data, sizes, first.scalar))
+    return out if sizes or first.scalar or all(map(is_scalar, column)) else zero_d(out)
+
+
+def _fitted(data: Any, padded: Sequence[int]) -> Any:
+    """Padded data at another padded size."""
+    data = data[(slice(None), *map(slice, padded))]
+    for axis, size in enumerate(padded, 1):
+        if data.shape[axis] < size:
+            missing = (*data.shape[:axis], size - data.shape[axis], *data.shape[axis + 1 :])
+            data = np.concatenate([data, np.zeros(missing, data.dtype)], axis=axis)
+    return data
+
+
+def _packed(column: Sequence[PackedBatch], path: str) -> PackedBatch:
+    ends = np.cumsum([each.offsets[-1] for each in column])
+    starts = (0, *ends[:-1].tolist())
+    offsets = [each.offsets[1:] + start for each, start in zip(column, starts, strict=True)]
+    values = [each.values for each in column]
+    if any(isinstance(each, PackedBatch) for each in values):
+        inner: Any = _joined(values, path)
+    else:
+        for i, each in enumerate(values):
+            if each.shape[1:] != values[0].shape[1:]:
+                raise ShapeError(
+                    f"batch {i} has values of shape {each.shape[1:]}{_at(path)}, batch 0 of {values[0].shape[1:]}; "
+                    "only the first dimension of a PackedBatch varies"
+                )
+        inner = np.concatenate(values)
+    return PackedBatch.of(inner, np.concatenate([np.zeros(1, np.int64), *offsets]))

@@ -1,0 +1,116 @@
+"""`ab.Examples`: the examples of a batch, or of a tree of batches, as a sequence."""
+
+import operator
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import FORMS, batch_size_of, form, lane
+from autobatch.batches.data.columns import take_examples
+from autobatch.batches.examples import lanes_of
+from autobatch.errors import ShapeError, UnsupportedError
+
+__all__ = ["Examples", "read_index"]
+
+
+@form("examples")
+class Examples:
+    """The examples of a batch as a sequence: one by one, or fewer of them as a smaller batch.
+
+    Args:
+        data: a batch, or a tree of batches of which every other leaf is shared by all examples; or data that
+            `ab.collate` takes.
+
+    Attributes:
+        batch: the batch, or the tree.
+        shape: (number of examples,), by which scikit-learn knows what it may index: it is an `X` there.
+
+    `x[3]` is one example, a view; `x[ids]`, `x[2:5]` and `x[mask]` are `Examples` of a copy of those rows, so they do
+    not keep the rest alive.
+
+    Raises:
+        ShapeError: batches that differ in size. UnsupportedError: data of no kind that is known.
+
+    >>> x = Examples([[1, 2, 3], [4], [5, 6]])
+    >>> len(x), x[1], x[[2, 0]].batch.lengths
+    (3, array([4]), array([2, 3]))
+    """
+
+    __slots__ = ("_count", "batch")
+
+    batch: Any
+
+    def __init__(self, data: Any) -> None:
+        if isinstance(data, Examples):
+            data = data.batch
+        count = batch_size_of(data)
+        if count is None:
+            data = FORMS["collate"](data)
+            count = batch_size_of(data)
+        self.batch, self._count = data, count or 0
+
+    @property
+    def shape(self) -> tuple[int]:
+        """(number of examples,)."""
+        return (self._count,)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is tuple and len(index) == 2 and index[1] is Ellipsis:  # as scikit-learn writes it
+            index = index[0]
+        found = read_index(index, self._count)
+        return lane(self.batch, found) if isinstance(found, int) else Examples._of(take_examples(self.batch, found))
+
+    @classmethod
+    def _of(cls, batch: Any) -> "Examples":
+        self = object.__new__(cls)
+        self.batch, self._count = batch, batch_size_of(batch) or 0
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(lanes_of(self.batch, self._count))
+
+    def __reduce__(self) -> Any:
+        return Examples, (self.batch,)
+
+    def __repr__(self) -> str:
+        return f"Examples({self.batch!r})"
+
+
+def read_index(index: Any, count: int) -> Any:
+    """An index of examples: an int, or (n,) int64, all of them from 0 and in range.
+
+    Raises:
+        IndexError: an example that there is not. ShapeError: a mask of another length. UnsupportedError: no index.
+    """
+    if isinstance(index, slice):
+        start, stop, step = index.indices(count)
+        return np.arange(start, stop, step)
+    if hasattr(index, "__index__") and not isinstance(index, bool):
+        try:
+            at = operator.index(index)
+        except TypeError:  # an array of several
+            pass
+        else:
+            if not -count <= at < count:
+                raise IndexError(f"example {at} of {count}")
+            return at + count if at < 0 else at
+    found = np.asarray(index)
+    if found.dtype == np.bool_ and found.ndim == 1:
+        if len(found) != count:
+            raise ShapeError(f"a mask of {len(found)} for {count} examples")
+        return np.flatnonzero(found)
+    if found.ndim == 1 and not found.size:
+        return np.zeros(0, np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise UnsupportedError(
+            f"an index that is {index!r}; expected the number of an example, a slice, a list of numbers or a mask"
+        )
+    if int(found.max()) >= count or int(found.min()) < -count:
+        wrong = int(found[np.argmax((found >= count) | (found < -count))])
+        raise IndexError(f"example {wrong} of {count}")
+    found = found.astype(np.int64, copy=False)
+    return np.where(found < 0, found + count, found) if (found < 0).any() else found

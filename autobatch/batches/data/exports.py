@@ -1,0 +1,136 @@
+"""Batches in the forms of other libraries: Arrow, awkward, torch, polars, pandas; without a copy where they share one.
+
+Each library is imported where a user asks for its form.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.op import is_boxed
+from autobatch.errors import UnsupportedError
+
+__all__ = ["shared_values", "to_arrow", "to_awkward", "to_pandas", "to_polars", "to_torch"]
+
+
+def _layout(batch: Any) -> tuple[Any, list[Any]]:
+    """The values, and from the outside in the levels above them: the offsets of lists, or the width of a static one.
+
+    Raises:
+        UnsupportedError: values on a tape, or examples of which another dimension than the first varies.
+    """
+    levels: list[Any] = []
+    while isinstance(batch, Packed):
+        levels.append(batch.offsets)
+        batch = batch.values
+    if isinstance(batch, Batched):
+        if any(isinstance(size, Lengths) for size in batch.sizes[1:]):
+            raise UnsupportedError(
+                "examples of which more dimensions than the first vary have no such form; .examples() lists them"
+            )
+        data = batch.data
+        _check_plain(data)
+        if batch.sizes and isinstance(batch.sizes[0], Lengths):
+            size = batch.sizes[0]
+            levels.append(np.concatenate([np.zeros(1, np.int64), np.cumsum(size.values)]))
+            data = data[size.mask(data.shape[1])]
+            return data, levels + list(data.shape[1:])
+        return data, levels + list(data.shape[1:])
+    _check_plain(batch)
+    return batch, levels + list(batch.shape[1:])
+
+
+def _check_plain(data: Any) -> None:
+    if is_boxed(data):
+        raise UnsupportedError("a batch that carries a gradient has no form in another library; leave ab.grad first")
+
+
+def to_arrow(batch: Any) -> Any:
+    """What `Batch.to_arrow` says."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if hasattr(batch, "values") and isinstance(batch.values, list):
+        return pa.array(batch.values)
+    values, levels = _layout(batch)
+    out = pa.array(np.ascontiguousarray(values).reshape(-1))
+    for level in reversed(levels):
+        if isinstance(level, int):
+            out = pa.FixedSizeListArray.from_arrays(out, level) if level else _no_width(pa, out, values)
+        else:
+            out = pa.LargeListArray.from_arrays(pa.array(level), out)
+    return out
+
+
+def _no_width(pa: Any, out: Any, values: Any) -> Any:
+    return pa.array([[]] * len(values), pa.list_(out.type, 0))
+
+
+def to_polars(batch: Any) -> Any:
+    """What `Batch.to_polars` says."""
+    import polars as pl  # noqa: PLC0415
+
+    return pl.Series(values=pl.from_arrow(to_arrow(batch)))
+
+
+def to_awkward(batch: Any) -> Any:
+    """What `Batch.to_awkward` says."""
+    import awkward as ak  # noqa: PLC0415
+
+    if hasattr(batch, "values") and isinstance(batch.values, list):
+        return ak.Array(batch.values)
+    values, levels = _layout(batch)
+    out = ak.contents.NumpyArray(np.asarray(values))
+    for level in reversed(levels):
+        if not isinstance(level, int):
+            out = ak.contents.ListOffsetArray(ak.index.Index64(level), out)
+    return ak.Array(out)
+
+
+def to_torch(batch: Any) -> Any:
+    """What `Batch.to_torch` says."""
+    import torch  # noqa: PLC0415
+
+    if hasattr(batch, "values") and isinstance(batch.values, list):
+        raise UnsupportedError("objects that differ by example have no tensor; .examples() lists them")
+    if isinstance(batch, Batched) and any(isinstance(size, Lengths) for size in batch.sizes[1:]):
+        return torch.nested.nested_tensor([torch.from_numpy(np.array(x)) for x in batch.examples()])  # type: ignore[attr-defined]
+    values, levels = _layout(batch)
+    offsets = [level for level in levels if not isinstance(level, int)]
+    if len(offsets) > 1:
+        raise UnsupportedError("nested lists have no jagged tensor; .values.to_torch() is the one of all inner lists")
+    values = torch.from_numpy(values if values.flags.writeable else values.copy())
+    if not offsets:
+        return values
+    return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets[0].copy()))
+
+
+def to_pandas(batch: Any) -> Any:
+    """What `Batch.to_pandas` says."""
+    import pandas as pd  # noqa: PLC0415
+
+    if isinstance(batch, Batched) and not batch.sizes:
+        _check_plain(batch.data)
+        return pd.Series(batch.data)
+    found = batch.examples()
+    out = np.empty(len(found), object)
+    for i, x in enumerate(found):
+        out[i] = x
+    return pd.Series(out)
+
+
+def shared_values(batch: Any) -> np.ndarray:
+    """The array that holds the examples and nothing else.
+
+    Raises:
+        UnsupportedError: padding lies between them, or they are objects.
+    """
+    while isinstance(batch, Packed):
+        batch = batch.values
+    if isinstance(batch, Batched) and not batch.is_ragged:
+        batch = batch.data
+    if not isinstance(batch, np.ndarray):
+        raise UnsupportedError(
+            "no one array holds these examples alone: give .data (padded), or ab.PackedBatch.from_masked(batch)"
+        )
+    return batch

@@ -1,0 +1,116 @@
+"""`ab.minibatches`: the examples of a batch in batches of a size, in order or shuffled, of like length or not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import FORMS, Batch
+from autobatch.batches.data.columns import take_examples
+from autobatch.batches.data.example_sequence import Examples
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.batched import Lengths
+from autobatch.core.pytree import leaves
+from autobatch.errors import OptionError
+
+__all__ = ["Minibatches", "minibatches"]
+
+
+class Minibatches:
+    """What `minibatches` gives: an iterable with a length, which gives the same mini-batches each time.
+
+    Attributes:
+        ids: for each mini-batch the numbers of its examples, (size,) int64.
+    """
+
+    __slots__ = ("_batch", "ids")
+
+    def __init__(self, batch: Any, ids: list[np.ndarray]) -> None:
+        self._batch = batch
+        self.ids = ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (take_examples(self._batch, ids) for ids in self.ids)
+
+
+def minibatches(
+    data: Any,
+    size: int,
+    *,
+    shuffle: bool = False,
+    seed: Any = 0,
+    bucket: int | None = None,
+    drop_last: bool = False,
+) -> Minibatches:
+    """The examples in mini-batches: every example once, in batches of `size`, of which the last may be smaller.
+
+    Args:
+        data: what `ab.collate` takes, or `ab.Examples`: batches, and trees of them, are not copied as a whole.
+        size: the number of examples in a mini-batch.
+        shuffle: take the examples in an order drawn with `seed`; else in their own.
+        seed: an integer, or a sequence of them such as (seed, epoch): what `np.random.default_rng` takes.
+        bucket: sort the examples by length, stably, within pools of so many mini-batches, so that those of a mini-batch
+            are about equally long; with `shuffle` the mini-batches of a pool then come in a drawn order. The
+            length is the largest of the dimensions that vary, in all batches of a tree; of nested lists the number of
+            values in them.
+        drop_last: leave out the last examples of the order that do not fill a mini-batch. They are left out before
+            they are sorted by length, so that which they are does not depend on their lengths.
+
+    Returns:
+        An iterable with a length, whose items have the structure of `ab.collate(data)`; its `ids` are the numbers of
+        the examples. Each iteration gives the same: `seed=epoch` gives another order.
+
+    Raises:
+        OptionError: a size or bucket that is no positive integer. And what `ab.collate` raises.
+
+    >>> [batch.examples() for batch in minibatches([[1], [2, 2], [3]], 2)]
+    [[array([1]), array([2, 2])], [array([3])]]
+    >>> len(minibatches(np.zeros((50, 3)), 8)), len(minibatches(np.zeros((50, 3)), 8, drop_last=True))
+    (7, 6)
+    """
+    _check_positive("size", size)
+    if bucket is not None:
+        _check_positive("bucket", bucket)
+    examples = Examples(data if isinstance(data, Examples | Batch) else FORMS["collate"](data))
+    rng = np.random.default_rng(seed)
+    count = len(examples)
+    order = rng.permutation(count) if shuffle else np.arange(count)
+    if drop_last:
+        order = order[: count - count % size]
+    if bucket is None:
+        return Minibatches(examples.batch, _cut(order, size))
+    lengths = example_lengths(examples.batch, count)
+    ids: list[np.ndarray] = []
+    for pool in _cut(order, size * bucket):
+        parts = _cut(pool[np.argsort(lengths[pool], kind="stable")], size)
+        ids += [parts[i] for i in rng.permutation(len(parts))] if shuffle else parts
+    return Minibatches(examples.batch, ids)
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise OptionError(f"{name}={value!r}; expected a positive integer")
+
+
+def _cut(order: np.ndarray, size: int) -> list[np.ndarray]:
+    return [order[at : at + size] for at in range(0, len(order), size)]
+
+
+def example_lengths(tree: Any, count: int) -> np.ndarray:
+    """(count,) how long each example is: the longest of its parts."""
+    out = np.zeros(count, np.int64)
+    for leaf in leaves(tree):
+        if isinstance(leaf, PackedBatch):
+            offsets, values = leaf.offsets, leaf.values
+            while isinstance(values, PackedBatch):
+                offsets, values = values.offsets[offsets], values.values
+            np.maximum(out, np.diff(offsets), out=out)
+        elif isinstance(leaf, MaskedBatch):
+            for size in leaf.sizes:
+                if isinstance(size, Lengths):
+                    np.maximum(out, size.values, out=out)
+    return out

@@ -1,0 +1,313 @@
+"""One number of all examples of a batch, padding not counted: `ab.sum`, `ab.mean`, `ab.max`, `ab.min`, `ab.count`.
+
+They are NumPy's own reductions of the elements of all examples, one after the other, so that dtype, rounding, warnings
+and errors are those of `np.concatenate([x.ravel() for x in examples])`. The elements are taken by ops, which carry
+gradients.
+
+`x.data.mean()` over a ragged batch is right for no model, and nothing in its value says so. What `.data` is outside of
+the library says it: a padded array whose reductions warn. The library itself reads the plain array, at no cost
+(`MaskedBatch.guard_data`).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import FORMS, Batch
+from autobatch.core.abstract_eval import shape_of
+from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
+from autobatch.core.current import current_region
+from autobatch.core.diagnostics import warn_user
+from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError
+from autobatch.ops.array_protocols import StandIn
+from autobatch.ops.rules.row_gather import rows_p
+
+__all__ = ["PaddedArray", "PaddedRecorded", "count", "max", "mean", "min", "plain_data", "shown_data", "sum"]
+
+
+def sum(x: Any, by: str = "element") -> Any:  # called as ab.sum
+    """The sum of all elements of all examples, as a number; padding is not counted.
+
+    Args:
+        x: a batch of any form; or a list of one array or number per example, as `ab.map` gives it. A plain array or
+            number is one example, so that code for one example may call this too.
+        by: "element", or "example": each example is summed first, then the sums are.
+
+    Returns:
+        A NumPy scalar of the dtype that `np.sum` gives; on a tape, what carries the gradient.
+
+    Raises:
+        UnsupportedError: a dict, dataclass or other thing that is neither a batch nor an array; or an unknown `by`.
+
+    >>> from autobatch import MaskedBatch
+    >>> sum(MaskedBatch([[1, 2, 9], [3, 9, 9]], lengths=[2, 1]))
+    np.int64(6)
+    """
+    return _reduced(np.sum, x, by)
+
+
+def mean(x: Any, by: str = "element") -> Any:
+    """The mean of all elements of all examples, or of the examples' means: what a loss over a batch is.
+
+    Args:
+        x: as for `sum`.
+        by: "element": every element counts alike. "example": every example does, and each one's mean is taken first.
+
+    Returns:
+        A NumPy scalar of the dtype that `np.mean` gives; on a tape, what carries the gradient.
+
+    Raises:
+        UnsupportedError: as for `sum`.
+
+    >>> from autobatch import MaskedBatch
+    >>> x = MaskedBatch.from_examples([[1.0, 3.0], [5.0]])
+    >>> mean(x), mean(x, by="example")
+    (np.float64(3.0), np.float64(3.5))
+    """
+    return _reduced(np.mean, x, by)
+
+
+def max(x: Any, by: str = "element") -> Any:
+    """The largest element of all examples.
+
+    Args:
+        x: as for `sum`.
+        by: "element"; or "example", of the largest of each example, so an empty one is an error as in NumPy.
+
+    Returns:
+        A NumPy scalar of the batch's dtype; on a tape, what carries the gradient.
+
+    Raises:
+        UnsupportedError: as for `sum`. ValueError: there is no element.
+
+    >>> from autobatch import MaskedBatch
+    >>> max(MaskedBatch([[-1, 0], [-3, -2]], lengths=[1, 2]))
+    np.int64(-1)
+    """
+    return _reduced(np.max, x, by)
+
+
+def min(x: Any, by: str = "element") -> Any:
+    """The smallest element of all examples.
+
+    Args:
+        x: as for `sum`.
+        by: as for `max`.
+
+    Returns:
+        A NumPy scalar of the batch's dtype; on a tape, what carries the gradient.
+
+    Raises:
+        UnsupportedError: as for `sum`. ValueError: there is no element.
+
+    >>> from autobatch import MaskedBatch
+    >>> min(MaskedBatch([[1, 0], [3, 2]], lengths=[1, 2]))
+    np.int64(1)
+    """
+    return _reduced(np.min, x, by)
+
+
+def count(x: Any, by: str = "element") -> Any:
+    """How many elements, or examples, a batch has: what `mean` divides by.
+
+    Args:
+        x: as for `sum`.
+        by: "element" or "example".
+
+    Returns:
+        An int.
+
+    Raises:
+        UnsupportedError: as for `sum`.
+
+    >>> from autobatch import MaskedBatch
+    >>> x = MaskedBatch.from_examples([[1.0, 3.0], [5.0]])
+    >>> count(x), count(x, by="example")
+    (3, 2)
+    """
+    _check_by(by)
+    if _is_one(x):
+        return 1 if by == "example" else _size(x)
+    if isinstance(x, Batched | Packed) and by == "example":
+        return x.batch_size
+    return len(_examples(x)) if by == "example" else _size(_elements(x))
+
+
+def _reduced(function: Callable[[Any], Any], x: Any, by: str) -> Any:
+    _check_by(by)
+    if _is_one(x):  # in lock-step: one of each example
+        return function(x)
+    if by == "element":
+        return function(_elements(x))
+    x = _flat(x)
+    if isinstance(x, Batched | Packed):
+        return function(function(x).data)
+    return function(np.stack([function(_elements(each)) for each in _examples(x)]))
+
+
+def _check_by(by: Any) -> None:
+    if not isinstance(by, str) or by not in ("element", "example"):
+        raise UnsupportedError(f"by={by!r}; expected 'element' or 'example'")
+
+
+def _is_one(x: Any) -> bool:
+    """Whether this is one example: a plain array or number, or inside of `@ab.batch` a batch, whose face is that."""
+    if isinstance(x, Batch):
+        return current_region() is not None
+    return isinstance(x, np.ndarray | np.generic | int | float | complex) or is_boxed(x)
+
+
+def _size(x: Any) -> Any:
+    return x.size if hasattr(x, "size") else 1
+
+
+def _examples(x: Any) -> list[Any]:
+    if isinstance(x, Batch):
+        return x.examples()
+    if not isinstance(x, list | tuple):
+        raise UnsupportedError(
+            f"a {type(x).__name__} is neither a batch nor a list of the examples' arrays; reduce each of its batches, "
+            "as in ab.mean(out['loss'])"
+        )
+    return list(x)
+
+
+def _flat(x: Any) -> Any:
+    """A nested batch as a batch of what its examples hold."""
+    while isinstance(x, Packed) and isinstance(x.values, Packed):
+        x = FORMS["packed"].of(x.values.values, x.values.offsets[x.offsets])
+    return x
+
+
+def _elements(x: Any) -> Any:
+    """All elements of all examples in one dimension."""
+    if _is_one(x):
+        return np.reshape(x, (-1,))
+    x = _flat(x)
+    if isinstance(x, Packed):
+        return np.reshape(x.values, (-1,))
+    if isinstance(x, Batched):
+        shape = shape_of(x.data)
+        inside = padding_mask(x.sizes, shape[1:])
+        flat = np.reshape(x.data, (-1,))
+        if inside is None or inside.all():
+            return flat
+        places = np.flatnonzero(np.broadcast_to(inside, shape))
+        return rows_p(flat, places, unique=True) if is_boxed(flat) else flat[places]
+    parts = [_elements(each) for each in _examples(x)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def shown_data(data: Any, sizes: Sequence[Size]) -> Any:
+    """The data of a batch as its user gets it."""
+    inside = padding_mask(sizes, shape_of(data)[1:])
+    if inside is None or inside.all():
+        return data
+    ragged = (True, *(isinstance(size, Lengths) for size in sizes))
+    if is_boxed(data):
+        return PaddedRecorded(data, ragged)
+    out = np.asarray(data).view(PaddedArray)
+    out._ragged = ragged
+    return out
+
+
+def plain_data(data: Any) -> Any:
+    """The array itself of what `.data` gave."""
+    if type(data) is PaddedRecorded:
+        return data.recorded
+    return data.view(np.ndarray) if type(data) is PaddedArray else data
+
+
+def _warn_if_padding_counts(ragged: Sequence[bool], axis: Any, name: str) -> None:
+    """Say so, unless only dimensions that all examples have alike are reduced."""
+    axes = range(len(ragged)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    if not any(ragged[a] for a in axes if -len(ragged) <= a < len(ragged)):
+        return
+    own = f"ab.{name}(x)" if name in ("sum", "mean", "max", "min") else "a function of x.examples()"
+    warn_user(
+        f"{name} of the padded .data of a ragged batch x counts its padding; write {own} for all elements of all "
+        f"examples, np.{name}(x) for one result per example, or where=x.mask"
+    )
+
+
+_NAMES = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}
+
+
+class PaddedArray(np.ndarray):
+    """A view of padded data. Whatever is computed from it is a plain array."""
+
+    _ab_plain = True
+    _ragged: tuple[bool, ...] | None
+
+    def __array_finalize__(self, other: Any) -> None:
+        self._ragged = None  # of what was made of it, other dimensions may be the padded ones
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        first = inputs[0]
+        known = method == "reduce" and type(first) is PaddedArray and first._ragged is not None
+        if known and kwargs.get("where", True) is True:
+            _warn_if_padding_counts(first._ragged, kwargs.get("axis", 0), _NAMES.get(ufunc, ufunc.__name__))
+        if "out" in kwargs:
+            kwargs["out"] = tuple(map(plain_data, kwargs["out"]))
+        return getattr(ufunc, method)(*map(plain_data, inputs), **kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func is np.mean or func is np.std or func is np.var:  # their sums would be warned of as sums
+            return getattr(args[0] if args else kwargs.pop("a"), func.__name__)(*args[1:], **kwargs)
+        return super().__array_function__(func, types, args, kwargs)
+
+    def _named(self, name: str, axis: Any, args: Any, kwargs: Any) -> Any:
+        if self._ragged is not None and kwargs.get("where", True) is True:
+            _warn_if_padding_counts(self._ragged, axis, name)
+        return getattr(plain_data(self), name)(axis, *args, **kwargs)
+
+    def mean(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._named("mean", axis, args, kwargs)
+
+    def std(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._named("std", axis, args, kwargs)
+
+    def var(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return self._named("var", axis, args, kwargs)
+
+    def __getitem__(self, index: Any) -> Any:
+        return plain_data(self)[index]
+
+    def __reduce__(self) -> Any:
+        return plain_data(self).__reduce__()
+
+
+class PaddedRecorded(StandIn):
+    """The same for data that carries gradients, or is recorded: any op on it is an op on the data."""
+
+    __slots__ = ("_ragged", "recorded")
+
+    def __init__(self, recorded: Any, ragged: tuple[bool, ...]) -> None:
+        self.recorded = recorded
+        self._ragged = ragged
+
+    def _ab_force(self) -> Any:
+        return self.recorded
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if op.kind == "reduction" and args[0] is self and len(args) == 1:
+            _warn_if_padding_counts(self._ragged, params.get("axis"), op.name)
+        return op(*map(plain_data, args), **params)
+
+    def _ab_rebind(self, new: Any) -> None:
+        self.recorded._ab_rebind(plain_data(new))
+
+    def __getattr__(self, name: str) -> Any:
+        if name[0] == "_":
+            raise AttributeError(name)
+        return getattr(self.recorded, name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.recorded.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.recorded.dtype

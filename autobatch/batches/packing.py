@@ -1,0 +1,133 @@
+"""Python sequences of examples as arrays: checked for one rank and dtype, and packed at the speed of a C loop."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import check_plain
+from autobatch.core.op import is_boxed
+from autobatch.errors import DTypeError, ShapeError
+
+__all__ = ["KINDS", "SCALAR_DTYPES", "as_arrays", "flat_numbers", "plain_array"]
+
+KINDS = "biufcmM"  # of the dtypes that a padded array holds
+SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
+_FLOAT64 = np.dtype(np.float64)
+
+
+def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
+    """Each example as an array, all of one rank and dtype.
+
+    What is empty and has no dtype of its own (an empty list, `np.array([])`) takes that of the other examples.
+
+    Args:
+        examples: what is to be arrays.
+        path: where they are in the data, for the messages.
+
+    Raises:
+        ShapeError: no examples, an example that is no array, or ranks that differ.
+        DTypeError: a dtype that is no number, or dtypes that differ. Each names the first offending example.
+    """
+    if not len(examples):
+        raise ShapeError(
+            "an empty sequence of examples has no rank and no dtype; "
+            "give MaskedBatch(data of shape (0, ...)) for a batch without examples"
+        )
+    if set(map(type, examples)) == {np.ndarray}:
+        arrays = list(examples)
+    else:
+        arrays = [
+            x if type(x) is np.ndarray or is_boxed(x) else plain_array(x, i, path) for i, x in enumerate(examples)
+        ]
+    if len({x.dtype for x in arrays}) > 1:
+        _give_dtype(examples, arrays)
+    first = arrays[0]
+    if len({x.dtype for x in arrays}) > 1 or len({x.ndim for x in arrays}) > 1 or first.dtype.kind not in KINDS:
+        _refuse(arrays, path)
+    return arrays
+
+
+def _give_dtype(examples: Sequence[Any], arrays: list[Any]) -> None:
+    """Have what is empty, and a float only because NumPy makes it one, take the dtype of the others, in place."""
+    bare = [
+        i
+        for i, x in enumerate(arrays)
+        if x.size == 0 and (isinstance(examples[i], list | tuple) or (x.dtype == _FLOAT64 and x.shape == (0,)))
+    ]
+    if not bare:
+        return
+    without = set(bare)
+    typed = next((x for i, x in enumerate(arrays) if i not in without), None)
+    for i in bare if typed is not None else ():
+        arrays[i] = arrays[i].astype(typed.dtype)  # type: ignore[union-attr]
+
+
+def _refuse(arrays: Sequence[Any], path: str) -> None:
+    """Raise for the first array that the first one does not go together with."""
+    first = arrays[0]
+    for i, x in enumerate(arrays):
+        if x.dtype.kind not in KINDS:
+            raise DTypeError(f"{at(i, path)} is {x.dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+        if x.ndim != first.ndim:
+            raise ShapeError(
+                f"{at(i, path)} has {x.ndim} dimensions (shape {x.shape}), example 0 has {first.ndim} "
+                f"(shape {first.shape}); all examples of a batch need the same number of dimensions"
+            )
+        if x.dtype != first.dtype:
+            raise DTypeError(
+                f"{at(i, path)} is {x.dtype}, example 0 is {first.dtype}; convert them first, "
+                f"for instance [x.astype({str(np.result_type(x.dtype, first.dtype))!r}) for x in examples]"
+            )
+
+
+def at(index: int, path: str) -> str:
+    """How a message names an example, or a part of it.
+
+    >>> at(3, ""), at(3, "['ids']")
+    ('example 3', "example 3 at ['ids']")
+    """
+    return f"example {index} at {path}" if path else f"example {index}"
+
+
+def plain_array(x: Any, index: int, path: str = "") -> np.ndarray:
+    """One example as a plain array; tensors of other libraries by NumPy's protocols.
+
+    Raises:
+        ShapeError: nested lists of different lengths. DTypeError: what has no NumPy form, or would lose its gradient.
+    """
+    check_plain(x, at(index, path))
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ShapeError(
+            f"{at(index, path)} is not one array ({error}); a batch holds one array per example: ab.map takes any "
+            "objects, and PackedBatch.from_examples(examples, depth=2) packs lists of arrays"
+        ) from None
+    except RuntimeError as error:  # torch's: a tensor that needs a gradient
+        raise DTypeError(f"{at(index, path)} does not become an array: {error}") from None
+
+
+def flat_numbers(examples: Sequence[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+    """The numbers of lists of numbers, one list after the other, and how many each has; None if they are not that.
+
+    Several times faster than an array for each list. All numbers are of one type, so the dtype is that of each list.
+
+    >>> flat_numbers([[1, 2], [], [3]])
+    (array([1, 2, 3]), array([2, 0, 1]))
+    """
+    if not set(map(type, examples)) <= {list, tuple}:
+        return None
+    kinds = set(map(type, itertools.chain.from_iterable(examples)))
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    dtype = SCALAR_DTYPES.get(kind, kind if issubclass(kind, np.generic) else None)
+    if dtype is None or np.dtype(dtype).kind not in "biufc":
+        return None
+    lengths = np.fromiter(map(len, examples), np.int64, len(examples))
+    try:
+        return np.fromiter(itertools.chain.from_iterable(examples), dtype, int(lengths.sum())), lengths
+    except OverflowError:  # an int beyond int64
+        return None

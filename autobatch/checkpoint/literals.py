@@ -1,0 +1,199 @@
+"""Python values as JSON and back, exactly, and classes by their names: nothing that is read is run or imported.
+
+A string stands for itself where a key is meant; any other value is an object of one entry that says its type:
+`{"value": 3}`, `{"float": "0.1"}`, `{"bytes": "aGk="}`, `{"tuple": [...]}`, `{"name": "numpy:tanh"}`.
+"""
+
+import base64
+import enum
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+from autobatch.checkpoint.tensor_files import numpy_dtype
+from autobatch.errors import CheckpointError
+
+__all__ = [
+    "dtype_name",
+    "dtype_of_name",
+    "from_literal",
+    "is_literal",
+    "key_from_json",
+    "key_to_json",
+    "name_of",
+    "named",
+    "to_literal",
+]
+
+_BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.ufunc)
+_GENERATORS = {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
+
+
+def is_literal(value: Any) -> bool:
+    """Whether a leaf is a value that JSON can say, or what has a name: a function, a class, a member of an enum.
+
+    >>> is_literal(None), is_literal(1.5), is_literal(np.tanh), is_literal(object())
+    (True, True, True, False)
+    """
+    plain = type(value) in (type(None), bool, int, float, complex, str, bytes, slice, type(...), range)
+    return plain or isinstance(value, (*_BY_NAME, enum.Enum, np.dtype, np.random.Generator))
+
+
+def to_literal(value: Any) -> dict[str, Any]:
+    """A leaf for which `is_literal` holds, as JSON.
+
+    >>> to_literal(float("nan")), to_literal(b"hi")
+    ({'float': 'nan'}, {'bytes': 'aGk='})
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return {"value": value}
+    if kind is float:
+        return {"float": repr(value)}
+    if kind is complex:
+        return {"complex": [repr(value.real), repr(value.imag)]}
+    if kind is bytes:
+        return {"bytes": base64.b64encode(value).decode()}
+    if value is ...:
+        return {"ellipsis": None}
+    if isinstance(value, slice | range):
+        return {kind.__name__: [to_literal(part) for part in (value.start, value.stop, value.step)]}
+    if isinstance(value, enum.Enum):
+        return {"enum": name_of(kind), "member": value.name}
+    if isinstance(value, np.dtype):
+        return {"dtype": dtype_name(value)}
+    if isinstance(value, np.random.Generator):
+        return {"generator": _plain_state(value.bit_generator.state)}
+    if isinstance(value, types.ModuleType):
+        return {"module": value.__name__}
+    return {"name": name_of(value)}
+
+
+def from_literal(node: dict[str, Any]) -> Any:
+    """The value of `to_literal`.
+
+    Raises:
+        CheckpointError: a name of something that is not imported, or is not there.
+    """
+    (kind, said), *_ = node.items()
+    match kind:
+        case "value":
+            return said
+        case "float":
+            return float(said)
+        case "complex":
+            return complex(float(said[0]), float(said[1]))
+        case "bytes":
+            return base64.b64decode(said)
+        case "tuple":
+            return tuple(key_from_json(part) for part in said)
+        case "ellipsis":
+            return ...
+        case "slice" | "range":
+            return {"slice": slice, "range": range}[kind](*(from_literal(part) for part in said))
+        case "enum":
+            return named(said)[node["member"]]
+        case "dtype":
+            return dtype_of_name(said)
+        case "generator":
+            return _generator(said)
+        case "module":
+            if said in sys.modules:
+                return sys.modules[said]
+            raise CheckpointError(f"the module {said} is not imported; import it before")
+        case "name":
+            return named(said)
+    raise CheckpointError(f"{node} says a value of an unknown kind")
+
+
+def key_to_json(key: Any) -> Any:
+    """A key of a dict as JSON; None: a value that JSON cannot say."""
+    if type(key) is str:
+        return key
+    if type(key) is tuple:
+        parts = [key_to_json(part) for part in key]
+        return None if None in parts else {"tuple": parts}
+    if isinstance(key, np.generic):
+        return {"scalar": [dtype_name(key.dtype), base64.b64encode(key.tobytes()).decode()]}
+    return to_literal(key) if is_literal(key) and not isinstance(key, np.random.Generator) else None
+
+
+def key_from_json(node: Any) -> Any:
+    """The key of `key_to_json`."""
+    if isinstance(node, str):
+        return node
+    if "scalar" in node:
+        name, data = node["scalar"]
+        return np.frombuffer(base64.b64decode(data), dtype_of_name(name))[0]
+    return from_literal(node)
+
+
+def name_of(value: Any) -> str:
+    """`module:name` of a class or function."""
+    module = getattr(value, "__module__", None) or ("numpy" if isinstance(value, np.ufunc) else "builtins")
+    return f"{module}:{getattr(value, '__qualname__', None) or value.__name__}"
+
+
+def named(name: str) -> Any:
+    """What `name_of` names, in a module that is imported already: reading a file imports nothing.
+
+    Raises:
+        CheckpointError: the module is not imported, or has no such name.
+    """
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    if found is None:
+        raise CheckpointError(f"{name} is not imported; import {module} before, or give a tree to restore into")
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if found is None:
+        raise CheckpointError(f"{module} has no {path}; give a tree to restore into, which says what stands there")
+    return found
+
+
+def dtype_name(dtype: np.dtype) -> Any:
+    """A dtype as JSON: its string, or the list of its fields."""
+    if dtype.fields is not None:
+        return [_as_lists(part) for part in dtype.descr]
+    return dtype.name if dtype.kind == "V" and dtype.name == "bfloat16" else dtype.str
+
+
+def dtype_of_name(said: Any) -> np.dtype:
+    """The dtype of `dtype_name`."""
+    return numpy_dtype(said) if isinstance(said, str) else np.dtype([_as_field(part) for part in said])
+
+
+def _as_lists(part: Any) -> Any:
+    return [_as_lists(each) for each in part] if isinstance(part, list | tuple) else part
+
+
+def _as_field(part: list[Any]) -> tuple[Any, ...]:
+    name, kind, *shape = part
+    name = tuple(name) if isinstance(name, list) else name
+    return (name, [_as_field(each) for each in kind] if isinstance(kind, list) else kind, *map(tuple, shape))
+
+
+def _plain_state(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: _plain_state(value) for key, value in state.items()}
+    if isinstance(state, np.ndarray):
+        return {"words": state.tolist(), "dtype": state.dtype.str}
+    return state
+
+
+def _generator(state: dict[str, Any]) -> np.random.Generator:
+    if state["bit_generator"] not in _GENERATORS:
+        raise CheckpointError(f"{state['bit_generator']!r} is no bit generator of NumPy's")
+    out = getattr(np.random, state["bit_generator"])()
+    out.state = _array_state(state)
+    return np.random.Generator(out)
+
+
+def _array_state(state: Any) -> Any:
+    if isinstance(state, dict):
+        if state.keys() == {"words", "dtype"}:
+            return np.array(state["words"], state["dtype"])
+        return {key: _array_state(value) for key, value in state.items()}
+    return state

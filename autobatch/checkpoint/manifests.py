@@ -1,0 +1,175 @@
+"""Manifests: the JSON document that says what one checkpoint is made of, and whose name makes it one.
+
+`00000007-step-120.json` is the checkpoint of step 120, the seventh save into its folder; the last save counts, also
+where an earlier one has a later step. Its text is `{"checkpoint": …, "crc32": "…"}` with the CRC-32 of all that is
+before `, "crc32"`. The elements are in the files of tensors that it names, each by its length and the checksum of its
+header, which has the checksums of the rest.
+"""
+
+import dataclasses
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from autobatch.checkpoint.files import Files, read_all, write_all
+from autobatch.checkpoint.tensor_files import TensorReader
+from autobatch.errors import CheckpointError
+
+__all__ = ["Folder", "Manifest"]
+
+_MANIFEST = re.compile(r"(\d{8,})-step-(\d+)\.json")
+_OURS = re.compile(r"(\d{8,})(-step-\d+\.json(\.part)?|\.safetensors)")
+_VERSION = 1
+_HEAD, _TAIL = b'{"checkpoint": ', b', "crc32": "%08x"}\n'
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """One checkpoint.
+
+    Attributes:
+        sequence: the number of its save. step: of the training.
+        trees: what "params", "state" and "extra" are (`trees.py`).
+        entries: for each array or table of keys what it is put together from, in order: parts, each with its "file".
+        files: for each file of tensors its "bytes" and its "header", the checksum.
+    """
+
+    sequence: int
+    step: int
+    trees: dict[str, Any]
+    entries: dict[str, list[dict[str, Any]]]
+    files: dict[str, dict[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return f"{self.sequence:08d}-step-{self.step}.json"
+
+    def encode(self) -> bytes:
+        said = {"version": _VERSION, "sequence": self.sequence, "step": self.step}
+        body = said | {"trees": self.trees, "entries": self.entries, "files": self.files}
+        text = _HEAD + json.dumps(body).encode()
+        return text + _TAIL % zlib.crc32(text)
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "Manifest":
+        """A manifest of its text.
+
+        Raises:
+            CheckpointError: a byte of it is not what was written.
+        """
+        text, tail = data[: -len(_TAIL % 0)], data[-len(_TAIL % 0) :]
+        if tail != _TAIL % zlib.crc32(text) or not text.startswith(_HEAD):
+            raise CheckpointError(f"{path} is damaged: it does not have its checksum")
+        body = json.loads(text[len(_HEAD) :])
+        if body["version"] != _VERSION:
+            raise CheckpointError(f"{path} is of version {body['version']}; this library reads version {_VERSION}")
+        return cls(body["sequence"], body["step"], body["trees"], body["entries"], body["files"])
+
+
+class Folder:
+    """The folder of checkpoints: what is in it, how one is added, and what is removed.
+
+    A checkpoint is added by files of new names, flushed; then a rename gives its manifest the name that counts.
+    """
+
+    def __init__(self, path: str, files: Files) -> None:
+        self.path = path
+        self.files = files
+
+    def join(self, name: str) -> str:
+        """The path of a file in it."""
+        return os.path.join(self.path, name)
+
+    def listed(self) -> list[tuple[int, int, str]]:
+        """(sequence, step, name) of the manifests, the last save last; of a step that was saved twice the later."""
+        found = {}
+        for name in self.files.names(self.path):
+            match = _MANIFEST.fullmatch(name)
+            if match:
+                found[int(match[1])] = int(match[2]), name
+        last = {step: sequence for sequence, (step, _) in sorted(found.items())}
+        return [(sequence, *found[sequence]) for sequence in sorted(last.values())]
+
+    def next_sequence(self) -> int:
+        """A number that no file in the folder has."""
+        matches = map(_OURS.fullmatch, self.files.names(self.path))
+        return 1 + max((int(match[1]) for match in matches if match), default=0)
+
+    def read(self, name: str) -> Manifest:
+        """A manifest, checked.
+
+        Raises:
+            CheckpointError: it is damaged or not there.
+        """
+        path = self.join(name)
+        try:
+            handle = self.files.open(path)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be opened: {error}") from error
+        try:
+            data = bytearray(self.files.size(handle))
+            read_all(self.files, handle, memoryview(data), 0, path)
+        except CheckpointError:
+            raise
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
+        finally:
+            self.files.close(handle)
+        found = Manifest.decode(bytes(data), path)
+        if found.name != name:
+            raise CheckpointError(f"{path} is damaged: it is the manifest {found.name}")
+        return found
+
+    def commit(self, manifest: Manifest) -> None:
+        """Make a checkpoint of files that are there and flushed; when this returns, it survives a power cut."""
+        path = self.join(manifest.name)
+        handle = self.files.create(path + ".part")
+        try:
+            write_all(self.files, handle, memoryview(manifest.encode()), 0)
+            self.files.flush(handle)
+        finally:
+            self.files.close(handle)
+        self.files.flush_folder(self.path)  # the names of the files that it needs, before its own
+        self.files.rename(path + ".part", path)
+        self.files.flush_folder(self.path)
+
+    def clean(self, keep: int, sequence: int) -> None:
+        """Remove all but the last `keep` checkpoints, and files that none of those needs.
+
+        Args:
+            sequence: files of later saves are left alone, and nothing is removed that a damaged manifest may need.
+        """
+        kept = [name for _, _, name in self.listed()[-keep:]]
+        names = self.files.names(self.path)
+        dropped = [name for name in names if _MANIFEST.fullmatch(name) and name not in kept]
+        needed = {file for name in kept for file in self.read(name).files}
+        for name in dropped:
+            self.files.unlink(self.join(name))
+        if dropped:
+            self.files.flush_folder(self.path)  # before what they name is gone
+        for name in names:
+            match = _OURS.fullmatch(name)
+            if match and int(match[1]) <= sequence and name not in needed and not _MANIFEST.fullmatch(name):
+                self.files.unlink(self.join(name))
+
+    def reader(self, manifest: Manifest, name: str) -> TensorReader:
+        """A file of tensors that a manifest names: the very file that was written for it.
+
+        Raises:
+            CheckpointError: it is damaged or another one.
+        """
+        reader = TensorReader(self.files, self.join(name))
+        said = manifest.files[name]
+        if reader.nbytes != said["bytes"] or reader.checksum != said["header"]:
+            reader.close()
+            raise CheckpointError(f"{reader.path} is damaged: it is not the file that {manifest.name} was saved with")
+        return reader
+
+    def readers(self, manifest: Manifest) -> Iterator[TensorReader]:
+        """Each file of a manifest, open for a moment."""
+        for name in manifest.files:
+            with self.reader(manifest, name) as reader:
+                yield reader

@@ -1,0 +1,122 @@
+"""`save` and `load`: a tree in one safetensors file."""
+
+import contextlib
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from autobatch.checkpoint import literals
+from autobatch.checkpoint.files import Files
+from autobatch.checkpoint.streams import array_stream, restore_table, table_class, table_stream, write_streams
+from autobatch.checkpoint.tensor_files import TensorReader
+from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
+from autobatch.errors import CheckpointError
+
+__all__ = ["load", "save"]
+
+
+def save(path: Any, tree: Any) -> None:
+    """Write a tree into one file in the safetensors format; nothing in it is pickled.
+
+    The file is there whole or not at all, also after a crash: it is written beside, flushed, and then takes its name.
+    Any reader of safetensors reads its arrays; `load` gives the same tree again, to the bit.
+
+    Args:
+        path: of the file; one that is there is replaced.
+        tree: nested dicts, lists, tuples, named tuples and dataclasses of arrays of any dtype but of objects, tables,
+            numbers, text, None, `np.random.Generator`s, and functions and classes, which are stored by name. Arrays in
+            the same memory are stored once, and share it again when they are loaded.
+
+    Raises:
+        UnsupportedError, DTypeError: a leaf that cannot be stored; the message names it, and nothing is written.
+
+    Source: github.com/huggingface/safetensors, whose format it is; docs/checkpoints.md says what is added.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> ab.save(path, {"w": np.arange(3.0), "name": "first"})
+    >>> ab.load(path)
+    {'w': array([0., 1., 2.]), 'name': 'first'}
+    """
+    path, files = os.fspath(path), Files()
+    contents = Contents()
+    node = describe(tree, "tree", (), contents)
+    contents.share_memory()
+    streams = [array_stream(name, array) for name, array in contents.arrays.items()]
+    tables = {}
+    for name, table in contents.tables.items():
+        stream, tables[name] = table_stream(name, len(table), table.blocks, None)
+        streams.append(stream)
+    beside = f"{path}.{os.getpid()}.part"
+    with contextlib.suppress(FileNotFoundError):  # of a process that was killed
+        files.unlink(beside)
+    write_streams(files, beside, streams, {"tree": json.dumps(node), "tables": json.dumps(tables)})
+    try:
+        files.rename(beside, path)
+    except BaseException:
+        files.unlink(beside)
+        raise
+    files.flush_folder(os.path.dirname(path) or ".")
+
+
+def load(path: Any, like: Any = ANY, *, mapped: bool = False) -> Any:
+    """Read the tree that `save` wrote.
+
+    Every block of what is read is checked. Nothing that the file says is run or imported: a class or function that it
+    names has to be imported already.
+
+    Args:
+        path: of the file.
+        like: a tree whose structure is wanted, its dicts with the same keys or fewer; its classes, functions and
+            kinds of tables are taken, and nothing in it is written. Left out: the tree that was saved.
+        mapped: the arrays are read-only and lie in the file, of which only what is looked at is read, and nothing is
+            checked but the header.
+
+    Returns:
+        The tree, of new arrays; of a safetensors file of another writer a dict of its arrays.
+
+    Raises:
+        CheckpointError: the file is not there or is damaged, or names something that is not imported.
+        StructureError, ShapeError, DTypeError: names the first place where `like` differs from what was saved.
+
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> ab.save(path, {"emb": ab.EmbeddingTable(np.eye(2)), "bias": np.zeros(3)})
+    >>> ab.load(path, like={"bias": np.ones(3)})
+    {'bias': array([0., 0., 0.])}
+    """
+    with TensorReader(Files(), os.fspath(path)) as reader:
+        if "tree" not in reader.metadata:
+            return {name: reader.read(name) for name in reader.tensors}
+        try:
+            node, tables = (json.loads(reader.metadata[key]) for key in ("tree", "tables"))
+        except ValueError as error:
+            raise CheckpointError(f"{reader.path} is damaged: what it says of the tree cannot be read") from error
+        return rebuild(node, like, "tree", _Entries(reader, tables, reader.mapped() if mapped else None))
+
+
+class _Entries:
+    def __init__(self, reader: TensorReader, tables: dict[str, Any], memory: np.ndarray | None) -> None:
+        self._reader, self._tables, self._memory = reader, tables, memory
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        found = self._reader.tensors.get(name)
+        if found is None or (found.shape, found.dtype) != (shape, dtype):
+            raise CheckpointError(f"{self._reader.path} is damaged: {name} is not there as it is said to be")
+        if self._memory is None:
+            return self._reader.read(name)
+        out = self._reader.map(name, self._memory)
+        out.flags.writeable = False
+        return out
+
+    def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
+        like = None if like is ANY else like
+        arrays = {key: self.array(part["array"], *_stored(part)) for key, part in node["arrays"].items()}
+        parts = [(self._reader, self._tables[name])]
+        return restore_table(table_class(node["class"], like), node, like, parts, arrays)
+
+
+def _stored(part: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype]:
+    return tuple(part["shape"]), literals.dtype_of_name(part["dtype"])

@@ -1,0 +1,71 @@
+"""How kinds of tables are stored: each is one declaration, settings and named arrays there and back."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
+
+__all__ = ["KINDS", "StoredKind", "declare", "kind_of"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredKind:
+    """How objects of a class are stored.
+
+    Attributes:
+        name: stands in files, so it stays; cls: the class, not its subclasses.
+        take: an object's settings, which JSON can say, and its arrays by name.
+        build: the object of settings and arrays.
+    """
+
+    name: str
+    cls: type
+    take: Callable[[Any], tuple[dict[str, Any], Mapping[str, np.ndarray]]]
+    build: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
+
+
+KINDS: dict[str, StoredKind] = {}
+
+
+def declare(name: str, cls: type, take: Callable[[Any], Any], build: Callable[[Any, Any], Any]) -> None:
+    """Say how a class is stored."""
+    KINDS[name] = StoredKind(name, cls, take, build)
+
+
+def kind_of(value: Any) -> StoredKind | None:
+    """The kind of a leaf, if it has one.
+
+    >>> kind_of(EmbeddingTable(np.zeros((2, 3)))).name
+    'EmbeddingTable'
+    """
+    return next((kind for kind in KINDS.values() if type(value) is kind.cls), None)
+
+
+declare(
+    "EmbeddingTable",
+    EmbeddingTable,
+    lambda table: ({"static": table.static}, {"weights": table.weights}),
+    lambda settings, arrays: EmbeddingTable(arrays["weights"], settings["static"]),
+)
+declare(
+    "SplitTable",
+    SplitTable,
+    lambda table: ({}, {str(i): chunk for i, chunk in enumerate(table.chunks)}),
+    lambda settings, arrays: SplitTable([arrays[str(i)] for i in range(len(arrays))]),
+)
+declare(
+    "QuantizedTable",
+    QuantizedTable,
+    lambda table: ({"dim": table.shape[1], "bits": table.bits}, {"packed": table.packed}),
+    lambda settings, arrays: QuantizedTable(arrays["packed"], settings["dim"], settings["bits"]),
+)
+declare(
+    "SparseRows",
+    SparseRows,
+    lambda grad: ({"num_rows": grad.num_rows}, {"ids": np.asarray(grad.ids), "rows": np.asarray(grad.rows)}),
+    lambda settings, arrays: SparseRows(arrays["ids"], arrays["rows"], settings["num_rows"]),
+)

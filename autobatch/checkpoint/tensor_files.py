@@ -1,0 +1,363 @@
+"""Files of tensors in the safetensors format, written and read as streams, with a checksum of every block.
+
+A file is 8 bytes (the header's length, little-endian), a header in JSON, and the bytes of the tensors one after the
+other, each in C order and little-endian. So any reader of safetensors reads it. Under `__metadata__` ours has more:
+
+    format     "autobatch 1"
+    crc32      8 hexadecimal digits for each block of 1 MiB of each tensor, whose last block may be shorter, in order
+    header     the CRC-32 of the first 8 bytes and the header, as it is with "00000000" in this place
+
+and what else the writer says. A dtype that the format has no name for is stored as its bytes, `U8`, with one dimension
+more; which it is, the writer says. Source: github.com/huggingface/safetensors, "Format".
+"""
+
+import dataclasses
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from autobatch.checkpoint.files import Files, read_all, write_all
+from autobatch.core.threads import run_parts, run_together, split_work
+from autobatch.errors import CheckpointError
+
+__all__ = ["BLOCK", "Tensor", "TensorReader", "TensorWriter", "numpy_dtype", "pieces", "raw", "stored_dtype"]
+
+BLOCK = 1 << 20  # bytes that have one checksum
+_GROUP = 8 << 20  # bytes that are written while their checksums are computed
+_FORMAT = "autobatch 1"
+_NO_SUM = "00000000"
+_NAMES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
+    "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "complex64": "C64",
+}  # fmt: skip
+_DTYPES = {code: name for name, code in _NAMES.items()}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of a file: its name, the dtype of its elements as they are stored, its shape."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def stored_dtype(dtype: np.dtype) -> np.dtype | None:
+    """The dtype in which elements are stored: little-endian; None: the format has no name for it, bytes are stored.
+
+    >>> stored_dtype(np.dtype(">f4")), stored_dtype(np.dtype("U3"))
+    (dtype('float32'), None)
+    """
+    return np.dtype(dtype.type) if dtype.name in _NAMES else None
+
+
+def raw(array: np.ndarray) -> memoryview:
+    """The bytes of a C-contiguous array."""
+    if not array.nbytes:
+        return memoryview(b"")
+    return memoryview(array.reshape(-1).view(np.uint8))
+
+
+def numpy_dtype(name: str) -> np.dtype:
+    """The dtype of a name; that of `bfloat16` is made by a package of its own.
+
+    Raises:
+        CheckpointError: that is not installed.
+    """
+    if name == "bfloat16":
+        try:
+            import ml_dtypes  # noqa: PLC0415
+        except ImportError:
+            raise CheckpointError("a tensor is bfloat16, which needs: pip install ml_dtypes") from None
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+class TensorWriter:
+    """A new file of tensors, whose elements are given piece by piece, in any order of the tensors.
+
+    Args:
+        tensors: all of them; their names differ.
+        metadata: goes into the header.
+    """
+
+    def __init__(self, files: Files, path: str, tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> None:
+        self.path = path
+        self._files = files
+        tensors = sorted(tensors, key=lambda tensor: -_alignment(tensor.dtype))  # so that each begins at its alignment
+        self._sums = {tensor.name: [_NO_SUM] * -(-tensor.nbytes // BLOCK) for tensor in tensors}
+        self._sizes = {tensor.name: tensor.nbytes for tensor in tensors}
+        self._filled = {tensor.name: (0, 0) for tensor in tensors}  # bytes so far, CRC of those in the open block
+        self._places: dict[str, int] = {}
+        self._entries: dict[str, Any] = {}
+        at = 0
+        for tensor in tensors:
+            entry = {"dtype": _NAMES[tensor.dtype.name], "shape": list(tensor.shape)}
+            self._entries[tensor.name] = {**entry, "data_offsets": [at, at + tensor.nbytes]}
+            self._places[tensor.name] = at
+            at += tensor.nbytes
+        self._metadata = dict(metadata)
+        start = len(self._header(_NO_SUM))
+        self._places = {name: start + place for name, place in self._places.items()}
+        self.nbytes = start + at
+        self._handle: Any = files.create(path)
+
+    def _header(self, checksum: str) -> bytes:
+        """The first bytes of the file: always as many, whatever the checksums are."""
+        sums = "".join("".join(own) for own in self._sums.values())
+        own = {"format": _FORMAT, "crc32": sums, "header": checksum}
+        text = json.dumps({"__metadata__": {**self._metadata, **own}, **self._entries}, separators=(",", ":")).encode()
+        text += b" " * (-(len(text) + 8) % 64)
+        return len(text).to_bytes(8, "little") + text
+
+    def append(self, name: str, array: np.ndarray) -> None:
+        """The next elements of a tensor: C-contiguous, of the tensor's dtype."""
+        data = raw(array)
+        while len(data):
+            group, data = data[:_GROUP], data[_GROUP:]
+            done = self._filled[name][0]
+            if done + len(group) > self._sizes[name]:
+                raise ValueError(f"{self.path}: {name} was to have {self._sizes[name]} bytes and is given more")
+            place = self._places[name] + done
+
+            def write(group: memoryview = group, place: int = place) -> None:
+                write_all(self._files, self._handle, group, place)
+
+            def add(group: memoryview = group) -> None:
+                self._add(name, group)
+
+            if len(group) == _GROUP:
+                run_together([write, add])
+            else:
+                write()
+                add()
+
+    def _add(self, name: str, group: memoryview) -> None:
+        """Take bytes into the checksums."""
+        done, crc = self._filled[name]
+        while len(group):
+            part, group = group[: BLOCK - done % BLOCK], group[BLOCK - done % BLOCK :]
+            crc = zlib.crc32(part, crc)
+            done += len(part)
+            self._sums[name][(done - 1) // BLOCK] = f"{crc:08x}"
+            crc = 0 if done % BLOCK == 0 else crc
+        self._filled[name] = done, crc
+
+    def finish(self) -> str:
+        """Write the header and flush the file; returns the header's checksum, which stands for the whole file."""
+        for name, (done, _) in self._filled.items():
+            if done != self._sizes[name]:
+                raise ValueError(f"{self.path}: {name} was to have {self._sizes[name]} bytes and was given {done}")
+        checksum = f"{zlib.crc32(self._header(_NO_SUM)):08x}"
+        write_all(self._files, self._handle, memoryview(self._header(checksum)), 0)
+        self._files.flush(self._handle)
+        handle, self._handle = self._handle, None
+        self._files.close(handle)
+        return checksum
+
+    def abandon(self) -> None:
+        """Close and remove what was begun."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            self._files.close(handle)
+        self._files.unlink(self.path)
+
+
+def _alignment(dtype: np.dtype) -> int:
+    return dtype.itemsize & -dtype.itemsize
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """A tensor in a file: where its bytes begin, and the checksums of its blocks (None: the file has none)."""
+
+    tensor: Tensor
+    place: int
+    sums: tuple[int, ...] | None
+
+
+class TensorReader:
+    """A file of tensors: what its header says, and any part of any tensor, checked.
+
+    Attributes:
+        tensors: by name. metadata: of the header. checksum: of the header; None for a file of another writer.
+
+    Raises:
+        CheckpointError: no such file, or one that is damaged; here in its header, later in what is read.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.path = path
+        self._files = files
+        try:
+            self._handle: Any = files.open(path)
+        except FileNotFoundError:
+            raise CheckpointError(f"{path} is not there") from None
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be opened: {error}") from error
+        try:
+            self._read_header()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._handle is not None:
+            handle, self._handle = self._handle, None
+            self._files.close(handle)
+
+    def __enter__(self) -> "TensorReader":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def _read(self, out: memoryview, offset: int) -> None:
+        try:
+            read_all(self._files, self._handle, out, offset, self.path)
+        except CheckpointError:
+            raise
+        except OSError as error:
+            raise CheckpointError(f"{self.path} cannot be read: {error}") from error
+
+    def _read_header(self) -> None:
+        self.nbytes = self._files.size(self._handle)
+        first = bytearray(8)
+        self._read(memoryview(first), 0)
+        length = int.from_bytes(first, "little")
+        if length > self.nbytes - 8:
+            raise CheckpointError(f"{self.path} is damaged: a header of {length} bytes in a file of {self.nbytes}")
+        text = bytearray(length)
+        self._read(memoryview(text), 8)
+        try:
+            header = json.loads(bytes(text).decode())
+            self.metadata: dict[str, str] = header.pop("__metadata__", {})
+            own = bool({"crc32", "header"} & self.metadata.keys()) or self.metadata.get("format") == _FORMAT
+            self.checksum = self.metadata["header"] if own else None
+            if own:
+                self._check_header(bytes(first + text), self.metadata["header"])
+            self._found = dict(self._entries(header, 8 + length, own))
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise CheckpointError(f"{self.path} is damaged: its header cannot be read ({error})") from error
+        self.tensors = {name: found.tensor for name, found in self._found.items()}
+
+    def _check_header(self, data: bytes, checksum: str) -> None:
+        place = data.rindex(b'"header":"' + checksum.encode() + b'"') + len(b'"header":"')
+        plain = data[:place] + _NO_SUM.encode() + data[place + 8 :]
+        if f"{zlib.crc32(plain):08x}" != checksum:
+            raise CheckpointError(f"{self.path} is damaged: its header does not have its checksum")
+        if self.metadata["format"] != _FORMAT:
+            raise CheckpointError(f"{self.path} has format {self.metadata['format']!r}; expected {_FORMAT!r}")
+
+    def _entries(self, header: dict[str, Any], start: int, own: bool) -> Iterator[tuple[str, _Found]]:
+        sums, end = self.metadata.get("crc32", ""), 0
+        for name, entry in header.items():
+            tensor = Tensor(name, numpy_dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]))
+            lo, hi = entry["data_offsets"]
+            if lo != end or hi - lo != tensor.nbytes or any(size < 0 for size in tensor.shape):
+                raise ValueError(f"{name} lies at {lo} to {hi}")
+            end = hi
+            count = -(-tensor.nbytes // BLOCK)
+            crcs = tuple(int(sums[8 * i : 8 * i + 8], 16) for i in range(count)) if own else None
+            sums = sums[8 * count :]
+            yield name, _Found(tensor, start + lo, crcs)
+        if start + end != self.nbytes:
+            raise CheckpointError(f"{self.path} is damaged: {self.nbytes} bytes long, expected {start + end}")
+
+    def read(self, name: str) -> np.ndarray:
+        """A tensor, whole."""
+        tensor = self.tensors[name]
+        out = np.empty(tensor.shape, tensor.dtype)
+        self.read_into(name, out)
+        return out
+
+    def read_into(self, name: str, out: np.ndarray) -> None:
+        """Fill a C-contiguous array of the tensor's size with its elements."""
+        found, view = self._found[name], raw(out)
+        parts = split_work(-(-len(view) // BLOCK), len(view))
+        run_parts(lambda part: self._blocks_into(found, view, *part), parts)
+
+    def _blocks_into(self, found: _Found, view: memoryview, first: int, last: int) -> None:
+        for block in range(first, last):
+            part = view[block * BLOCK : (block + 1) * BLOCK]
+            self._read(part, found.place + block * BLOCK)
+            self._check(found, block, part)
+
+    def _check(self, found: _Found, block: int, part: memoryview) -> None:
+        if found.sums is not None and zlib.crc32(part) != found.sums[block]:
+            place = found.place + block * BLOCK
+            raise CheckpointError(
+                f"{self.path} is damaged: bytes {place} to {place + len(part)}, of {found.tensor.name!r}, "
+                "do not have their checksum"
+            )
+
+    def elements(self, name: str, first: int, last: int) -> np.ndarray:
+        """Elements [first, last) of a tensor, flat; the blocks that they lie in are read and checked."""
+        found = self._found[name]
+        lo, hi = (place * found.tensor.dtype.itemsize for place in (first, last))
+        start, end = lo // BLOCK, -(-hi // BLOCK)
+        if lo >= hi:
+            return np.empty(0, found.tensor.dtype)
+        buffer = np.empty(min(end * BLOCK, found.tensor.nbytes) - start * BLOCK, np.uint8)
+        for block in range(start, end):
+            part = raw(buffer[(block - start) * BLOCK : (block - start + 1) * BLOCK])
+            self._read(part, found.place + block * BLOCK)
+            self._check(found, block, part)
+        return buffer[lo - start * BLOCK : hi - start * BLOCK].view(found.tensor.dtype)
+
+    def rows(self, name: str, first: int, last: int) -> np.ndarray:
+        """Rows [first, last) of a tensor."""
+        shape = self.tensors[name].shape[1:]
+        width = math.prod(shape)
+        return self.elements(name, first * width, last * width).reshape(last - first, *shape)
+
+    def map(self, name: str, memory: np.ndarray) -> np.ndarray:
+        """A tensor in the memory that a mapped file is (`mapped`), not checked."""
+        found = self._found[name]
+        part = memory[found.place : found.place + found.tensor.nbytes]
+        return part.view(found.tensor.dtype).reshape(found.tensor.shape)
+
+    def mapped(self) -> np.ndarray:
+        """(bytes,) uint8: the file as memory."""
+        return self._files.map(self._handle)
+
+    def verify(self) -> None:
+        """Read every block of every tensor.
+
+        Raises:
+            CheckpointError: the first that is damaged.
+        """
+        buffer = memoryview(bytearray(BLOCK))
+        for found in self._found.values():
+            for block in range(-(-found.tensor.nbytes // BLOCK)):
+                part = buffer[: min(BLOCK, found.tensor.nbytes - block * BLOCK)]
+                self._read(part, found.place + block * BLOCK)
+                self._check(found, block, part)
+
+
+def pieces(array: np.ndarray, dtype: np.dtype | None, most: int = BLOCK) -> Iterator[np.ndarray]:
+    """An array's elements in C order as contiguous pieces of about `most` bytes; of another dtype if one is given."""
+    target = array.dtype if dtype is None else dtype
+    if array.flags.c_contiguous and array.dtype == target:
+        yield array  # the writer takes it apart
+        return
+    if array.ndim == 0:
+        yield np.ascontiguousarray(array, target)
+        return
+    if array.ndim > 1 and len(array) and array[0].nbytes > most:
+        for part in array:
+            yield from pieces(part, dtype, most)
+        return
+    rows = max(1, most // max(array[0].nbytes, 1)) if len(array) else 1
+    for first in range(0, len(array), rows):
+        yield np.ascontiguousarray(array[first : first + rows], target)

@@ -1,0 +1,432 @@
+"""Trees as JSON: `describe` says a tree, its arrays and tables apart; `rebuild` makes it again, or a tree like another.
+
+A node is an object whose first key says what it is: `dict`, `list`, `tuple`, `object` (of a dataclass), with their
+parts and, where it is not Python's own, their `class`; a leaf is `array`, `kind` (a table, `stored_kinds`), `table` (of
+keys) or a literal (`literals`). An array's value is the name of its entry, under which its elements are stored; places
+that share memory name the same entry, and share memory again when they are read.
+"""
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from autobatch.checkpoint import literals
+from autobatch.checkpoint.stored_kinds import KINDS, kind_of
+from autobatch.checkpoint.tensor_files import stored_dtype
+from autobatch.core import pytree
+from autobatch.errors import CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.tables.stored import StoredTable
+from autobatch.tables.table import EmbeddingTable
+
+__all__ = ["ANY", "Contents", "EntryReader", "describe", "rebuild"]
+
+ANY: Any = object()  # no tree to restore into: whatever was saved
+
+
+@dataclasses.dataclass(slots=True)
+class Contents:
+    """What a tree holds beside its description.
+
+    Attributes:
+        arrays: by the name of the entry.
+        tables: of keys, by the name of the entry.
+    """
+
+    arrays: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    tables: dict[str, Any] = dataclasses.field(default_factory=dict)
+    _nodes: list[tuple[dict[str, Any], np.ndarray]] = dataclasses.field(default_factory=list)
+    _known: dict[Any, str] = dataclasses.field(default_factory=dict)
+
+    def name(self, path: tuple[str, ...]) -> str:
+        """A name for an entry that no other has."""
+        plain = "/".join(path).replace("#", "_") or "value"  # what follows a # is part of an entry
+        names = (plain if i == 0 else f"{plain}~{i}" for i in itertools.count())
+        return next(name for name in names if name not in self.arrays and name not in self.tables)
+
+    def add_array(self, path: tuple[str, ...], array: np.ndarray) -> dict[str, Any]:
+        """The node of an array."""
+        key = _memory_of(array)
+        entry = None if key is None else self._known.get(key)
+        if entry is None:
+            entry = self.name(path)
+            self.arrays[entry] = array
+            if key is not None:
+                self._known[key] = entry
+        node = {"array": entry, "dtype": literals.dtype_name(array.dtype), "shape": list(array.shape)}
+        if array.flags.f_contiguous and not array.flags.c_contiguous:
+            node["order"] = "F"
+        self._nodes.append((node, array))
+        return node
+
+    def share_memory(self) -> None:
+        """Arrays that overlap become views of one entry, the array that all are views of.
+
+        Raises:
+            UnsupportedError: arrays that overlap, and of which that is not known.
+        """
+        for names in list(_overlapping(self.arrays)):
+            names.sort(key=list(self.arrays).index)
+            roots = {id(root): root for root in (_root(self.arrays[name]) for name in names)}
+            (root, *others) = roots.values()
+            same = all(self.arrays[name].dtype == root.dtype for name in names)
+            if others or not same or not (root.flags.c_contiguous or root.flags.f_contiguous):
+                raise UnsupportedError(
+                    f"{names[0]} and {names[1]} lie in the same memory, which no restored arrays would; save one of "
+                    "them, and make the other of it where it is used"
+                )
+            flat = root.reshape(-1, order="A")
+            for name in names:
+                del self.arrays[name]
+            self.arrays[names[0]] = flat
+            start = flat.__array_interface__["data"][0]
+            for node, array in self._nodes:
+                if node["array"] in names:
+                    offset = (array.__array_interface__["data"][0] - start) // array.itemsize
+                    strides = [stride // array.itemsize for stride in array.strides]
+                    node |= {"array": names[0], "offset": offset, "strides": strides, "whole": flat.size}
+                    node.pop("order", None)
+
+
+def _memory_of(array: np.ndarray) -> Any:
+    """What two arrays have in common that are one."""
+    if not array.size:
+        return None
+    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _overlapping(arrays: dict[str, np.ndarray]) -> Iterator[list[str]]:
+    """The names of arrays that share memory with another, by the memory that they share."""
+    bounds = sorted((*np.lib.array_utils.byte_bounds(x), name) for name, x in arrays.items() if x.nbytes)
+    group: list[str] = []
+    end = 0
+    for low, high, name in [*bounds, (float("inf"), 0, "")]:
+        if low >= end:
+            if len(group) > 1 and any(_share(arrays[a], arrays[b]) for a, b in itertools.combinations(group, 2)):
+                yield group
+            group = []
+        group.append(name)
+        end = max(end, high)
+
+
+def _share(x: np.ndarray, y: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(x, y, max_work=10_000)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def describe(tree: Any, what: str, path: tuple[str, ...], contents: Contents) -> dict[str, Any]:
+    """A tree as JSON; its arrays and tables go into `contents`.
+
+    Args:
+        what: what the tree is called, where errors begin: "params". path: where names of entries begin.
+
+    Raises:
+        UnsupportedError: a leaf that is neither data nor has a name; DTypeError: an array of Python objects.
+    """
+    values, structure = pytree.flatten(tree)
+    leaves = zip(values, (what + place for place in pytree.paths(structure)), strict=True)
+    return _describe(structure, leaves, path, contents)
+
+
+def _describe(structure: pytree.TreeDef, leaves: Iterator[Any], path: tuple[str, ...], contents: Contents) -> Any:
+    kind = structure.kind
+    if kind is None:
+        value, place = next(leaves)
+        return _leaf(value, path, place, contents)
+    keys = structure.keys
+    children = [
+        _describe(child, leaves, (*path, str(key)), contents)
+        for key, child in zip(keys, structure.children, strict=True)
+    ]
+    node: dict[str, Any]
+    if issubclass(kind, dict):
+        said = [literals.key_to_json(key) for key in keys]
+        if None in said:
+            raise UnsupportedError(
+                f"{'/'.join(path)} has the key {keys[said.index(None)]!r}; expected text or a number"
+            )
+        node = {"dict": [list(pair) for pair in zip(said, children, strict=True)]}
+        if structure.factory is not None:
+            if not literals.is_literal(structure.factory):
+                raise UnsupportedError(f"{'/'.join(path)} has the default {structure.factory!r}; expected a class")
+            node["factory"] = literals.to_literal(structure.factory)
+        builtin: type = dict
+    elif issubclass(kind, list):
+        node, builtin = {"list": children}, list
+    elif issubclass(kind, tuple):
+        node, builtin = {"tuple": children}, tuple
+    else:
+        node, builtin = {"object": [list(pair) for pair in zip(keys, children, strict=True)]}, object
+    return node if kind is builtin else node | {"class": literals.name_of(kind)}
+
+
+def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> dict[str, Any]:
+    if type(value) in (np.ndarray, np.memmap):
+        _check_dtype(value.dtype, place)
+        return contents.add_array(path, value.view(np.ndarray))
+    if isinstance(value, np.generic):
+        _check_dtype(value.dtype, place)
+        return contents.add_array(path, np.array(value)) | {"scalar": True}
+    kind = kind_of(value)
+    if kind is not None:
+        settings, arrays = kind.take(value)
+        parts = {
+            name: _leaf(array, path if len(arrays) == 1 else (*path, name), place, contents)
+            for name, array in arrays.items()
+        }
+        return {"kind": kind.name, "settings": settings, "arrays": parts}
+    if isinstance(value, StoredTable):
+        entry = contents.name(path)
+        contents.tables[entry] = value
+        beside = {name: _leaf(array, (*path, name), place, contents) for name, array in value.arrays().items()}
+        return {"table": entry, "class": type(value).__name__, "settings": value.settings, "arrays": beside}
+    if literals.is_literal(value):
+        return literals.to_literal(value)
+    made = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
+        raise UnsupportedError(f"{place} is a {made}; expected what is stored: write np.asarray(...) of it")
+    raise UnsupportedError(
+        f"{place} is a {made}, of which nothing says how it is stored; make its class a dataclass "
+        "(@dataclasses.dataclass), or put what is data in it into a dict"
+    )
+
+
+def _check_dtype(dtype: np.dtype, place: str) -> None:
+    if dtype.hasobject:
+        raise DTypeError(f"{place} is an array of Python objects; expected numbers or text of a fixed length")
+    if literals.dtype_of_name(literals.dtype_name(dtype)) != dtype:
+        raise DTypeError(f"{place} has dtype {dtype}, with gaps between its fields; write .astype of one without")
+
+
+class EntryReader(Protocol):
+    """What reads entries: of one file, or of the files of a checkpoint."""
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """The elements of an entry, stored as of this shape and dtype."""
+
+    def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
+        """A table of keys."""
+
+
+class Rebuilding:
+    """The making of a tree from its description, with what was made so far: what is one object stays one."""
+
+    def __init__(self, entries: EntryReader, initialised: list[str] | None) -> None:
+        self._entries = entries
+        self._initialised = initialised
+        self._made: dict[str, Any] = {}
+
+    def node(self, node: dict[str, Any], like: Any, path: str) -> Any:
+        """The tree of a node; with the structure of `like`, which has the same keys or fewer."""
+        if self._initialised is None or not _is_optimizer_state(like):
+            return self._node(node, like, path)
+        known = len(self._initialised)
+        try:
+            saved = [key for key, _ in node.get("dict", ())]
+            if set(saved) != like.keys():
+                raise StructureError(f"{path} was saved with {saved}; given is that of an optimiser with {list(like)}")
+            return self._node(node, like, path)
+        except (StructureError, ShapeError, DTypeError) as error:
+            self._initialised[known:] = [str(error)]
+            return like
+
+    def _node(self, node: dict[str, Any], like: Any, path: str) -> Any:
+        kind = next(iter(node))
+        if kind in ("dict", "object"):
+            return self._keyed(node, kind, like, path)
+        if kind in ("list", "tuple"):
+            return self._sequence(node, kind, like, path)
+        return self._leaf(node, like, path)
+
+    def _missing(self, place: str, like: Any) -> Any:
+        if self._initialised is None:
+            raise StructureError(f"{place} is not in the checkpoint; give a tree of what was saved, or a part of it")
+        self._initialised.append(f"{place} was not saved")
+        return like
+
+    def _keyed(self, node: dict[str, Any], kind: str, like: Any, path: str) -> Any:
+        key_of = literals.key_from_json if kind == "dict" else str
+        parts = {key_of(key): part for key, part in node[kind]}
+        cls: Any
+        if like is not ANY:
+            structure = _structure(like, path, node)
+            cls, keys, factory = structure.kind, structure.keys, structure.factory
+            if issubclass(cls, list | tuple) or issubclass(cls, dict) != (kind == "dict"):
+                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {cls.__name__}")
+            likes = [like[key] if kind == "dict" else getattr(like, key) for key in keys]
+        else:
+            cls, keys, factory = self._class(node, {"dict": dict, "object": object}[kind]), tuple(parts), None
+            factory = literals.from_literal(node["factory"]) if "factory" in node else None
+            likes = [ANY] * len(keys)
+        children = []
+        for key, part_like in zip(keys, likes, strict=True):
+            place = f"{path}[{key!r}]" if kind == "dict" else f"{path}.{key}"
+            found = parts.get(key)
+            children.append(self._missing(place, part_like) if found is None else self.node(found, part_like, place))
+        return _built(cls, keys, children, factory)
+
+    def _sequence(self, node: dict[str, Any], kind: str, like: Any, path: str) -> Any:
+        parts = node[kind]
+        cls: Any = self._class(node, {"list": list, "tuple": tuple}[kind]) if like is ANY else None
+        likes = [ANY] * len(parts)
+        if like is not ANY:
+            cls = _structure(like, path, node).kind
+            if not issubclass(cls, list | tuple) or len(like) != len(parts):
+                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+            likes = list(like)
+        children = [
+            self.node(part, each, f"{path}[{i}]") for i, (part, each) in enumerate(zip(parts, likes, strict=True))
+        ]
+        return _built(cls, tuple(range(len(parts))), children, None)
+
+    def _class(self, node: dict[str, Any], builtin: type) -> type:
+        if "class" not in node:
+            return builtin
+        found = literals.named(node["class"])
+        right = isinstance(found, type) and (
+            dataclasses.is_dataclass(found) if builtin is object else issubclass(found, builtin)
+        )
+        if not right:
+            raise CheckpointError(
+                f"{node['class']} is no longer a {_said({k: v for k, v in node.items() if k != 'class'})}"
+            )
+        return found
+
+    def _leaf(self, node: dict[str, Any], like: Any, path: str) -> Any:
+        if like is not ANY and pytree.is_node(like):
+            raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+        if "array" in node:
+            if type(like) is EmbeddingTable:
+                _check_like(node, like.weights, path)
+                return EmbeddingTable(self._array(node), like.static)
+            if like is not ANY:
+                _check_like(node, like, path)
+            return self._array(node)
+        if "kind" in node:
+            return self._of_kind(node, like, path)
+        if "table" in node:
+            if like is not ANY and not isinstance(like, StoredTable):
+                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+            return self._once("table " + node["table"], lambda: self._entries.table(node["table"], node, like))
+        if isinstance(like, np.ndarray | EmbeddingTable):
+            raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+        return literals.from_literal(node)
+
+    def _of_kind(self, node: dict[str, Any], like: Any, path: str) -> Any:
+        if node["kind"] not in KINDS:
+            raise CheckpointError(f"{path} is a {node['kind']}, which this version does not know")
+        kind, parts = KINDS[node["kind"]], node["arrays"]
+        if isinstance(like, np.ndarray) and kind.cls is EmbeddingTable:
+            return self._leaf(parts["weights"], like, path)
+        settings = node["settings"]
+        if like is not ANY:
+            if type(like) is not kind.cls:
+                raise StructureError(f"{path} was saved as a {node['kind']}; given is a {_shown(like)}")
+            settings, arrays = kind.take(like)
+            if arrays.keys() != parts.keys():
+                raise StructureError(f"{path} was saved with {sorted(parts)}; given has {sorted(arrays)}")
+            for name, part in parts.items():
+                _check_like(part, arrays[name], path)
+        key = " ".join(["kind", node["kind"], *(str(part["array"]) for part in parts.values())])
+        return self._once(key, lambda: kind.build(settings, {name: self._array(part) for name, part in parts.items()}))
+
+    def _once(self, key: str, make: Callable[[], Any]) -> Any:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _array(self, node: dict[str, Any]) -> Any:
+        dtype, shape = literals.dtype_of_name(node["dtype"]), tuple(node["shape"])
+        if "strides" in node:
+            flat = self._once("array " + node["array"], lambda: self._elements(node["array"], (node["whole"],), dtype))
+            strides = [stride * dtype.itemsize for stride in node["strides"]]
+            return np.ndarray(shape, dtype, flat, node["offset"] * dtype.itemsize, strides)
+        out = self._once(
+            "array " + node["array"], lambda: self._elements(node["array"], shape, dtype, node.get("order"))
+        )
+        return out[()] if node.get("scalar") else out
+
+    def _elements(self, entry: str, shape: tuple[int, ...], dtype: np.dtype, order: str | None = None) -> np.ndarray:
+        stored = stored_dtype(dtype)
+        if stored is None:
+            if not dtype.itemsize:
+                return np.zeros(shape, dtype)
+            data = self._entries.array(entry, (*shape, dtype.itemsize), np.dtype(np.uint8))
+            return np.ascontiguousarray(data).view(dtype).reshape(shape)
+        out = self._entries.array(entry, shape, stored)
+        return np.asfortranarray(out) if order == "F" else out if stored == dtype else out.astype(dtype)
+
+
+def rebuild(
+    node: dict[str, Any], like: Any, what: str, entries: EntryReader, initialised: list[str] | None = None
+) -> Any:
+    """The tree of a description.
+
+    Args:
+        like: a tree whose structure is wanted, of which nothing is written: the same, or with fewer keys in its dicts
+            and objects; `ANY`: that which was saved.
+        initialised: a list, to which is added where `like` stays as it is: at keys that were not saved, and where it is
+            the state of another optimiser. None: that is an error.
+
+    Raises:
+        StructureError, ShapeError, DTypeError: names the first place where `like` and what was saved differ.
+    """
+    return Rebuilding(entries, initialised).node(node, like, what)
+
+
+def _is_optimizer_state(like: Any) -> bool:
+    """Whether it is what `Optimizer.init` gives, of which a part without the rest would mean nothing."""
+    return isinstance(like, dict) and type(like.get("step")) is int
+
+
+def _structure(like: Any, path: str, node: dict[str, Any]) -> pytree.TreeDef:
+    if not pytree.is_node(like):
+        raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+    keys, factory = pytree.flatten(like)[1].keys, getattr(like, "default_factory", None)
+    return pytree.TreeDef(type(like), keys, (), factory if isinstance(like, collections.defaultdict) else None)
+
+
+def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
+    """Whether an array that was saved may stand where `like` does."""
+    if not isinstance(like, np.ndarray | np.generic):
+        if isinstance(like, float | int) and node.get("scalar"):
+            return
+        raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+    if list(like.shape) != node["shape"]:
+        raise ShapeError(f"{path} was saved with shape {tuple(node['shape'])}; given is {like.shape}")
+    if like.dtype != literals.dtype_of_name(node["dtype"]):
+        raise DTypeError(f"{path} was saved with dtype {literals.dtype_of_name(node['dtype'])}; given is {like.dtype}")
+
+
+def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
+    structure = pytree.TreeDef(cls, keys, tuple(pytree.flatten(0)[1] for _ in children), factory)
+    return pytree.unflatten(structure, children)
+
+
+def _said(node: dict[str, Any]) -> str:
+    """A node for people."""
+    kind = next(iter(node))
+    if kind in ("dict", "object"):
+        return f"{node.get('class', kind)} with {[key for key, _ in node[kind]]}"
+    if kind in ("list", "tuple"):
+        return f"{node.get('class', kind)} of {len(node[kind])}"
+    if kind == "array":
+        return f"{node['dtype']} array of shape {tuple(node['shape'])}"
+    return str(node["kind"] if kind == "kind" else node.get("class", "table") if kind == "table" else node)
+
+
+def _shown(like: Any) -> str:
+    if isinstance(like, dict):
+        return f"{type(like).__name__} with {list(like)}"
+    return f"{type(like).__name__}{f' of {len(like)}' if isinstance(like, list | tuple) else ''}"

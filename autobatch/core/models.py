@@ -1,0 +1,270 @@
+"""Parameters as trees: as pytrees, and objects of any class are looked into, whose float arrays and tables are leaves.
+
+A dataclass is what it is in every pytree: all of its attributes are children. Of any other object that holds float
+arrays or tables, however deep, those are the leaves, and all else that it holds is static: carried along as it is. So
+is an object without a float array, whole. A class that `optree` knows is taken apart as it is registered there.
+"""
+
+import dataclasses
+import enum
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_node, leaf_def, node_def, paths
+from autobatch.errors import StructureError, UnsupportedError
+
+__all__ = ["as_dicts", "flatten", "is_array_like", "like_leaves"]
+
+_NO_MODELS = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
+_CLOSED = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # they hold objects, and cannot be made anew
+
+
+def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list[Any], TreeDef]:
+    """The parameters of a tree, left to right, and its structure; `pytree.unflatten` is the inverse.
+
+    Args:
+        tree: nested containers, dataclasses and objects.
+        name: says what the source calls the tree, for messages.
+
+    Raises:
+        StructureError: an object that lies within itself. UnsupportedError: float arrays in what cannot be made anew
+            with other ones, as a deque: they would silently stay what they are.
+
+    >>> import types
+    >>> values, structure = flatten({"cell": types.SimpleNamespace(w=np.ones(2), units=2)})
+    >>> values
+    [array([1., 1.])]
+    """
+    reader = _ModelReader(name)
+    structure = reader.read(tree, False)
+    if reader.closed:
+        reader.refuse(structure)
+    if structure.kind is None and not is_array_like(tree) and type(tree) not in PLAIN:
+        numbers = [key for key, value in parts_of(tree).items() if type(value) is float]
+        if numbers:
+            raise UnsupportedError(
+                f"{name()} is a {type(tree).__name__} without a float array, and a number such as its {numbers[0]} is "
+                f"a setting; make it an array, np.array({parts_of(tree)[numbers[0]]!r}), or the class a dataclass"
+            )
+    return reader.values, structure
+
+
+def as_dicts(structure: TreeDef) -> TreeDef:
+    """The same structure with a dict for each object that is no dataclass, and None for what is static."""
+    if structure.kind is None:
+        return structure
+    if structure.kind is _Static:
+        return TreeDef(_Static, build=lambda children: None)
+    children = tuple(map(as_dicts, structure.children))
+    if structure.build is not None:
+        return TreeDef(dict, structure.keys, children)
+    return dataclasses.replace(structure, children=children)
+
+
+class _ModelReader:
+    """Collects the leaves of one tree."""
+
+    def __init__(self, name: Callable[[], str]) -> None:
+        self.name = name
+        self.values: list[Any] = []
+        self.closed: list[tuple[int, Any]] = []  # leaves that hold float arrays, and their places
+        self.above: list[Any] = []  # the objects that are being read
+
+    def read(self, tree: Any, in_object: bool) -> TreeDef:
+        """The structure of a part of the tree, whose leaves are collected."""
+        kind = type(tree)
+        if kind in PLAIN or is_array_like(tree):
+            return self._leaf(tree, in_object)
+        entry = _registered(kind)
+        if entry is not None:
+            return self._taken_apart(tree, entry)
+        if is_node(tree):
+            keys, children = children_of(tree)
+            within = in_object and is_container(kind)
+            return node_def(tree, keys, tuple([self.read(child, within) for child in children]))
+        if isinstance(tree, _NO_MODELS):
+            return self._leaf(tree, in_object)
+        parts = parts_of(tree)
+        own = {key: value for key, value in parts.items() if holds_floats(value)}
+        if kind.__name__ in _CLOSED and own:
+            self.closed.append((len(self.values), tree))
+            return self._leaf(tree, False)
+        return self._object(tree, parts, own) if own else self._leaf(tree, in_object)
+
+    def _leaf(self, leaf: Any, in_object: bool) -> TreeDef:
+        if in_object and not is_float_array(leaf):
+            return TreeDef(_Static, build=lambda children: leaf)
+        self.values.append(leaf)
+        return leaf_def
+
+    def _object(self, tree: Any, parts: dict[Any, Any], own: dict[Any, Any]) -> TreeDef:
+        if any(tree is each for each in self.above):
+            raise StructureError(
+                f"{self.name()} holds a {type(tree).__name__} that lies within itself, which is no tree; parameters "
+                "cannot point back at what holds them: keep such a reference outside of the model"
+            )
+        self.above.append(tree)
+        children = tuple([self.read(value, True) for value in own.values()])
+        self.above.pop()
+        kind = type(tree)
+        static = {key: value for key, value in parts.items() if key not in own}
+        names = tuple(own)
+
+        def build(values: Sequence[Any]) -> Any:
+            return new_object(kind, {**static, **dict(zip(names, values, strict=True))})
+
+        return TreeDef(kind, names, children, build=build)
+
+    def _taken_apart(self, tree: Any, entry: Any) -> TreeDef:
+        children, meta, *rest = entry.flatten_func(tree)
+        children = tuple(children)
+        keys = tuple(rest[0]) if rest and rest[0] is not None else tuple(range(len(children)))
+        structures = tuple([self.read(child, False) for child in children])
+        return TreeDef(type(tree), keys, structures, build=lambda values: entry.unflatten_func(meta, tuple(values)))
+
+    def refuse(self, structure: TreeDef) -> None:
+        place, tree = self.closed[0]
+        path = self.name() + next(itertools.islice(paths(structure), place, None))
+        raise UnsupportedError(
+            f"{path} is a {type(tree).__name__}, which is not looked into: the float arrays in it would get no "
+            f"gradient; pass a plain one, dict({path}) or list({path})"
+        )
+
+
+class _Static:
+    """The kind of a part that is no leaf and has none."""
+
+
+def new_object(kind: type, parts: dict[str, Any]) -> Any:
+    """An object of this class with these attributes. No `__init__`: what it computes and checks is done."""
+    make: Any = kind.__new__
+    try:
+        out: Any = object.__new__(kind)
+    except TypeError:  # a class of C's, as types.SimpleNamespace
+        out = make(kind)
+    for name, value in parts.items():
+        object.__setattr__(out, name, value)
+    return out
+
+
+def _registered(kind: type) -> Any:
+    """How `optree` takes an object of this class apart, if its user has it and registered the class there."""
+    optree: Any = sys.modules.get("optree")
+    if optree is None or is_container(kind) or not hasattr(optree, "PyTreeKind"):  # it is being imported
+        return None
+    get = optree.register_pytree_node.get
+    entry = get(kind, namespace="autobatch") or get(kind)
+    return entry if entry is not None and entry.kind == optree.PyTreeKind.CUSTOM else None
+
+
+def is_array_like(value: Any) -> bool:
+    """Whether this is an array, a scalar of NumPy's, a table, or what stands for one; no object that has a dtype only.
+
+    >>> import types
+    >>> is_array_like(np.ones(2)), is_array_like(types.SimpleNamespace(dtype=np.float32))
+    (True, False)
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return True
+    return hasattr(value, "dtype") and hasattr(value, "shape") and not isinstance(value, type)
+
+
+def is_float_array(value: Any) -> bool:
+    """Whether this is an array or table of floats; a NumPy scalar is a number."""
+    if isinstance(value, np.generic) or not is_array_like(value):
+        return False
+    return getattr(value.dtype, "kind", "") == "f"
+
+
+def holds_floats(part: Any) -> bool:
+    """Whether there is an array or table of floats in this, however deep."""
+    parts, seen = [part], {id(part)}
+    for each in parts:  # which grows on the way
+        if is_array_like(each):
+            if is_float_array(each):
+                return True
+            continue
+        inner = parts_of(each).values()
+        if set(map(type, inner)) <= PLAIN:  # a vocabulary, say, which may be large
+            continue
+        for value in inner:
+            if type(value) not in PLAIN and id(value) not in seen:
+                seen.add(id(value))
+                parts.append(value)
+    return False
+
+
+def parts_of(tree: Any) -> dict[Any, Any]:
+    """What any container or object holds, by its keys or names; nothing of a class, function or module.
+
+    >>> import collections
+    >>> parts_of(collections.deque([3, 4]))
+    {0: 3, 1: 4}
+    """
+    kind = type(tree)
+    if kind in PLAIN or isinstance(tree, _NO_MODELS):
+        return {}
+    if isinstance(tree, dict | types.MappingProxyType):
+        return dict(tree)
+    if is_container(kind) or kind.__name__ in _CLOSED:
+        return dict(enumerate(tree))
+    slots = [name for each in kind.__mro__ for name in _slots(each)]
+    return {name: getattr(tree, name) for name in slots if hasattr(tree, name)} | getattr(tree, "__dict__", {})
+
+
+def _slots(kind: type) -> list[str]:
+    """The names of the slots that this class itself adds."""
+    return [
+        name for name, each in vars(kind).items() if isinstance(each, types.MemberDescriptorType) and name[:2] != "__"
+    ]
+
+
+def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Iterator[Any]:
+    """The parts of `tree` that stand where `structure` has leaves; a part may itself be a container.
+
+    Args:
+        structure: that of the parameters. tree: has it too, down to its leaves at least.
+        what, path: what messages call the tree, and the place in it.
+
+    Raises:
+        StructureError: names the first place where the two differ.
+    """
+    kind = structure.kind
+    if kind is None:
+        yield tree
+        return
+    if kind is _Static:
+        return
+    parts = _parts_like(structure, tree)
+    if parts is None:
+        keys = (
+            f" with {list(tree)}" if isinstance(tree, dict) else f" of {len(tree)}" if hasattr(tree, "__len__") else ""
+        )
+        raise StructureError(
+            f"{what}{path} is a {type(tree).__name__}{keys}; expected what the parameters have there, "
+            f"a {kind.__name__} with {list(structure.keys)}"
+        )
+    for key, child, part in zip(structure.keys, structure.children, parts, strict=True):
+        yield from like_leaves(child, part, what, f"{path}[{key!r}]")
+
+
+def _parts_like(structure: TreeDef, tree: Any) -> list[Any] | None:
+    """The children of a node that should be as that of the structure; None if it is not."""
+    kind: Any = structure.kind
+    keys = structure.keys
+    entry = _registered(kind)
+    if entry is not None:
+        parts = list(entry.flatten_func(tree)[0]) if type(tree) is kind else None
+        return parts if parts is not None and len(parts) == len(keys) else None
+    if issubclass(kind, dict):
+        return [tree[key] for key in keys] if isinstance(tree, dict) and tree.keys() == set(keys) else None
+    if issubclass(kind, list | tuple):
+        return list(tree) if isinstance(tree, list | tuple) and len(tree) == len(keys) else None
+    if structure.build is not None and isinstance(tree, dict):
+        return [tree[key] for key in keys] if tree.keys() == set(keys) else None
+    return [getattr(tree, key) for key in keys] if all(hasattr(tree, key) for key in keys) else None

@@ -1,0 +1,127 @@
+"""Arrays that grow where they are: room for many rows is reserved, and memory is taken page by page when it is used.
+
+What is stored so never moves, so addresses stay valid and a table may grow without a copy. In memory a reservation is a
+range of addresses without pages behind them; in a folder it is such a range, into which a file is mapped as it grows.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from autobatch.errors import UnsupportedError
+
+__all__ = ["Reserved", "memory_of_machine"]
+
+_NORESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
+_MAP_SHARED, _MAP_FIXED, _READ_WRITE = 0x1, 0x10, 0x3
+_STEP = 1 << 22  # bytes by which a file grows at first; then by an eighth of what it is
+
+
+def memory_of_machine() -> int:
+    """The bytes of memory that this machine has; 64 GiB where it does not say."""
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 1 << 36
+
+
+class Reserved:
+    """Room for `rows` rows of `width` elements, zeros until they are written; `array` is all of it.
+
+    Where so much is not to be had (a limit on addresses, a system that keeps memory for all that is promised) it is
+    less: `len(array)` says how many.
+
+    Args:
+        path: a file that holds the rows; None: memory. A file that is there keeps what it has.
+
+    Raises:
+        MemoryError: there is no room at all. UnsupportedError: files where addresses cannot be chosen (Windows).
+
+    >>> reserved = Reserved(1 << 20, 4, np.float32)
+    >>> reserved.ensure(10)
+    >>> reserved.array.shape, float(reserved.array[9].sum())
+    ((1048576, 4), 0.0)
+    """
+
+    def __init__(self, rows: int, width: int, dtype: DTypeLike, path: pathlib.Path | None = None) -> None:
+        self.dtype = np.dtype(dtype)
+        self.row_bytes = width * self.dtype.itemsize
+        self._mapping, rows = _range(rows, self.row_bytes)
+        self._bytes = rows * self.row_bytes
+        self.array = np.frombuffer(self._mapping, self.dtype, rows * width).reshape(rows, width)
+        self._file: int | None = None
+        self._mapped = 0
+        if path is not None:
+            if not hasattr(os, "pwrite"):
+                raise UnsupportedError(
+                    "rows in a folder need a system that maps files where it is told to; leave it out"
+                )
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._map(os.fstat(self._file).st_size)
+
+    def ensure(self, rows: int) -> None:
+        """Make the first `rows` rows usable.
+
+        Raises:
+            MemoryError: more than were reserved. OSError: the disk is full.
+        """
+        if rows > len(self.array):
+            raise MemoryError(
+                f"{rows} rows of {self.row_bytes} bytes; addresses for {len(self.array)} could be reserved: give the "
+                "table a capacity, or raise the limit on the address space"
+            )
+        wanted = rows * self.row_bytes
+        if self._file is not None and wanted > self._mapped:
+            size = min(self._bytes, max(wanted, self._mapped + max(_STEP, self._mapped // 8)))
+            self._map(-(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
+
+    def _map(self, size: int) -> None:
+        """Let the file be of that size, and map what is new of it behind the rest."""
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
+        if size <= self._mapped or self._file is None:
+            return
+        os.posix_fallocate(self._file, 0, size) if hasattr(os, "posix_fallocate") else os.truncate(self._file, size)
+        address = self.array.ctypes.data + self._mapped
+        library = ctypes.CDLL(None, use_errno=True)
+        library.mmap.restype = ctypes.c_void_p
+        library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        flags = _MAP_SHARED | _MAP_FIXED
+        found = library.mmap(address, size - self._mapped, _READ_WRITE, flags, self._file, self._mapped)
+        if found != address:
+            raise MemoryError(f"a file of {size} bytes could not be mapped: {os.strerror(ctypes.get_errno())}")
+        self._mapped = size
+
+    def flush(self) -> None:
+        """Have the file's pages written to the disk."""
+        if self._file is not None:
+            os.fsync(self._file)
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            os.close(self._file)  # type: ignore[arg-type]
+
+
+def _range(rows: int, row_bytes: int) -> tuple[Any, int]:
+    """Addresses for so many rows, or for as many as there are."""
+    while True:
+        size = max(-(-rows * row_bytes // mmap.PAGESIZE), 1) * mmap.PAGESIZE
+        try:
+            if os.name == "nt":
+                found = mmap.mmap(-1, size)
+            else:
+                found = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+            break
+        except (OSError, ValueError, OverflowError) as error:
+            if rows <= 1 << 16:
+                raise MemoryError(f"no addresses for {rows} rows of {row_bytes} bytes: {error}") from error
+            rows //= 2
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            found.madvise(mmap.MADV_HUGEPAGE)
+    return found, rows

@@ -1,0 +1,286 @@
+"""Keys of any 64 bits to places of rows, by open addressing; and what a table of keys notes of each row.
+
+An index is (slots, 2) of uint64, a power of two of them: a key, coded so that zeros are an empty slot, and its row. The
+one key whose code is 0 has its row in `notes`. Probing is linear from the key's hash; a removed key's slot is filled
+by moving later ones back, so nothing is ever marked as removed. Keys come as int64, the bits of uint64 keys as well.
+
+What belongs to each row lies in arrays of one length: its key, the step of its last update (`DEAD` for a row that no
+key has), the number of its updates and the mark in which its change was noted.
+"""
+
+from typing import Any
+
+from numpy import int64, uint32, uint64
+
+from autobatch.kernels.jit import jit
+from autobatch.kernels.vectors import prefetch_source
+
+__all__ = [
+    "DEAD",
+    "EMPTY_KEY",
+    "FREE",
+    "HIGH",
+    "LIVE",
+    "LOGGED",
+    "NOTES",
+    "SPECIAL",
+    "TICKET",
+    "VERSION",
+    "coded",
+    "commit_rows",
+    "count_keys",
+    "find_rows",
+    "least_counter",
+    "mixed",
+    "move_slots",
+    "part_of",
+    "pick_smallest",
+    "raise_counters",
+    "remove_keys",
+    "threshold_of",
+]
+
+# Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
+# were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
+# the last change that was made.
+VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, NOTES = range(8)
+
+DEAD = uint32(2**32 - 1)
+_MOST = uint32(2**32 - 2)
+_CODE = uint64(0xB5297A4D3F84D5B5)
+EMPTY_KEY = -(2**64 - 0xB5297A4D3F84D5B5)  # the key whose code is 0, as int64
+_AHEAD = 16  # keys
+
+
+@jit
+def mixed(key):
+    """A key's bits, each of which depends on all of the key's: the finaliser of MurmurHash3 (Appleby, 2011)."""
+    z = uint64(key)
+    z = (z ^ (z >> uint64(33))) * uint64(0xFF51AFD7ED558CCD)
+    z = (z ^ (z >> uint64(33))) * uint64(0xC4CEB9FE1A85EC53)
+    return z ^ (z >> uint64(33))
+
+
+def coded(codes):
+    """The keys, int64, of which an index holds these codes, (n,) uint64."""
+    return (codes ^ _CODE).view(int64)
+
+
+@jit
+def part_of(keys, parts, out):
+    """out[i]: the part of so many that a key belongs to, by bits of its hash that no index looks at first."""
+    for i in range(keys.shape[0]):
+        out[i] = int64((mixed(keys[i]) >> uint64(40)) % uint64(parts))
+
+
+@jit
+def find_rows(keys, index, special, out, again, lo, hi):
+    """out[i] = the row of keys[i], -1 for a key that is not there; returns how many are not.
+
+    Args:
+        special: the row of the key whose code is 0.
+        again: look only for those whose out[i] is -1.
+    """
+    mask = uint64(index.shape[0] - 1)
+    missing = 0
+    for i in range(lo, min(lo + _AHEAD, hi)):
+        prefetch_source(index, int64(mixed(keys[i]) & mask))
+    for i in range(lo, hi):
+        if i + _AHEAD < hi:
+            prefetch_source(index, int64(mixed(keys[i + _AHEAD]) & mask))
+        if again and out[i] >= 0:
+            continue
+        code = uint64(keys[i]) ^ _CODE
+        found: Any = int64(-1)
+        if code == 0:
+            found = special
+        else:
+            slot = mixed(keys[i]) & mask
+            while True:
+                here = index[slot, 0]
+                if here == code:
+                    found = int64(index[slot, 1])
+                    break
+                if here == 0:
+                    break
+                slot = (slot + uint64(1)) & mask
+        out[i] = found
+        missing += found < 0
+    return missing
+
+
+@jit
+def _place(index, code, row):
+    mask = uint64(index.shape[0] - 1)
+    slot = mixed(code ^ _CODE) & mask
+    while index[slot, 0] != 0 and index[slot, 0] != code:
+        slot = (slot + uint64(1)) & mask
+    index[slot, 1] = uint64(row)
+    index[slot, 0] = code
+
+
+@jit
+def move_slots(old, new, lo, hi):
+    """What the slots [lo, hi) of one index hold, put into another one too."""
+    for slot in range(lo, hi):
+        if old[slot, 0] != 0:
+            _place(new, old[slot, 0], old[slot, 1])
+
+
+@jit
+def remove_keys(keys, index, notes):
+    """Take keys out of the index, each of them there; places that were probed past it are moved back."""
+    mask = uint64(index.shape[0] - 1)
+    for i in range(keys.shape[0]):
+        code = uint64(keys[i]) ^ _CODE
+        if code == 0:
+            notes[SPECIAL] = -1
+            continue
+        hole = mixed(keys[i]) & mask
+        while index[hole, 0] != code and index[hole, 0] != 0:
+            hole = (hole + uint64(1)) & mask
+        slot = (hole + uint64(1)) & mask
+        while index[slot, 0] != 0:
+            home = mixed(index[slot, 0] ^ _CODE) & mask
+            if ((slot - home) & mask) >= ((slot - hole) & mask):
+                index[hole, 1] = index[slot, 1]
+                index[hole, 0] = index[slot, 0]
+                hole = slot
+            slot = (slot + uint64(1)) & mask
+        index[hole, 0] = 0
+
+
+@jit
+def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counted, mark, row_keys, facts, free, log):
+    """One change of a table of keys, after which all of it is seen: once for each ticket.
+
+    Args:
+        gone: rows whose keys are taken out.
+        born: (keys, rows) of those that come to life, the first `from_free` of them on free rows, the last ones first.
+        named: rows that are changed, those that come to life among them; step: what becomes their version, if >= 0.
+        counted: whether that is an update, or leaves the counts as they are.
+        mark: the mark in which changes are noted, 0 for none.
+        facts: (versions, counts, marks) of each row. free: the free rows, a stack. log: the rows that changed.
+    """
+    if notes[TICKET] == ticket:
+        return
+    versions, counts, marks = facts
+    keys, rows = born
+    for i in range(keys.shape[0]):
+        code = uint64(keys[i]) ^ _CODE
+        if code == 0:
+            notes[SPECIAL] = rows[i]
+        else:
+            _place(index, code, rows[i])
+        row_keys[rows[i]] = keys[i]
+        counts[rows[i]] = 0
+        marks[rows[i]] = 0
+        versions[rows[i]] = 0
+    notes[FREE] -= from_free
+    notes[HIGH] += keys.shape[0] - from_free
+    notes[LIVE] += keys.shape[0] - gone.shape[0]
+    for i in range(named.shape[0]):
+        row = named[i]
+        if step >= 0:
+            versions[row] = min(uint32(step), _MOST)
+        if counted and counts[row] < _MOST:
+            counts[row] += uint32(1)
+        if mark > 0 and marks[row] != uint32(mark):
+            marks[row] = uint32(mark)
+            log[notes[LOGGED]] = row
+            notes[LOGGED] += 1
+    for i in range(gone.shape[0]):
+        versions[gone[i]] = DEAD
+        free[notes[FREE]] = gone[i]
+        notes[FREE] += 1
+    if gone.shape[0]:
+        remove_keys(row_keys[gone], index, notes)
+    notes[TICKET] = ticket
+
+
+@jit
+def count_keys(keys, index, notes, out):
+    """Add 1 to the number beside each of the distinct keys, which is made where it is not there; out: the sums."""
+    mask = uint64(index.shape[0] - 1)
+    for i in range(keys.shape[0]):
+        code = uint64(keys[i]) ^ _CODE
+        if code == 0:
+            notes[SPECIAL] = max(notes[SPECIAL], 0) + 1
+            out[i] = notes[SPECIAL]
+            continue
+        slot = mixed(keys[i]) & mask
+        while index[slot, 0] != 0 and index[slot, 0] != code:
+            slot = (slot + uint64(1)) & mask
+        if index[slot, 0] == 0:
+            index[slot, 0] = code
+            index[slot, 1] = 0
+            notes[LIVE] += 1
+        index[slot, 1] += uint64(1)
+        out[i] = int64(index[slot, 1])
+
+
+@jit
+def threshold_of(scores, versions, kept, high, wanted):
+    """The score below which fewer than `wanted` of the living rows lie, with it as many or more; how many lie below.
+
+    Args:
+        scores: (rows,) uint32. kept: (rows,) rows that are not counted.
+    """
+    below = 0
+    prefix = uint64(0)
+    for shift in (24, 16, 8, 0):
+        histogram = [0] * 256
+        for row in range(high):
+            score = uint64(scores[row])
+            if versions[row] != DEAD and not kept[row] and (score >> uint64(shift + 8)) == prefix:
+                histogram[int64((score >> uint64(shift)) & uint64(255))] += 1
+        digit = 0
+        while digit < 255 and below + histogram[digit] < wanted:
+            below += histogram[digit]
+            digit += 1
+        prefix = (prefix << uint64(8)) | uint64(digit)
+    return prefix, below
+
+
+@jit
+def pick_smallest(scores, versions, kept, high, limit, out):
+    """out: the rows of a score below the limit, then those that have it; how many are below, and in all."""
+    below = 0
+    for row in range(high):
+        if versions[row] != DEAD and not kept[row] and scores[row] < limit:
+            out[below] = row
+            below += 1
+    total = below
+    for row in range(high):
+        if versions[row] != DEAD and not kept[row] and scores[row] == limit:
+            out[total] = row
+            total += 1
+    return below, total
+
+
+@jit
+def _counter(z, hash, size):
+    """The place of a key's so-manieth counter: double hashing, of the two halves of its hash."""
+    step = (z >> uint64(32)) | uint64(1)
+    return int64(((z & uint64(0xFFFFFFFF)) + uint64(hash) * step) % uint64(size))
+
+
+@jit
+def least_counter(keys, counters, hashes, out):
+    """out[i]: the least of the counters of keys[i]."""
+    for i in range(keys.shape[0]):
+        z = mixed(keys[i])
+        least = int64(counters[_counter(z, 0, counters.shape[0])])
+        for k in range(1, hashes):
+            least = min(least, int64(counters[_counter(z, k, counters.shape[0])]))
+        out[i] = least
+
+
+@jit
+def raise_counters(keys, counters, hashes, seen):
+    """Of the counters of each key raise those that are least, `seen[i]`, by 1, in any order; at 255 they stay."""
+    for i in range(keys.shape[0]):
+        z = mixed(keys[i])
+        for k in range(hashes):
+            at = _counter(z, k, counters.shape[0])
+            counters[at] = max(int64(counters[at]), min(seen[i] + 1, int64(255)))

@@ -1,0 +1,82 @@
+"""Random rows, each a function of its key alone: element j is made of the key and j, by a counter and a hash.
+
+The hash is that of `ops/nn/activations.py`: SplitMix64's finaliser over key + (j + 1) times its increment. A normal
+number is the inverse of the normal distribution function at a uniform one, by algorithm AS 241 (PPND16) of M. J.
+Wichura, Applied Statistics 37 (1988), which is right to about 16 digits.
+"""
+
+import math
+
+from numpy import float64, uint64
+
+from autobatch.kernels.jit import jit
+
+__all__ = ["normal_rows", "uniform_rows"]
+
+
+@jit
+def _bits(key, j):
+    z = key + (uint64(j) + uint64(1)) * uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> uint64(27))) * uint64(0x94D049BB133111EB)
+    z = z ^ (z >> uint64(31))
+    return float64(z >> uint64(11))
+
+
+@jit
+def uniform_rows(keys, low, high, out):
+    """out[i, j]: uniform between low and high."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = low + (high - low) * (_bits(keys[i], j) * 2.0**-53)
+
+
+@jit
+def normal_rows(keys, mean, std, out):
+    """out[i, j]: normal of this mean and deviation."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = mean + std * _inverse_normal((_bits(keys[i], j) + 0.5) * 2.0**-53)
+
+
+@jit
+def _polynomial(x, c0, c1, c2, c3, c4, c5, c6, c7):
+    return ((((((c7 * x + c6) * x + c5) * x + c4) * x + c3) * x + c2) * x + c1) * x + c0
+
+
+@jit
+def _inverse_normal(p):
+    q = p - 0.5
+    if abs(q) <= 0.425:
+        r = 0.180625 - q * q
+        above = _polynomial(
+            r, 3.3871328727963666080e0, 1.3314166789178437745e2, 1.9715909503065514427e3, 1.3731693765509461125e4,
+            4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3,
+        )  # fmt: skip
+        below = _polynomial(
+            r, 1.0, 4.2313330701600911252e1, 6.8718700749205790830e2, 5.3941960214247511077e3,
+            2.1213794301586595867e4, 3.9307895800092710610e4, 2.8729085735721942674e4, 5.2264952788528545610e3,
+        )  # fmt: skip
+        return q * above / below
+    r = math.sqrt(-math.log(p if q < 0 else 1 - p))
+    if r <= 5:
+        r -= 1.6
+        above = _polynomial(
+            r, 1.42343711074968357734e0, 4.63033784615654529590e0, 5.76949722146069140550e0, 3.64784832476320460504e0,
+            1.27045825245236838258e0, 2.41780725177450611770e-1, 2.27238449892691845833e-2, 7.74545014278341407640e-4,
+        )  # fmt: skip
+        below = _polynomial(
+            r, 1.0, 2.05319162663775882187e0, 1.67638483018380384940e0, 6.89767334985100004550e-1,
+            1.48103976427480074590e-1, 1.51986665636164571966e-2, 5.47593808499534494600e-4, 1.05075007164441684324e-9,
+        )  # fmt: skip
+    else:
+        r -= 5
+        above = _polynomial(
+            r, 6.65790464350110377720e0, 5.46378491116411436990e0, 1.78482653991729133580e0, 2.96560571828504891230e-1,
+            2.65321895265761230930e-2, 1.24266094738807843860e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
+        )  # fmt: skip
+        below = _polynomial(
+            r, 1.0, 5.99832206555887937690e-1, 1.36929880922735805310e-1, 1.48753612908506148525e-2,
+            7.86869131145613259100e-4, 1.84631831751005468180e-5, 1.42151175831644588870e-7, 2.04426310338993978564e-15,
+        )  # fmt: skip
+    return math.copysign(above / below, q)

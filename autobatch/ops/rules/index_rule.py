@@ -1,0 +1,536 @@
+"""Indexing: what an index says, and the batching rule that reads it for every example at once.
+
+An index is split into static structure (the spec: hashable, a param) and operands (integers and arrays). A spec is a
+tuple with one entry for each item of the index, the ellipsis written out:
+
+    ("n",)                      np.newaxis
+    ("s", start, stop, step)    a slice with bounds known here
+    ("d", 0/1, 0/1, 0/1)        a slice; the bounds marked 1 are operands, the others absent
+    ("i",)                      an integer: the next operand
+    ("a",)                      an integer array: the next operand
+    ("b", ndim)                 a boolean array over `ndim` axes: the next operand
+
+The rule has three steps, each of them ops on arrays with a leading batch axis: slices and integers that every example
+shares are one basic index (a view); slices that fall differently in each example are a gather along their axis; integer
+arrays, and integers that differ between examples, are one gather of rows.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.ops.rules.dispatch import Declined
+from autobatch.ops.rules.padding import select, to_width, to_widths
+from autobatch.ops.rules.row_gather import gather_axis, rows_p, scatter_rows_p
+from autobatch.ops.rules.sizes import (
+    as_batched,
+    broadcast_sizes,
+    check_mask_sizes,
+    lanes_of,
+    size_per_lane,
+    slice_lengths,
+    width_of,
+)
+
+__all__ = [
+    "FULL",
+    "Spec",
+    "basic_index",
+    "build",
+    "flat_positions",
+    "getitem_rule",
+    "is_basic",
+    "is_static",
+    "on_axis",
+    "parse",
+    "scatter_rule",
+    "shown",
+]
+
+Spec = tuple[tuple[Any, ...], ...]
+FULL = ("s", None, None, None)
+_KNOWN = frozenset((int, type(None)))
+_INT = ("i",)
+_ARRAY = ("a",)
+_NEW = ("n",)
+_ROWS: tuple[Spec, ...] = ((), *((_INT, *(FULL,) * rank) for rank in range(64)))  # x[i], by rank
+
+
+def parse(x: Any, index: Any) -> tuple[Spec, list[Any]]:
+    """The spec of `x[index]` and its operands.
+
+    Raises:
+        IndexError: too many indices, two ellipses, or something that cannot index.
+    """
+    if type(index) is int:
+        rank = ndim_of(x)
+        if rank:
+            return _ROWS[rank], [np.int64(index)]
+    items = index if type(index) is tuple else (index,)
+    spec: list[tuple[Any, ...]] = []
+    operands: list[Any] = []
+    used = 0
+    ellipsis = -1
+    for item in items:
+        kind = type(item)
+        if kind is int:
+            spec.append(_INT)
+            operands.append(np.int64(item))
+            used += 1
+        elif kind is slice:
+            spec.append(_slice(item, operands))
+            used += 1
+        elif item is None:
+            spec.append(_NEW)
+        elif item is Ellipsis:
+            if ellipsis >= 0:
+                raise IndexError("an index can only have a single ellipsis ('...')")
+            ellipsis = len(spec)
+        else:
+            entry, operand = _array(item)
+            spec.append(entry)
+            operands.append(operand)
+            used += entry[1] if entry[0] == "b" else 1
+    rank = ndim_of(x)
+    if used > rank:
+        raise IndexError(f"too many indices for array: array is {rank}-dimensional, but {used} were indexed")
+    if used < rank:
+        place = ellipsis if ellipsis >= 0 else len(spec)
+        spec[place:place] = [FULL] * (rank - used)
+    return tuple(spec), operands
+
+
+def _slice(item: slice, operands: list[Any]) -> tuple[Any, ...]:
+    bounds = (item.start, item.stop, item.step)
+    if _KNOWN.issuperset(map(type, bounds)):
+        return ("s", *bounds)
+    if any(rank_of(bound) == BATCH_RANK for bound in bounds):
+        for bound in bounds:
+            if bound is not None:
+                operands.append(bound if is_boxed(bound) else np.int64(operator.index(bound)))
+        return ("d", *(int(bound is not None) for bound in bounds))
+    return ("s", *(None if bound is None else operator.index(bound) for bound in bounds))
+
+
+def _array(item: Any) -> tuple[tuple[Any, ...], Any]:
+    if not is_boxed(item):
+        if isinstance(item, list | tuple) and any(is_boxed(part) for part in item):
+            item = np.stack(item)
+        else:
+            item = np.asarray(item) if not (isinstance(item, list | tuple) and len(item) == 0) else np.empty(0, np.intp)
+    dtype, rank = dtype_of(item), ndim_of(item)
+    if dtype.kind == "b":
+        if rank == 0:
+            raise Declined("indexing with a single boolean")
+        return ("b", rank), item
+    if dtype.kind not in "iu":
+        raise IndexError(
+            "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays are "
+            "valid indices"
+        )
+    return (_INT if rank == 0 else _ARRAY), item
+
+
+def build(spec: Spec, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The index that NumPy takes, from a spec and plain operands."""
+    static = _static(spec)
+    if static is not None and not operands:
+        return static
+    out: list[Any] = []
+    at = 0
+    for entry in spec:
+        kind = entry[0]
+        if kind == "s":
+            out.append(slice(entry[1], entry[2], entry[3]))
+        elif kind == "n":
+            out.append(None)
+        elif kind == "i":
+            out.append(int(operands[at]))
+            at += 1
+        elif kind == "d":
+            bounds: list[Any] = []
+            for present in entry[1:]:
+                bounds.append(int(operands[at]) if present else None)
+                at += present
+            out.append(slice(*bounds))
+        else:
+            out.append(operands[at])
+            at += 1
+    return tuple(out)
+
+
+@functools.lru_cache(maxsize=4096)
+def _static(spec: Spec) -> tuple[Any, ...] | None:
+    if any(entry[0] not in "sn" for entry in spec):
+        return None
+    return tuple(slice(*entry[1:]) if entry[0] == "s" else None for entry in spec)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_basic(spec: Spec) -> bool:
+    """Whether `x[index]` is a view: integers, slices and new axes only."""
+    return all(entry[0] in "sind" for entry in spec)
+
+
+@functools.lru_cache(maxsize=4096)
+def is_static(spec: Spec) -> bool:
+    """Whether no shape in the result depends on the operands' values."""
+    return all(entry[0] in "sina" for entry in spec)
+
+
+def shown(spec: Spec) -> str:
+    """A spec as a person writes an index; "int", "array" and "mask" are operands.
+
+    >>> shown((("n",), ("i",), ("s", 1, None, None), ("d", 0, 1, 0), ("a",), ("b", 2)))
+    '[None, int, 1:, :int, array, mask]'
+    """
+    return f"[{', '.join(map(_shown_entry, spec))}]"
+
+
+def _shown_entry(entry: tuple[Any, ...]) -> str:
+    kind = entry[0]
+    if kind == "s":
+        bounds = ["" if bound is None else str(bound) for bound in entry[1:]]
+    elif kind == "d":
+        bounds = ["int" if known else "" for known in entry[1:]]
+    else:
+        return {"n": "None", "i": "int", "a": "array", "b": "mask"}[kind]
+    return ":".join(bounds if bounds[2] else bounds[:2])
+
+
+def on_axis(axis: int, item: Any) -> tuple[Any, ...]:
+    """The index that applies `item` along one axis."""
+    return (*(slice(None),) * axis, item)
+
+
+def getitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """Every example's read at once: one basic index of the padded data where that serves, else the three steps."""
+    x, *index = operands
+    spec: Spec = params["spec"]
+    if isinstance(x, Batched):
+        if not index and Lengths not in map(type, x.sizes):
+            basic = _basic_static(x.sizes, spec)
+        else:
+            basic = basic_index(x.sizes, spec, index)
+        if basic is not None:
+            if is_boxed(x.data):  # the batch axis whole, and no second reading of the index
+                return Batched(op(x.data, *index, spec=(FULL, *spec)), basic[1])
+            return Batched(x.data[basic[0]], basic[1])
+        data, sizes = x.data, x.sizes
+    else:
+        data, sizes = x, tuple(shape_of(x))
+    return _Reader(data, sizes, isinstance(x, Batched), lanes_of(operands)).read(spec, index)
+
+
+def basic_index(
+    sizes: Sequence[Size], spec: Spec, index: Sequence[Any]
+) -> tuple[tuple[Any, ...], tuple[Size, ...]] | None:
+    """One NumPy index for the padded data, and the sizes it gives; None where examples need different positions."""
+    if any(isinstance(operand, Batched) for operand in index):
+        return None
+    out: list[Any] = [slice(None)]
+    new: list[Size] = []
+    operands = iter(index)
+    axis = 0
+    for entry in spec:
+        kind = entry[0]
+        if kind == "n":
+            out.append(None)
+            new.append(1)
+            continue
+        if kind not in "si":
+            return None
+        size = sizes[axis]
+        if kind == "i":
+            at = int(next(operands))
+            if isinstance(size, Lengths):
+                if at < 0:
+                    return None
+                _check_lanes(at, size.values, axis)
+            elif not -size <= at < size:
+                raise IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
+            out.append(at)
+        else:
+            _, start, stop, step = entry
+            if entry == FULL:
+                new.append(size)
+            elif not isinstance(size, Lengths):
+                new.append(len(range(*slice(start, stop, step).indices(size))))
+            elif (start or 0) < 0 or (stop is not None and stop < 0) or (step is not None and step < 0):
+                return None
+            else:
+                new.append(Lengths(slice_lengths(size.values, start, stop, step)[1]))
+            out.append(slice(start, stop, step))
+        axis += 1
+    return tuple(out), tuple(new)
+
+
+@functools.lru_cache(maxsize=4096)
+def _basic_static(sizes: tuple[Size, ...], spec: Spec) -> tuple[tuple[Any, ...], tuple[Size, ...]] | None:
+    """`basic_index` where nothing differs between examples."""
+    return basic_index(sizes, spec, ())
+
+
+def _check_lanes(at: int, lengths: np.ndarray, axis: int) -> None:
+    bad = at >= lengths
+    if bad.any():
+        lane = int(np.argmax(bad))
+        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {lengths[lane]} in example {lane}")
+
+
+class _Reader:
+    """One read in progress: the data so far, its sizes, and whether it has the batch axis yet."""
+
+    __slots__ = ("batched", "data", "lanes", "sizes", "unique")
+
+    def __init__(self, data: Any, sizes: Sequence[Size], batched: bool, lanes: int) -> None:
+        self.data = data
+        self.sizes = list(sizes)
+        self.batched = batched
+        self.lanes = lanes
+        self.unique = False
+
+    def read(self, spec: Spec, index: Sequence[Any]) -> Batched:
+        entries = self._expand_masks(spec, index)
+        gathers: list[tuple[int, Any]] = []
+        advanced: list[tuple[int, Any]] = []
+        layout: list[Any] = []  # per entry: "n", "x" (advanced), or the axis that is kept
+        axis = 0
+        for kind, value in entries:
+            if kind == "n":
+                layout.append("n")
+                continue
+            if kind == "s":
+                if value != (None, None, None):
+                    gathers.append((axis, value))
+                layout.append(axis)
+            else:
+                advanced.append((axis, value))
+                layout.append("x" if kind == "a" or any(k == "a" for k, _ in entries) else "i")
+            axis += 1
+        for axis, bounds in gathers:
+            self._slice(axis, bounds)
+        if not advanced:
+            return self._finish(layout, [], 0)
+        block, kept = self._gather(advanced)
+        order = {old: new for new, old in enumerate(kept)}
+        return self._finish([order.get(item, item) if type(item) is int else item for item in layout], block, len(kept))
+
+    def _expand_masks(self, spec: Spec, index: Sequence[Any]) -> list[tuple[str, Any]]:
+        operands = iter(index)
+        entries: list[tuple[str, Any]] = []
+        axis = 0
+        for entry in spec:
+            kind = entry[0]
+            if kind == "n":
+                entries.append(("n", None))
+                continue
+            if kind == "s":
+                entries.append(("s", entry[1:]))
+            elif kind == "d":
+                entries.append(("s", tuple(next(operands) if present else None for present in entry[1:])))
+            elif kind == "b":
+                mask = next(operands)
+                self.unique = len(index) == 1
+                for part in self._nonzero(mask, axis):
+                    entries.append(("a", part))
+                axis += entry[1] - 1
+            else:
+                entries.append((kind, next(operands)))
+            axis += 1
+        return entries
+
+    def _nonzero(self, mask: Any, axis: int) -> list[Any]:
+        check_mask_sizes(mask, self.sizes[axis:], axis)
+        if not isinstance(mask, Batched):
+            return list(np.asarray(mask).nonzero())
+        return nonzero_lanes(mask)
+
+    def _slice(self, axis: int, bounds: tuple[Any, ...]) -> None:
+        lane_bounds = tuple(_lane_values(bound) for bound in bounds)
+        size = self.sizes[axis]
+        if not isinstance(size, Lengths) and all(bound is None or bound.ndim == 0 for bound in lane_bounds):
+            item = slice(*(None if bound is None else int(bound) for bound in lane_bounds))
+            index = (slice(None),) * (axis + self.batched) + (item,)
+            self.data = self.data[index]
+            self.sizes[axis] = len(range(*item.indices(size)))
+            return
+        first, lengths, step = slice_lengths(size_per_lane(size), *lane_bounds)
+        first, lengths, step = (np.broadcast_to(part, (self.lanes,)) for part in (first, lengths, step))
+        width = int(lengths.max(initial=0))
+        if self.batched and not first.any() and (step == 1).all():
+            index = (slice(None),) * (axis + 1) + (slice(0, width),)
+            self.data = self.data[index]
+            self.sizes[axis] = Lengths(lengths)
+            if is_boxed(self.data):  # elements cut off are padding now, and send no cotangent back
+                self.data = select(self.data, self.sizes)
+            return
+        steps = np.arange(width)
+        positions = first[:, None] + step[:, None] * steps
+        positions = np.where(steps < lengths[:, None], positions, -1)
+        self.data = gather_axis(self.data, axis, positions, unique=self.batched, shared=not self.batched)
+        self.batched = True
+        self.sizes[axis] = Lengths(lengths)
+
+    def _gather(self, advanced: list[tuple[int, Any]]) -> tuple[list[Size], list[int]]:
+        """Read the rows that the index arrays name. The data becomes (B, *block, *kept)."""
+        axes = [axis for axis, _ in advanced]
+        kept = [axis for axis in range(len(self.sizes)) if axis not in axes]
+        try:
+            block = broadcast_sizes([v.sizes if isinstance(v, Batched) else shape_of(v) for _, v in advanced])
+        except ShapeError as error:
+            raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together: {error}") from None
+        lead = int(self.batched)
+        widths = shape_of(self.data)
+        src: Any = (
+            np.arange(self.lanes).reshape((self.lanes,) + (1,) * len(block)) if self.batched else np.zeros((), int)
+        )
+        rows = self.lanes if self.batched else 1
+        padded = _block_widths(block)
+        for axis, value in advanced:
+            width = widths[axis + lead]
+            ids = aligned_ids(value, self.sizes[axis], axis, block, padded)
+            src = src * width + ids if rows != 1 or self.batched else ids
+            rows *= width
+        if src.shape != (self.lanes, *padded):
+            src = np.broadcast_to(src, (self.lanes, *padded))
+        valid = padding_mask(block, padded)
+        if valid is not None:
+            src = np.where(valid, src, -1)
+        order = [*range(lead), *(axis + lead for axis in axes), *(axis + lead for axis in kept)]
+        data = self.data if order == sorted(order) else np.transpose(self.data, order)
+        shape = (rows, *(widths[axis + lead] for axis in kept))
+        if tuple(shape_of(data)) != shape:  # a table stays itself, so that its cotangent can be rows
+            data = data.reshape(shape)
+        self.data = rows_p(data, src, unique=self.unique and self.batched)
+        self.batched = True
+        self.sizes = [*block, *(self.sizes[axis] for axis in kept)]
+        return list(block), kept
+
+    def _finish(self, layout: list[Any], block: list[Size], kept: int) -> Batched:
+        """Put the block of advanced axes where NumPy puts it, and the new axes in."""
+        marks = [place for place, item in enumerate(layout) if item == "x"]
+        if not block or not marks:
+            before = 0
+        elif marks[-1] - marks[0] + 1 == len(marks):
+            before = sum(type(item) is int for item in layout[: marks[0]])
+        else:
+            before = 0
+            layout = ["x", *(item for item in layout if item != "x")]
+        rank = len(block)
+        if before and rank:
+            order = [*range(rank, rank + before), *range(rank), *range(rank + before, rank + kept)]
+            self.data = np.transpose(self.data, (0, *(axis + 1 for axis in order)))
+            self.sizes = [self.sizes[axis] for axis in order]
+        if "n" in layout:
+            index: list[Any] = [slice(None)]
+            done = False
+            for item in layout:
+                if item == "n":
+                    index.append(None)
+                elif item == "x" and not done:
+                    index.extend([slice(None)] * rank)
+                    done = True
+                elif type(item) is int:
+                    index.append(slice(None))
+            self.data = self.data[tuple(index)]
+            sizes = iter(self.sizes)
+            self.sizes = [1 if item is None else next(sizes) for item in index[1:]]
+        return Batched(self.data, self.sizes)
+
+
+def _block_widths(block: Sequence[Size]) -> tuple[int, ...]:
+    """The padded shape of the broadcast index arrays."""
+    return tuple(map(width_of, block))
+
+
+def _lane_values(bound: Any) -> np.ndarray | None:
+    if bound is None:
+        return None
+    return np.asarray(bound.data if isinstance(bound, Batched) else bound).astype(np.int64)
+
+
+def nonzero_lanes(mask: Batched) -> list[Batched]:
+    """Where each example's mask is True: for each of its axes a batch of positions, one length for all of them."""
+    data = np.asarray(mask.data).astype(bool)
+    valid = padding_mask(mask.sizes, data.shape[1:])
+    found = np.nonzero(data if valid is None else data & valid)
+    counts = np.bincount(found[0], minlength=data.shape[0])
+    lengths = Lengths(counts)
+    inside = lengths.mask(lengths.max())
+    out = []
+    for part in found[1:]:
+        positions = np.zeros(inside.shape, np.int64)
+        positions[inside] = part
+        out.append(Batched(positions, (lengths,)))
+    return out
+
+
+def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded: Sequence[int]) -> np.ndarray:
+    """Checked, non-negative positions, broadcastable to (B, *padded); 0 at padding.
+
+    Raises:
+        IndexError: a position out of bounds, with NumPy's message and the example.
+    """
+    batched = isinstance(value, Batched)
+    ids = np.asarray(value.data if batched else value).astype(np.int64)
+    rank = ids.ndim - batched
+    if not batched:
+        ids = ids[None]
+    sizes = value.sizes if batched else ids.shape[1:]
+    for place, have in enumerate(sizes):
+        want = block[place + len(block) - rank]
+        if not same_size(have, want) and have != 1:
+            raise NeedsLoop("index arrays whose lengths are 1 in some examples only")
+        if have != 1:
+            ids = to_width(ids, place + 1, padded[place + len(block) - rank])
+    inside = padding_mask(sizes, ids.shape[1:])
+    if not isinstance(size, Lengths):
+        clean = ids if inside is None else np.where(inside, ids, 0)
+        if not clean.size or (clean.min() >= 0 and clean.max() < size):
+            return clean.reshape(clean.shape[:1] + (1,) * (len(block) - rank) + clean.shape[1:])
+    limit = size_per_lane(size).reshape((-1,) + (1,) * rank)
+    bad = (ids < -limit) | (ids >= limit)
+    if inside is not None:
+        bad = bad & inside
+    if rank and bad.any():  # index arrays that broadcast to none read nothing, and are not looked at
+        empty = [np.equal(each.values if isinstance(each, Lengths) else each, 0) for each in block]
+        bad = bad & ~functools.reduce(np.logical_or, empty).reshape((-1,) + (1,) * rank)
+    if bad.any():
+        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        found = np.broadcast_to(ids, bad.shape)[where]
+        most = np.broadcast_to(limit, bad.shape)[where]
+        note = f" in example {where[0]}" if bad.shape[0] > 1 or batched else ""
+        raise IndexError(f"index {found} is out of bounds for axis {axis} with size {most}{note}")
+    ids = np.where(ids < 0, ids + limit, ids)
+    if inside is not None:
+        ids = np.where(inside, ids, 0)
+    return ids.reshape(ids.shape[:1] + (1,) * (len(block) - rank) + ids.shape[1:])
+
+
+def flat_positions(x: Batched, spec: Spec, index: Sequence[Any]) -> tuple[np.ndarray, tuple[Size, ...]]:
+    """For every element of `x[index]` its place in the flattened padded data (-1: padding), and the result's sizes."""
+    shape = tuple(shape_of(x.data))
+    places = np.arange(int(np.prod(shape))).reshape(shape)
+    read = getitem_rule(None, (Batched(places, x.sizes), *index), {"spec": spec})  # type: ignore[arg-type]
+    mask = padding_mask(read.sizes, read.data.shape[1:])
+    return (read.data if mask is None else np.where(mask, read.data, -1)), read.sizes
+
+
+def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The transpose of a read: what was read is added up at the places it was read from."""
+    values, *index = operands
+    shape, lanes = params["shape"], lanes_of(operands)
+    like = Batched(np.broadcast_to(np.int8(0), (lanes, *shape)), shape)
+    src, _ = flat_positions(like, params["spec"], index)
+    data = to_widths(as_batched(values, lanes).data, src.shape[1:])
+    unique = all(entry[0] != "a" for entry in params["spec"])
+    rows = lanes * int(np.prod(shape))
+    return Batched(scatter_rows_p(data, src, rows=rows, unique=unique).reshape((lanes, *shape)), shape)

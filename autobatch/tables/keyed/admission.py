@@ -1,0 +1,203 @@
+"""`ab.admission`: which keys come to life. `count(n)` counts exactly; `bloom(n, ...)` in a memory that does not grow.
+
+A rule answers for the distinct keys of a step that have no row yet (`stage`), and takes note of them when the step is
+made (`commit`), once: what is left early has counted nothing.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from autobatch.errors import OptionError
+from autobatch.kernels import keys as kernels
+from autobatch.kernels.keys import LIVE, NOTES, SPECIAL
+
+__all__ = ["bloom", "count"]
+
+_SEEN = 255
+
+
+class Admission:
+    """A rule that lets keys in with their n-th update.
+
+    Args:
+        n: at which of its updates a key comes to life; that one is applied.
+    """
+
+    __slots__ = ("_done", "n")
+
+    def __init__(self, n: int) -> None:
+        if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
+            raise OptionError(f"{type(self).__name__}(n={n!r}); expected a number of updates, at least 1")
+        self.n = int(n)
+        self._done = 0
+
+    def stage(self, keys: np.ndarray) -> np.ndarray:
+        """Which of (m,) distinct keys come to life now."""
+        return self._seen(keys) + 1 >= self.n
+
+    def commit(self, ticket: int, keys: np.ndarray) -> None:
+        """Count an update of each of these keys, once for each ticket."""
+        if self._done != ticket:
+            self._count(keys)
+            self._done = ticket
+
+    def _seen(self, keys: np.ndarray) -> np.ndarray:
+        raise TypeError(f"{type(self).__name__} does not say how often it has seen a key")
+
+    def _count(self, keys: np.ndarray) -> None:
+        raise TypeError(f"{type(self).__name__} does not say how it counts")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The rule as JSON takes it, without what it has counted."""
+        return {"kind": type(self).__name__, "n": self.n}
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What it has counted."""
+        return {}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Have counted what these say."""
+
+    def fresh(self) -> "Admission":
+        """The same rule, which has counted nothing."""
+        return from_settings(self.settings)
+
+    def __reduce__(self) -> Any:
+        return _restored, (self.settings, self.arrays())
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(f"{name}={value}" for name, value in self.settings.items() if name != "kind")
+        return f"admission.{type(self).__name__}({numbers})"
+
+
+class count(Admission):  # noqa: N801 - called like a function
+    """Count exactly: 16 bytes or a little more for each key that was seen and is not alive yet.
+
+    Args:
+        n: at which of its updates a key comes to life; that one is applied. Before, it reads as the initialiser.
+
+    >>> users = ab.EmbeddingVariable(2, admission=ab.admission.count(2))
+    >>> opt = ab.optim.SGD(lr=1.0)
+    >>> state, gradient = opt.init(users), ab.SparseRows([7], np.ones((1, 2), np.float32), None)
+    >>> for _ in range(2):
+    ...     _, state = opt.update(users, gradient, state)
+    ...     print(7 in users)
+    False
+    True
+    """
+
+    __slots__ = ("_index", "_notes")
+
+    def __init__(self, n: int = 2) -> None:
+        super().__init__(n)
+        self._clear(16)
+
+    def _clear(self, slots: int) -> None:
+        self._index, self._notes = np.zeros((slots, 2), np.uint64), np.zeros(NOTES, np.int64)
+        self._notes[SPECIAL] = -1
+
+    def _seen(self, keys: np.ndarray) -> np.ndarray:
+        out = np.empty(len(keys), np.int64)
+        kernels.find_rows(keys, self._index, self._notes[SPECIAL], out, False, 0, len(keys))
+        while self._notes[LIVE] + len(keys) > 0.7 * len(self._index):
+            wider = np.zeros((2 * len(self._index), 2), np.uint64)
+            kernels.move_slots(self._index, wider, 0, len(self._index))
+            self._index = wider
+        return np.maximum(out, 0)
+
+    def _count(self, keys: np.ndarray) -> None:
+        sums = np.empty(len(keys), np.int64)
+        kernels.count_keys(keys, self._index, self._notes, sums)
+        alive = keys[sums >= self.n]
+        if len(alive):
+            kernels.remove_keys(alive, self._index, self._notes)
+            self._notes[LIVE] -= int((alive != kernels.EMPTY_KEY).sum())
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The keys that were seen and are not alive, and how often."""
+        used = self._index[self._index[:, 0] != 0]
+        keys, counts = kernels.coded(used[:, 0]), used[:, 1].astype(np.int64)
+        if self._notes[SPECIAL] >= 0:
+            keys, counts = np.append(keys, kernels.EMPTY_KEY), np.append(counts, self._notes[SPECIAL])
+        order = np.argsort(keys)
+        return {"keys": keys[order], "counts": counts[order]}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Have counted what these say."""
+        keys, counts = arrays["keys"], arrays["counts"]
+        self._clear(max(16, 1 << (2 * len(keys)).bit_length()))
+        for times in range(1, int(counts.max(initial=0)) + 1):
+            some = keys[counts >= times]
+            kernels.count_keys(some, self._index, self._notes, np.empty(len(some), np.int64))
+
+
+class bloom(Admission):  # noqa: N801
+    """Count in a counting Bloom filter: its memory stays as it is, and some keys come to life sooner than they should.
+
+    Args:
+        n: at which of its updates a key comes to life, at most 255.
+        capacity: for how many keys it is made. error: the share of them that may be taken for others, below 1.
+
+    Source: Fan et al., "Summary cache" (2000), with the counters that are least raised only (Estan and Varghese, 2002);
+    DeepRec's `CBFFilter`.
+
+    >>> rule = bloom(3, capacity=1000, error=0.01)
+    >>> rule.nbytes
+    9586
+    """
+
+    __slots__ = ("_counters", "capacity", "error", "hashes")
+
+    def __init__(self, n: int = 2, capacity: int = 1_000_000, error: float = 0.01) -> None:
+        super().__init__(n)
+        if n > _SEEN or capacity < 1 or not 0 < error < 1:
+            raise OptionError(
+                f"bloom(n={n}, capacity={capacity}, error={error}); expected n at most {_SEEN}, a capacity of at least "
+                "1 and an error between 0 and 1"
+            )
+        self.capacity, self.error = int(capacity), float(error)
+        size = math.ceil(-capacity * math.log(error) / math.log(2) ** 2)
+        self.hashes = max(1, round(size / capacity * math.log(2)))
+        self._counters = np.zeros(size, np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the counters."""
+        return self._counters.nbytes
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The rule as JSON takes it, without what it has counted."""
+        return super().settings | {"capacity": self.capacity, "error": self.error}
+
+    def _seen(self, keys: np.ndarray) -> np.ndarray:
+        out = np.empty(len(keys), np.int64)
+        kernels.least_counter(keys, self._counters, self.hashes, out)
+        return out
+
+    def _count(self, keys: np.ndarray) -> None:
+        kernels.raise_counters(keys, self._counters, self.hashes, self._seen(keys))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The counters."""
+        return {"counters": self._counters.copy()}
+
+    def restore(self, arrays: dict[str, np.ndarray]) -> None:
+        """Have counted what these say."""
+        self._counters[...] = arrays["counters"]
+
+
+def from_settings(settings: dict[str, Any]) -> Admission:
+    """The rule of these `settings`, which has counted nothing."""
+    given = dict(settings)
+    return {"count": count, "bloom": bloom}[given.pop("kind")](**given)
+
+
+def _restored(settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> Admission:
+    rule = from_settings(settings)
+    if arrays:
+        rule.restore(arrays)
+    return rule

@@ -1,0 +1,378 @@
+"""`RowStore`: keys, their rows, what optimisers keep beside them, and what is noted of each; how all of it changes.
+
+Every change is staged first: rows for new keys are written where nobody looks yet, memory is taken, and nothing that
+can be seen is different. Then one kernel call makes it (`commit_rows`), once, however often it is asked. So what is
+left early, by an interrupt or for want of memory, leaves everything as before or as after. Whoever changes holds the
+lock.
+"""
+
+import dataclasses
+import itertools
+import pathlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+
+from autobatch.core.reserved import Reserved, memory_of_machine
+from autobatch.core.threads import run_parts, split_work
+from autobatch.kernels import keys as kernels
+from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, SPECIAL, TICKET, VERSION
+from autobatch.tables.stored import Changes, StoredBlock
+
+__all__ = ["Change", "RowSlot", "RowStore"]
+
+_FULLEST = 0.75  # of an index
+_SPARE = 0.55  # what a new one is at most filled to, once everything has been moved
+_MOVED = 4  # slots of an old index that are moved for each key that comes
+_AT_ONCE = 1 << 13  # slots that are moved without a second thought
+_MOST_ROWS = (1 << 32) - 2
+_FORGOTTEN = 1 << 16  # changes that are noted whatever the size of the table
+_KEY_BYTES = 64  # read from memory to find a key: a line of the cache
+
+_tickets = itertools.count(1)
+_no_rows = np.empty(0, np.int64)
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(slots=True)
+class RowSlot:
+    """What an optimiser keeps beside the rows, under one name: (rows, width), `fill` for a new key.
+
+    Attributes:
+        token: the number of the `init` that made it.
+    """
+
+    name: str
+    fill: float
+    token: int
+    memory: Reserved
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """It as JSON takes it."""
+        array = self.memory.array
+        return {
+            "name": self.name, "fill": self.fill, "token": self.token, "dtype": array.dtype.name,
+            "width": array.shape[1],
+        }  # fmt: skip
+
+
+@dataclasses.dataclass(slots=True)
+class Change:
+    """A change that is ready to be made.
+
+    Attributes:
+        rows: the row of each key that was named, also of those that come to life.
+        born: (keys, rows) of these; the first `from_free` take free rows.
+        gone: the rows whose keys are taken out, and those keys.
+    """
+
+    ticket: int
+    rows: np.ndarray
+    born: tuple[np.ndarray, np.ndarray] = (_no_rows, _no_rows)
+    from_free: int = 0
+    gone: tuple[np.ndarray, np.ndarray] = (_no_rows, _no_rows)
+
+
+class RowStore:
+    """Keys and rows, in any order.
+
+    Args:
+        initial: `initial(keys)` gives the rows of new keys, (n, dim).
+        most: how many keys there may be; None: as many as there is memory for.
+        folder: where rows and slots lie in files; None: in memory.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        dtype: np.dtype,
+        initial: Callable[[np.ndarray], np.ndarray],
+        most: int | None = None,
+        folder: pathlib.Path | None = None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.initial = initial
+        self.folder = folder
+        self.slots: dict[str, RowSlot] = {}
+        self.notes = np.zeros(NOTES, np.int64)
+        self.notes[SPECIAL] = -1
+        self.removals = 0
+        self._index: tuple[np.ndarray, np.ndarray | None] = (np.zeros((16, 2), np.uint64), None)
+        self._moved = 0
+        self._mark = 0
+        self._closed: list[tuple[int, np.ndarray]] = []
+        self._removed: list[tuple[int, np.ndarray]] = []
+        row_bytes = dim * dtype.itemsize
+        room = min(_MOST_ROWS, max(2 * memory_of_machine() // row_bytes, 1 << 20))
+        wanted = room if most is None else min(room, 2 * most + (1 << 16))
+        self._rows = self._reserve("rows", wanted, dim, dtype)
+        wanted = len(self._rows.array)
+        self._keys = self._reserve("keys", wanted, 1, np.int64)
+        self._facts = [Reserved(wanted, 1, np.uint32) for _ in range(3)]
+        self._free = Reserved(wanted, 1, np.uint32)
+        self._log = Reserved(wanted, 1, np.uint32)
+
+    def _reserve(self, name: str, rows: int, width: int, dtype: Any) -> Reserved:
+        return Reserved(rows, width, dtype, None if self.folder is None else self.folder / f"{name}.bin")
+
+    # What there is.
+
+    def __len__(self) -> int:
+        return int(self.notes[LIVE])
+
+    @property
+    def rows(self) -> np.ndarray:
+        """(all that could be, dim): the rows, at addresses that stay."""
+        return self._rows.array
+
+    @property
+    def high(self) -> int:
+        """How many rows were ever used."""
+        return int(self.notes[HIGH])
+
+    @property
+    def row_keys(self) -> np.ndarray:
+        """The key of each row that was ever used."""
+        return self._keys.array[: self.high, 0]
+
+    @property
+    def versions(self) -> np.ndarray:
+        """The step of each row's last update; `DEAD` for one that is free."""
+        return self._facts[0].array[: self.high, 0]
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many updates each row has had."""
+        return self._facts[1].array[: self.high, 0]
+
+    @property
+    def index_slots(self) -> int:
+        """How many slots the index has."""
+        return len(self._index[0])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are used: rows, slots, keys, the index and what is noted."""
+        index, old = self._index
+        used = sum(part.row_bytes for part in self._by_row()) * self.high
+        return used + index.nbytes + (0 if old is None else old.nbytes)
+
+    def _by_row(self) -> list[Reserved]:
+        return [self._rows, self._keys, *self._facts, *(slot.memory for slot in self.slots.values())]
+
+    def alive(self) -> np.ndarray:
+        """The rows that keys have."""
+        return np.flatnonzero(self.versions != DEAD)
+
+    def in_order(self, key_dtype: np.dtype) -> np.ndarray:
+        """The same in the order of the keys, whenever they came."""
+        rows = self.alive()
+        return rows[np.argsort(self.row_keys[rows].view(key_dtype), kind="stable")]
+
+    def find(self, keys: np.ndarray) -> tuple[np.ndarray, int]:
+        """The row of each of (n,) keys, -1 where there is none, and how many those are."""
+        out = np.empty(len(keys), np.int64)
+        index, old = self._index
+        special = self.notes[SPECIAL]
+        parts = split_work(len(keys), len(keys) * _KEY_BYTES)
+        missing = self._look(keys, index, special, out, False, parts)
+        if missing and old is not None:
+            missing = self._look(keys, old, special, out, True, parts)
+        return out, missing
+
+    def _look(self, keys: np.ndarray, index: np.ndarray, special: Any, out: np.ndarray, again: bool, parts: Any) -> int:
+        if len(parts) == 1:
+            return int(kernels.find_rows(keys, index, special, out, again, 0, len(keys)))
+        missing: list[int] = []
+        run_parts(lambda part: missing.append(kernels.find_rows(keys, index, special, out, again, *part)), parts)
+        return sum(missing)
+
+    def steadily(self, read: Callable[[], T]) -> T:
+        """`read()`, which sees each row before or after a change of another thread, never between."""
+        before = self.notes[VERSION]
+        if not before & 1:
+            found = read()
+            if self.notes[VERSION] == before:
+                return found
+        with self.lock:
+            return read()
+
+    # Changes.
+
+    def stage(
+        self,
+        keys: np.ndarray,
+        wanted: np.ndarray | None = None,
+        evict: Callable[[int, np.ndarray], np.ndarray] | None = None,
+        most: int | None = None,
+    ) -> Change:
+        """A change in which distinct keys come to life that are not there yet.
+
+        Args:
+            wanted: the rows that new ones start as, (n, dim), of all keys; None: what `initial` gives.
+            evict: `evict(n, kept)` names n rows or more to take out, none of those kept, if there may be only `most`.
+        """
+        found, missing = self.find(keys)
+        change = Change(next(_tickets), found)
+        if missing:
+            places = np.flatnonzero(found < 0)
+            new = keys[places]
+            from_free = min(missing, int(self.notes[FREE]))
+            rows = np.empty(missing, np.int64)
+            rows[:from_free] = self._free.array[self.notes[FREE] - from_free : self.notes[FREE], 0]
+            rows[from_free:] = np.arange(self.high, self.high + missing - from_free)
+            self._make_room(missing, self.high + missing - from_free)
+            if most is not None and evict is not None and len(self) + missing > most:
+                gone = evict(len(self) + missing - most, found[found >= 0])
+                change.gone = gone, self.row_keys[gone]
+                self._settle_index()
+            self.rows[rows] = self.initial(new) if wanted is None else wanted[places]
+            for slot in self.slots.values():
+                slot.memory.array[rows] = slot.fill
+            found[places] = rows
+            change.born, change.from_free = (new, rows), from_free
+        self._note_less(len(keys))
+        return change
+
+    def stage_removal(self, rows: np.ndarray) -> Change:
+        """A change in which these rows' keys are taken out."""
+        self._settle_index()
+        return Change(next(_tickets), _no_rows, gone=(rows, self.row_keys[rows]))
+
+    def new_ticket(self) -> int:
+        """The number of a change that names no rows yet."""
+        return next(_tickets)
+
+    def begin(self) -> None:
+        """Say that rows are about to be different, until `commit` or `settle`."""
+        self.notes[VERSION] |= 1
+
+    def settle(self) -> None:
+        """Say that no change is on its way."""
+        if self.notes[VERSION] & 1:
+            self.notes[VERSION] += 1
+
+    def commit(self, change: Change, step: int = -1, counted: bool = False) -> None:
+        """Make a change, once; the rows that it names get the version `step`, if that is not -1."""
+        gone, keys = change.gone
+        if len(gone) and self.notes[TICKET] != change.ticket:
+            self.removals += len(gone)
+            if self._mark:
+                self._removed.append((self._mark, keys))
+        self.begin()
+        facts = tuple(part.array[:, 0] for part in self._facts)
+        kernels.commit_rows(
+            change.ticket, self._index[0], self.notes, gone, change.born, change.from_free, change.rows, step, counted,
+            self._mark, self._keys.array[:, 0], facts, self._free.array[:, 0], self._log.array[:, 0],
+        )  # fmt: skip
+        self.settle()
+
+    def _make_room(self, more: int, high: int) -> None:
+        """Memory for so many keys more, and for rows up to `high`; the index grows a part at a time."""
+        for part in self._by_row():
+            part.ensure(high)
+        index, old = self._index
+        if old is not None:
+            self._move(max(_MOVED * more, _AT_ONCE))
+        expected = len(self) + more
+        if expected > _FULLEST * len(index):
+            self._settle_index()
+            size = len(index)
+            while expected > _SPARE * size:
+                size *= 2
+            self._moved = 0
+            self._index = (np.zeros((size, 2), np.uint64), index)
+            self._move(max(_MOVED * more, _AT_ONCE))
+
+    def _move(self, slots: int) -> None:
+        index, old = self._index
+        if old is None:
+            return
+        end = min(self._moved + slots, len(old))
+        kernels.move_slots(old, index, self._moved, end)
+        self._moved = end
+        if end == len(old):
+            self._index = (index, None)
+
+    def _settle_index(self) -> None:
+        if self._index[1] is not None:
+            self._move(len(self._index[1]))
+
+    # Slots of optimisers.
+
+    def add_slot(self, name: str, fill: float, dtype: Any, width: int, token: int) -> None:
+        """Make a slot, or make it anew."""
+        memory = self._reserve(f"slot-{name}", len(self.rows), width, dtype)
+        memory.ensure(max(self.high, 1))
+        memory.array[: self.high] = fill
+        self.slots[name] = RowSlot(name, fill, token, memory)
+
+    # What changed.
+
+    def mark(self) -> int:
+        """A name for this moment."""
+        with self.lock:
+            self._close()
+            return self._mark
+
+    def _close(self) -> None:
+        self._closed.append((self._mark, self._log.array[: self.notes[LOGGED], 0].copy()))
+        self._mark += 1
+        self.notes[LOGGED] = 0
+
+    def _note_less(self, more: int) -> None:
+        """Give up what is noted, where it gets longer than the table."""
+        if not self._mark:
+            return
+        noted = sum(len(rows) for _, rows in self._closed) + int(self.notes[LOGGED])
+        if noted + more > max(_FORGOTTEN, self.high):
+            self._close()
+            self._closed, self._removed = [], []
+
+    def changed_since(self, mark: int, rows: int, key_dtype: np.dtype) -> Changes | None:
+        """What changed since a mark; None where that is not known."""
+        with self.lock:
+            kept = [part for part in self._closed if part[0] >= mark]
+            known = [number for number, _ in kept]
+            if mark > self._mark or mark < 1 or known != list(range(mark, self._mark)):
+                return None
+            self._closed, self._removed = kept, [part for part in self._removed if part[0] >= mark]
+            changed = np.unique(np.concatenate([*(part for _, part in kept), self._log.array[: self.notes[LOGGED], 0]]))
+            changed = changed[self.versions[changed] != DEAD].astype(np.int64)
+            removed = np.unique(np.concatenate([_no_rows, *(keys for _, keys in self._removed)]))
+            removed = removed[self.find(removed)[0] < 0]
+        return Changes(removed.view(key_dtype), len(changed), self.blocks(changed, rows, key_dtype))
+
+    def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
+        """Rows with all that belongs to them, so many at a time."""
+        for first in range(0, len(which), rows):
+            part = which[first : first + rows]
+            yield StoredBlock(
+                self.row_keys[part].view(key_dtype),
+                self.rows[part],
+                {name: slot.memory.array[part] for name, slot in self.slots.items()},
+                self.versions[part].astype(np.int64),
+                self.counts[part].astype(np.int64),
+            )
+
+    def put_block(self, block: StoredBlock, keys: np.ndarray) -> None:
+        """Write a block, over rows that are there."""
+        with self.lock:
+            change = self.stage(keys, block.rows)
+            self.begin()
+            self.rows[change.rows] = block.rows
+            for name, slot in self.slots.items():
+                given = block.slots.get(name)
+                slot.memory.array[change.rows] = slot.fill if given is None else given
+            self.commit(change)
+            versions, counts = (self._facts[i].array[:, 0] for i in (0, 1))
+            versions[change.rows] = np.minimum(block.versions, np.int64(DEAD) - 1)
+            counts[change.rows] = np.minimum(block.counts, np.int64(DEAD) - 1)
+
+    def flush(self) -> None:
+        """Have what lies in files written to the disk."""
+        for part in self._by_row():
+            part.flush()

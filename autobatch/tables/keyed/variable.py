@@ -1,0 +1,649 @@
+"""`EmbeddingVariable`: a table of rows named by any keys, that grows and shrinks while it is trained."""
+
+import itertools
+import operator
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from autobatch.core.abstract_eval import check_plain
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves
+from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
+from autobatch.kernels.keys import DEAD
+from autobatch.ops.nn import init
+from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
+from autobatch.tables.keyed import admission as admissions
+from autobatch.tables.keyed.eviction import check_eviction, victims
+from autobatch.tables.keyed.row_store import Change, RowStore
+from autobatch.tables.protocol import Context, Table
+from autobatch.tables.row_access import Located
+from autobatch.tables.sparse import SparseRows, first_seen
+from autobatch.tables.stored import Changes, StoredBlock
+
+__all__ = ["EmbeddingVariable", "SlotOf"]
+
+_KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
+_tokens = itertools.count(1)
+_none = np.empty(0, np.int64)
+T = TypeVar("T")
+
+
+class SlotOf:
+    """What stands in an optimiser's state for its slot of a variable, whose rows the variable keeps beside its own.
+
+    Attributes:
+        name: the slot's. token: the number of the `init` that made it, which the variable's slot has too.
+    """
+
+    __slots__ = ("name", "token")
+
+    def __init__(self, name: str, token: int) -> None:
+        self.name, self.token = name, token
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """It as JSON takes it; `SlotOf(**settings)` is it again."""
+        return {"name": self.name, "token": self.token}
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, SlotOf) and self.settings == other.settings
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.token))
+
+    def __reduce__(self) -> Any:
+        return SlotOf, (self.name, self.token)
+
+    def __repr__(self) -> str:
+        return f"SlotOf({self.name!r}, token={self.token})"
+
+
+class EmbeddingVariable(Table):
+    """A table of rows that any keys name, and that grows as it is trained: `users[keys]`, wherever a table is.
+
+    Looking up changes nothing: a key that is not there reads as what the initialiser makes of `(seed, key)`, which is
+    its first row too. A key comes to life when its gradient reaches `optimizer.update`, by `insert`, or by a look-up
+    with `insert_on="lookup"`. What optimisers keep for a row lies beside it in the variable; `opt.init(params)` and
+    `opt.update(params, grads, state)` are as for any table. Rows never move, so `row_addresses` stay valid; the row of
+    a removed key is given to a later one, and starts anew.
+
+    Args:
+        dim: elements of a row.
+        dtype: float16, float32 or float64.
+        key_dtype: int64, or uint64; any key, negative ones too. For strings see `ab.Vocabulary` and `ab.hash_keys`.
+        initializer: `ab.nn.init.normal(...)`, `uniform`, `constant`, or any function `f(seed, keys, dim, dtype)` that
+            gives (n, dim) rows, each from its key alone.
+        seed: of the initialiser.
+        capacity: how many keys there are at most; None: as many as there is memory for.
+        steps_to_live: a key that was last updated so many steps ago lives; `shrink` removes those that are older.
+        admission: `ab.admission.count(n)` or `bloom(n, ...)`: a key comes to life with its n-th update.
+        eviction: which keys go when there are more than `capacity`: "lru" (the oldest update), "lfu" (the fewest
+            updates), "norm" (the smallest row); None: new keys are refused.
+        insert_on: "update", or "lookup".
+        trainable: False for look-ups only; its gradient is then None.
+        storage: a folder; rows and slots then lie in files of their own, for tables larger than memory.
+        name: for `repr` and messages.
+
+    Raises:
+        ShapeError, DTypeError, OptionError: an argument that is none of these.
+
+    Source: "Embedding Variable in TensorFlow" (RFC, 2019); DeepRec's `EmbeddingVariable`.
+
+    >>> users = EmbeddingVariable(2, initializer=ab.nn.init.zeros())
+    >>> users[[17, -4]]
+    array([[0., 0.],
+           [0., 0.]], dtype=float32)
+    >>> opt = ab.optim.SGD(lr=1.0)
+    >>> grads = ab.grad(lambda table: table[[17, 17]].sum())(users)
+    >>> _ = opt.update(users, grads, opt.init(users))
+    >>> users[17], len(users), -4 in users
+    (array([-2., -2.], dtype=float32), 1, False)
+    """
+
+    __slots__ = (
+        "_admission", "_found", "_looked", "_store", "capacity", "dim", "dtype", "eviction", "initializer",
+        "insert_on", "key_dtype", "name", "seed", "step", "steps_to_live", "storage", "trainable",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        dim: int,
+        *,
+        dtype: DTypeLike = np.float32,
+        key_dtype: DTypeLike = np.int64,
+        initializer: Any = None,
+        seed: int = 0,
+        capacity: int | None = None,
+        steps_to_live: int | None = None,
+        admission: admissions.Admission | None = None,
+        eviction: str | None = "lru",
+        insert_on: str = "update",
+        trainable: bool = True,
+        storage: Any = None,
+        name: str | None = None,
+    ) -> None:
+        self.dim = _whole("dim", dim, 1)
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float16, np.float32, np.float64):
+            raise DTypeError(f"an EmbeddingVariable of {self.dtype}; expected float16, float32 or float64")
+        self.key_dtype = np.dtype(key_dtype)
+        if self.key_dtype not in _KEYS:
+            raise DTypeError(
+                f"keys of {self.key_dtype}; expected int64 or uint64, to which smaller integers are converted"
+            )
+        self.initializer = init.normal(std=0.01) if initializer is None else initializer
+        if not callable(self.initializer) or not getattr(self.initializer, "by_row", True):
+            raise OptionError(
+                f"initializer={initializer!r}; expected one whose rows depend on keys alone: ab.nn.init.normal, "
+                "uniform or constant, or a function f(seed, keys, dim, dtype)"
+            )
+        self.seed = operator.index(seed)
+        self.capacity = None if capacity is None else _whole("capacity", capacity, 1)
+        self.steps_to_live = None if steps_to_live is None else _whole("steps_to_live", steps_to_live, 0)
+        if admission is not None and not isinstance(admission, admissions.Admission):
+            raise OptionError(f"admission={admission!r}; expected ab.admission.count(n) or ab.admission.bloom(n, ...)")
+        self._admission = None if admission is None else admission.fresh()
+        self.eviction = check_eviction(eviction)
+        if insert_on not in ("update", "lookup"):
+            raise OptionError(f"insert_on={insert_on!r}; expected 'update' or 'lookup'")
+        self.insert_on, self.trainable, self.name = insert_on, bool(trainable), name
+        self.storage = None if storage is None else pathlib.Path(storage)
+        self.step = self._looked = self._found = 0
+        if self.storage is not None:
+            self.storage.mkdir(parents=True, exist_ok=True)
+            if any(self.storage.glob("*.bin")):
+                raise OptionError(
+                    f"storage={str(self.storage)!r} holds the rows of another variable; give an empty folder"
+                )
+        self._store = RowStore(self.dim, self.dtype, self._initial, self.capacity, self.storage)
+
+    # A table.
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """(keys that are alive, dim)."""
+        return len(self._store), self.dim
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that rows, slots, keys and the index take."""
+        return self._store.nbytes
+
+    @property
+    def admission(self) -> admissions.Admission | None:
+        """The rule that lets keys in, with what it has counted."""
+        return self._admission
+
+    def _ab_ids(self, keys: Any) -> np.ndarray:
+        """Keys of any rank, checked, in the key dtype."""
+        if type(keys) is np.ndarray and keys.dtype == self.key_dtype:
+            return keys
+        if self.key_dtype == np.int64:
+            return as_ids(keys, "keys")
+        check_plain(keys, "keys")
+        found = np.asarray(keys)
+        if found.dtype.kind not in "iu" and not isinstance(keys, np.ndarray):
+            try:  # Python integers beside ones that int64 does not hold
+                if found.size and all(type(key) is int for key in leaves(keys)):
+                    found = np.array(keys, np.uint64)
+                found = found.astype(np.uint64) if not found.size else found
+            except OverflowError:
+                raise BadIdError("keys that uint64 does not hold; expected 0 to 2**64 - 1") from None
+        if found.dtype.kind not in "iu":
+            raise DTypeError(f"keys have dtype {found.dtype}; expected integers: ab.hash_keys turns strings into keys")
+        if found.dtype.kind == "i" and found.size and found.min() < 0:
+            raise BadIdError(f"key {int(found.min())} in a table of uint64 keys; make it one of key_dtype=np.int64")
+        return found.astype(np.uint64)
+
+    def _flat(self, keys: Any) -> np.ndarray:
+        """(n,) keys as the kernels take them, int64 of the same bits."""
+        found = self._ab_ids(keys)
+        if found.ndim > 1:
+            raise ShapeError(f"keys of shape {found.shape}; expected (n,)")
+        return np.ascontiguousarray(found.reshape(-1)).view(np.int64)
+
+    def _initial(self, keys: np.ndarray) -> np.ndarray:
+        """The rows of keys that are not there."""
+        made: Any = getattr(self.initializer, "rows", self.initializer)
+        rows = np.asarray(made(self.seed, keys.view(self.key_dtype), self.dim, self.dtype))
+        if rows.shape != (len(keys), self.dim):
+            raise ShapeError(f"the initializer gave rows of shape {rows.shape}; expected {(len(keys), self.dim)}")
+        return rows.astype(self.dtype, copy=False)
+
+    def row_addresses(self, ids: Any, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+        """Where the rows of keys lie, without a copy; the address of a key is the same as long as it lives.
+
+        Args:
+            ids: (n,) keys. context: what for.
+
+        Returns:
+            (n,) int64 addresses, from each of which on lie `dim` elements.
+
+        Raises:
+            BadIdError: a key that is not there.
+        """
+        keys = self._flat(ids)
+        rows, missing = self._store.find(keys)
+        if missing:
+            raise BadIdError(
+                f"key {keys.view(self.key_dtype)[np.argmin(rows)]} is not there and has no address; insert it first"
+            )
+        return self._base + rows * self.row_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row, `dim` elements."""
+        return self.dim * self.dtype.itemsize
+
+    @property
+    def _base(self) -> int:
+        return self._store.rows.__array_interface__["data"][0]
+
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+        keys = np.ascontiguousarray(ids, np.int64)
+        if self.insert_on == "lookup":
+            self._born(keys)
+        rows, missing = self._store.find(keys)
+        self._looked += len(keys)
+        self._found += len(keys) - missing
+        total = self._store.high * self.row_bytes
+        form = self.dtype.str[1:]
+        if not missing:
+            return Located((self._base, self.row_bytes), rows, form, self.dim, False, self.row_bytes, total, self)
+        places = np.flatnonzero(rows < 0)
+        new, inverse = first_seen(keys[places])
+        made = np.ascontiguousarray(self._initial(new))
+        addresses = self._base + rows * self.row_bytes
+        addresses[places] = made.__array_interface__["data"][0] + inverse * self.row_bytes
+        return Located((0, 1), addresses, form, self.dim, False, self.row_bytes, total, (self, made))
+
+    def _born(self, keys: np.ndarray) -> None:
+        if self._store.find(keys)[1]:
+            with self._store.lock:
+                self._store.commit(self._staged(first_seen(keys)[0]), self.step)
+
+    def _ab_steadily(self, read: Callable[[], T]) -> T:
+        return self._store.steadily(read)
+
+    def _ab_overlaps(self, out: np.ndarray) -> bool:
+        return np.may_share_memory(out, self._store.rows)
+
+    def read(self, ids: Any) -> np.ndarray:
+        """(n, dim): the rows of (n,) keys."""
+        return self[self._ab_ids(ids)]
+
+    def write(self, ids: Any, rows: Any) -> None:
+        """As `assign`."""
+        self.assign(ids, rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("an EmbeddingVariable as one array needs a copy")
+        with self._store.lock:
+            rows = self._store.rows[self._store.in_order(self.key_dtype)]
+        return rows.astype(dtype or self.dtype, copy=False)
+
+    def _part(self, index: Any) -> Any:
+        if isinstance(index, list):  # of integers that make no array of integers by themselves
+            return self[self._ab_ids(index)]
+        raise UnsupportedError(
+            f"an EmbeddingVariable is indexed by keys, integers of any rank; got {index!r}: .export() gives all of it"
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not is_integer_index(index) and not isinstance(index, int | np.integer):
+            self._part(index)
+        keys = self._ab_ids(index)
+        self.assign(keys.reshape(-1), np.broadcast_to(value, (*keys.shape, self.dim)).reshape(-1, self.dim))
+
+    def __iter__(self) -> Any:
+        raise UnsupportedError("an EmbeddingVariable has no first row; .keys() are its keys, .export() all of it")
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(self.contains([key] if np.ndim(key) == 0 else key).all())
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
+        if not self.trainable:
+            raise AttributeError("a table for look-ups only has no gradient")
+        if ct is not None and not isinstance(ct, SparseRows):
+            ids = self.keys()
+            return SparseRows.trusted(ids, np.array(ct.to_dense() if hasattr(ct, "to_dense") else ct), None)
+        out = super()._ab_gradient(ct, taken)
+        return SparseRows.trusted(out.ids.astype(self.key_dtype, copy=False), out.rows, None)
+
+    # Keys.
+
+    def keys(self) -> np.ndarray:
+        """(n,): the keys that are alive, sorted."""
+        with self._store.lock:
+            return np.sort(self._store.row_keys[self._store.alive()].view(self.key_dtype))
+
+    def contains(self, keys: Any) -> np.ndarray:
+        """Which of the keys are alive, in their shape."""
+        keys = self._ab_ids(keys)
+        flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
+        return (self._store.steadily(lambda: self._store.find(flat)[0]) >= 0).reshape(keys.shape)
+
+    def lookup(self, keys: Any) -> np.ndarray:
+        """The rows of keys of any rank, as `users[keys]`."""
+        return self[keys]
+
+    def insert(self, keys: Any, rows: Any = None) -> None:
+        """Bring keys to life; those that are there stay as they are.
+
+        Args:
+            keys: (n,), may repeat. rows: (n, dim) for the new ones, of a key that is named twice the first; None: the
+                initialiser's.
+
+        Raises:
+            ShapeError: not a row for each key. MemoryError: there is no room.
+        """
+        flat = self._flat(keys)
+        given = None if rows is None else self._rows_for(flat, rows)
+        unique, inverse = first_seen(flat)
+        if given is not None:
+            first = np.full(len(unique), len(flat))
+            np.minimum.at(first, inverse, np.arange(len(flat)))
+            given = given[first]
+        with self._store.lock:
+            change = self._staged(unique, given)
+            change.rows = change.born[1]
+            self._store.commit(change, self.step)
+
+    def assign(self, keys: Any, rows: Any) -> None:
+        """Write rows, and bring their keys to life where they are not there; of a key that is named twice, the last.
+
+        Args:
+            keys: (n,). rows: (n, dim).
+
+        Raises:
+            ShapeError: not a row for each key. UnsupportedError: a table for look-ups only.
+        """
+        self._refuse_updates()
+        flat = self._flat(keys)
+        given = self._rows_for(flat, rows)
+        unique, inverse = first_seen(flat)
+        last = np.zeros(len(unique), np.int64)
+        np.maximum.at(last, inverse, np.arange(len(flat)))
+        given = given[last]
+        with self._store.lock:
+            change = self._staged(unique, given)
+            self._store.begin()
+            try:
+                self._store.rows[change.rows] = given
+            finally:
+                self._store.commit(change, self.step)
+
+    def _rows_for(self, keys: np.ndarray, rows: Any) -> np.ndarray:
+        if is_boxed(rows):
+            raise UnsupportedError("rows that carry a gradient or are recorded; write plain arrays into a variable")
+        rows = np.asarray(rows, self.dtype)
+        try:
+            return np.broadcast_to(rows, (len(keys), self.dim))
+        except ValueError:
+            raise ShapeError(
+                f"rows of shape {rows.shape} for {len(keys)} keys; expected {(len(keys), self.dim)}"
+            ) from None
+
+    def _staged(self, keys: np.ndarray, rows: np.ndarray | None = None) -> Change:
+        """A change in which distinct keys are there, others going if there would be too many."""
+        if self.capacity is None:
+            return self._store.stage(keys, rows)
+        return self._store.stage(keys, rows, self._victims, self.capacity)
+
+    def _victims(self, wanted: int, kept: np.ndarray) -> np.ndarray:
+        if self.eviction is None:
+            raise MemoryError(
+                f"{wanted} keys more than the capacity of {self.capacity}, and eviction=None; remove keys, or name an "
+                "eviction: 'lru', 'lfu' or 'norm'"
+            )
+        return victims(self._store, self.eviction, wanted, kept)
+
+    def remove(self, keys: Any) -> int:
+        """Take keys out, where they are there; how many those were. They read as new again."""
+        flat = first_seen(self._flat(keys))[0]
+        with self._store.lock:
+            rows = self._store.find(flat)[0]
+            return self._removed(rows[rows >= 0])
+
+    def shrink(self, step: int | None = None) -> int:
+        """Take out the keys that were last updated more than `steps_to_live` steps ago; how many those were.
+
+        Args:
+            step: the step it is now; None: `users.step`.
+
+        Raises:
+            UnsupportedError: a variable without `steps_to_live`.
+        """
+        if self.steps_to_live is None:
+            raise UnsupportedError("shrink() of a variable whose keys live for ever; make it with steps_to_live=")
+        oldest = (self.step if step is None else operator.index(step)) - self.steps_to_live
+        with self._store.lock:
+            versions = self._store.versions
+            return self._removed(np.flatnonzero((versions.astype(np.int64) < oldest) & (versions != DEAD)))
+
+    def _removed(self, rows: np.ndarray) -> int:
+        if len(rows):
+            self._store.commit(self._store.stage_removal(rows))
+        return len(rows)
+
+    def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Copies of all there is, in the order of the keys.
+
+        Returns:
+            keys (n,), rows (n, dim), versions (n,) (the step of each key's last update), counts (n,) (of its updates).
+        """
+        with self._store.lock:
+            alive = self._store.in_order(self.key_dtype)
+            blocks = list(self._store.blocks(alive, max(len(alive), 1), self.key_dtype))
+        if not blocks:
+            empty = np.empty(0, np.int64)
+            return empty.astype(self.key_dtype), np.empty((0, self.dim), self.dtype), empty, empty.copy()
+        block = blocks[0]
+        return block.keys, block.rows, block.versions, block.counts
+
+    # Optimisers.
+
+    def add_slot(self, name: str, fill: float, dtype: DTypeLike, by_row: bool) -> SlotOf:
+        """Make what an optimiser keeps for each row, `fill` to start from; one of that name is made anew.
+
+        Returns:
+            What stands for it in the optimiser's state.
+        """
+        with self._store.lock:
+            token = max([next(_tokens), *(slot.token + 1 for slot in self._store.slots.values())])
+            self._store.add_slot(name, fill, np.dtype(dtype), 1 if by_row else self.dim, token)
+        return SlotOf(name, token)
+
+    def slot_array(self, slot: Any, by_row: bool = False) -> np.ndarray:
+        """All rows of a slot, (rows that could be, width).
+
+        Raises:
+            StructureError: the variable has no such slot.
+        """
+        own = self._store.slots.get(slot.name) if isinstance(slot, SlotOf) else None
+        width = 1 if by_row else self.dim
+        if own is None or own.token != slot.token or own.memory.array.shape[1] != width:
+            raise StructureError(
+                f"the state of {self!r} is {slot!r}, which is not what it has beside its rows; call init(params) again"
+            )
+        return own.memory.array
+
+    @property
+    def lock(self) -> Any:
+        """Held by whoever changes the variable."""
+        return self._store.lock
+
+    @property
+    def row_array(self) -> np.ndarray:
+        """All rows, (rows that could be, dim), which optimisers write to where `start_update` says."""
+        return self._store.rows
+
+    def start_update(self, grad: SparseRows) -> "Update":
+        """The step of an optimiser, which is seen when it is finished; with the lock held."""
+        self._store.settle()
+        return Update(self, grad)
+
+    # Saving, as `tables/stored.py` says it.
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How it was made, its step and its slots, as JSON takes it.
+
+        Raises:
+            UnsupportedError: an initialiser that is a function of the user's.
+        """
+        if not isinstance(self.initializer, init.Initializer):
+            raise UnsupportedError(
+                f"the initializer {self.initializer!r} is no data; save variables of those of ab.nn.init"
+            )
+        return self._arguments() | {"initializer": self.initializer.settings}
+
+    def _arguments(self) -> dict[str, Any]:
+        return {
+            "dim": self.dim,
+            "dtype": self.dtype.name,
+            "key_dtype": self.key_dtype.name,
+            "initializer": self.initializer,
+            "seed": self.seed,
+            "capacity": self.capacity,
+            "steps_to_live": self.steps_to_live,
+            "admission": None if self._admission is None else self._admission.settings,
+            "eviction": self.eviction,
+            "insert_on": self.insert_on,
+            "trainable": self.trainable,
+            "name": self.name,
+            "step": self.step,
+            "slots": [slot.settings for slot in self._store.slots.values()],
+        }
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any], storage: Any = None) -> "EmbeddingVariable":
+        """An empty variable of these `settings`, at their step, with their slots.
+
+        Args:
+            settings: as `settings` gave them. storage: a folder for its rows, None for memory.
+        """
+        given = dict(settings)
+        step, slots = given.pop("step"), given.pop("slots")
+        if isinstance(given["initializer"], dict):
+            given["initializer"] = init.from_settings(given["initializer"])
+        if given["admission"] is not None:
+            given["admission"] = admissions.from_settings(given["admission"])
+        out = cls(given.pop("dim"), storage=storage, **given)
+        out.step = step
+        for slot in slots:
+            name, fill, dtype, width, token = (slot[key] for key in ("name", "fill", "dtype", "width", "token"))
+            out._store.add_slot(name, fill, np.dtype(dtype), width, token)
+        return out
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What the admission rule has counted."""
+        return {} if self._admission is None else self._admission.arrays()
+
+    def blocks(self, rows: int = 1 << 16) -> Iterator[StoredBlock]:
+        """All keys with all that belongs to them, in blocks of at most so many; nothing may change meanwhile."""
+        with self._store.lock:
+            alive = self._store.alive()
+        return self._store.blocks(alive, _whole("rows", rows, 1), self.key_dtype)
+
+    def mark(self) -> int:
+        """A name for this moment, for `changed_since`."""
+        return self._store.mark()
+
+    def changed_since(self, mark: int, rows: int = 1 << 16) -> Changes | None:
+        """What changed since a mark; None where that was not kept."""
+        return self._store.changed_since(operator.index(mark), _whole("rows", rows, 1), self.key_dtype)
+
+    def restore_blocks(
+        self,
+        blocks: Iterable[StoredBlock],
+        *,
+        removed: Any = (),
+        arrays: dict[str, np.ndarray] | None = None,
+        step: int | None = None,
+    ) -> None:
+        """Remove keys, then write blocks over what is there."""
+        if np.size(removed):
+            self.remove(removed)
+        for block in blocks:
+            keys = self._flat(block.keys)
+            if np.shape(block.rows) != (len(keys), self.dim):
+                raise ShapeError(f"a block of rows of shape {np.shape(block.rows)}; expected {(len(keys), self.dim)}")
+            self._store.put_block(block, keys)
+        if arrays and self._admission is not None:
+            self._admission.restore(arrays)
+        if step is not None:
+            self.step = operator.index(step)
+
+    def __reduce__(self) -> Any:
+        return _rebuilt, (self._arguments(), list(self.blocks()), self.arrays())
+
+    def __copy__(self) -> "EmbeddingVariable":
+        out = object.__new__(EmbeddingVariable)
+        for name in self.__slots__:
+            setattr(out, name, getattr(self, name))
+        return out
+
+    def __repr__(self) -> str:
+        name = "" if self.name is None else f"{self.name!r}, "
+        limit = "" if self.capacity is None else f" of at most {self.capacity}"
+        return f"EmbeddingVariable({name}{len(self)} keys{limit}, dim={self.dim}, dtype={self.dtype})"
+
+
+class Update:
+    """A step of a variable on its way.
+
+    Attributes:
+        grad: the gradient of the keys that are let in.
+    """
+
+    __slots__ = ("_change", "_new", "_step", "_table", "grad")
+
+    def __init__(self, table: EmbeddingVariable, grad: SparseRows) -> None:
+        self._table, self.grad, self._change = table, grad, Change(table._store.new_ticket(), _none)
+        self._step, self._new = table.step + 1, _none
+        if table._admission is not None:
+            keys = grad.checked_ids()
+            unique, inverse = first_seen(keys)
+            absent = table._store.find(unique)[0] < 0
+            self._new = unique[absent]
+            kept = np.ones(len(unique), np.bool_)
+            kept[absent] = table._admission.stage(self._new)
+            if not kept.all():
+                self.grad = grad.where(kept[inverse])
+
+    def rows_of(self, keys: np.ndarray) -> np.ndarray:
+        """The rows of the distinct keys, new ones in their first state; from here on they may be written to."""
+        self._change = self._table._staged(keys)
+        self._table._store.begin()
+        return self._change.rows
+
+    def finish(self) -> None:
+        """Have the step seen; once, however often it is called."""
+        table = self._table
+        if table._admission is not None:
+            table._admission.commit(self._change.ticket, self._new)
+        table._store.commit(self._change, self._step, counted=True)
+        table.step = self._step
+
+
+def _rebuilt(arguments: dict[str, Any], blocks: list[StoredBlock], arrays: dict[str, np.ndarray]) -> EmbeddingVariable:
+    out = EmbeddingVariable.from_settings(arguments)
+    out.restore_blocks(blocks, arrays=arrays)
+    return out
+
+
+def _whole(what: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise DTypeError(f"{what}={value!r}; expected a whole number, at least {least}")
+    if operator.index(value) < least:
+        raise OptionError(f"{what}={value!r}; expected at least {least}")
+    return operator.index(value)
