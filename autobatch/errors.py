@@ -14,6 +14,7 @@ __all__ = [
     "NeedsLoop",
     "OffsetsError",
     "OptionError",
+    "OverTime",
     "ShapeError",
     "StructureError",
     "UnsupportedError",
@@ -65,6 +66,13 @@ class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
     """Raised inside a lock-step run to say: this cannot run for all lanes at once, run the examples on the fly.
 
     It is raised before anything outside the run was changed, so they start from the state that the caller left.
+    """
+
+
+class OverTime(BaseException):
+    """Raised inside a run that has taken longer than another way may: nothing outside of it was changed.
+
+    No handler of the user's or the library's is to hold it up, so it is no `Exception`.
     """
 
 

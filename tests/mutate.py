@@ -1,12 +1,15 @@
 """Which random changes of the package do the tests see?
 
     python -m tests.mutate --count 200 --seed 1 [--jobs 2] [--under autobatch/lockstep] [--least 95]
+    python -m tests.mutate --count 200 --seed 1 --reached /tmp/reached.json --resume /tmp/seen.json
 
 A mutant changes one thing: an operator, a comparison, a condition (negated), a constant or what is returned. Kinds are
 drawn equally often, then a place of that kind anywhere in the package. Each mutant is made in a temporary copy of the
-repository; there the tests of its folder run, those named like its file first, up to the first that fails. A mutant
-that no test fails for *survived*: its diff is printed at the end. The same seed on the same sources draws the same
-mutants. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
+repository, where tests run up to the first that fails, which is named: those of its folder, the nearest to its place
+first; with `--reached` those that reach its place in one run of all tests, the shortest first. A mutant that no test
+fails for *survived*: its diff is printed at the end. One whose tests took too long is not known, and does not count as
+seen. The same seed on the same sources draws the same mutants; with `--resume`, a second run tries only those that the
+first did not see. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
 
 Not drawn: what only a person reads (`raise`, `assert`, `__repr__`, f-strings, `warn`), annotations, `strict=` of `zip`,
 and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by the law change no result.
@@ -15,9 +18,13 @@ and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by t
 import argparse
 import ast
 import concurrent.futures
+import contextlib
 import dataclasses
 import difflib
+import functools
+import hashlib
 import itertools
+import json
 import os
 import pathlib
 import queue
@@ -29,6 +36,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+
+from tests.reached import Reached, record
 
 __all__ = ["Mutant", "draw", "main", "mutants"]
 
@@ -50,6 +59,8 @@ TESTS = {
     "errors.py": ["testing", "lockstep", "tables"],
 }
 ALWAYS = ["test_programs.py"]
+_AT_ONCE = 6  # test files that one run of pytest collects
+_HANGS = 120  # seconds after which a test does not come to an end
 
 OPERATORS = {"+": "-", "-": "+", "*": "+", "/": "*", "//": "*", "%": "+", "@": "*", "**": "*", "&": "|", "|": "&",
              "<<": ">>", ">>": "<<", "^": "&"}  # fmt: skip
@@ -190,18 +201,47 @@ def draw(count: int, seed: int, under: str = "autobatch") -> list[Mutant]:
     return drawn
 
 
-def tests_of(path: str) -> list[str]:
-    """The tests that may see a mutant of this file: those of its own name first, then its folder's."""
-    parts = pathlib.Path(path).parts
+@functools.cache
+def words_of(path: pathlib.Path) -> frozenset[str]:
+    """The identifiers of a file, those in text too: many tests hold their programs as text."""
+    return frozenset(re.findall(r"[A-Za-z]\w{2,}", path.read_text(encoding="utf-8")))
+
+
+def tests_of(mutant: Mutant) -> list[str]:
+    """The tests that may see a mutant: its module's doctests, then its folder's, nearest first.
+
+    Near is a test file that names what the mutant is in, or other words of its module that few test files have.
+    """
+    parts = pathlib.Path(mutant.path).parts
     folder = parts[1] if len(parts) > 1 else parts[0]
-    named = [ROOT / "tests" / name for name in TESTS.get(folder, [folder])]
-    words = set(re.findall(r"[a-z]+", pathlib.Path(path).stem))
-    files: list[pathlib.Path] = []
-    for each in (each for each in named if each.exists()):
-        files += sorted(each.rglob("test_*.py")) if each.is_dir() else [each]
-    alike = lambda file: -len(words & set(re.findall(r"[a-z]+", file.stem.removeprefix("test_"))))
-    files = [*sorted(files, key=alike), *(ROOT / "tests" / name for name in ALWAYS)]
-    return [path, *(str(file.relative_to(ROOT)) for file in dict.fromkeys(files))]
+    named = [ROOT / "tests" / name for name in [*TESTS.get(folder, [folder]), *ALWAYS]]
+    files = [file for each in named for file in (sorted(each.rglob("test_*.py")) if each.is_dir() else [each])]
+    files = [file for file in dict.fromkeys(files) if file.exists()]
+    source = (ROOT / mutant.path).read_bytes()
+    stem = set(re.findall(r"[a-z]+", pathlib.Path(mutant.path).stem))
+    near = set(enclosing(source, mutant.start))
+    words = near | (words_of(ROOT / mutant.path) & public_words(source))
+    spread = {word: sum(word in words_of(file) for file in files) for word in words}
+
+    def nearness(file: pathlib.Path) -> float:
+        has = words_of(file) & words
+        alike = 2.0 * len(stem & set(re.findall(r"[a-z]+", file.stem.removeprefix("test_"))))
+        return alike + sum((4 if word in near else 1) / spread[word] for word in has)
+
+    return [mutant.path, *(str(file.relative_to(ROOT)) for file in sorted(files, key=nearness, reverse=True))]
+
+
+def enclosing(source: bytes, place: int) -> list[str]:
+    """The names of the functions and classes that a place is in, without underscores around them."""
+    line = source.count(b"\n", 0, place) + 1
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return [node.name.strip("_") for node in nodes if node.lineno <= line <= (node.end_lineno or 0)]
+
+
+def public_words(source: bytes) -> set[str]:
+    """The names that a module defines, without underscores around them."""
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.ClassDef))
+    return {node.name.strip("_") for node in nodes}
 
 
 class Copy:
@@ -218,48 +258,117 @@ class Copy:
         (self.folder / path).write_bytes(source)
         self.written += 2
         os.utime(self.folder / path, (self.written, self.written))
-        if "kernels" in path:  # compiled into callers, which do not know that it has changed
-            for compiled in self.folder.rglob("*.nb[ic]"):
-                compiled.unlink()
 
-    def fails(self, tests: list[str], timeout: float) -> bool:
-        """Whether a test fails, or does not come to an end."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.folder),
-            "AUTOBATCH_CACHE_DIR": str(self.folder / ".kernels"),
-        }
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
-        with subprocess.Popen(
-            command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        ) as run:  # fmt: skip
-            try:
-                return run.wait(timeout) != 0
-            except subprocess.TimeoutExpired:
-                os.killpg(run.pid, 9)  # with what the tests started
-                return True
-
-    def sees(self, mutant: Mutant, timeout: float) -> bool:
+    @contextlib.contextmanager
+    def mutated(self, mutant: Mutant) -> Iterator[None]:
+        """The mutant in place. Compiled code has the kernels that it calls in itself: none is kept beside a mutant of
+        one, and what was compiled before comes back after it."""
         source = (ROOT / mutant.path).read_bytes()
+        aside = self.folder / ".compiled"
+        inlined = "kernels" in mutant.path
+
+        def move(start: pathlib.Path, end: pathlib.Path) -> None:
+            for compiled in start.rglob("*.nb[ic]"):
+                if start is aside or aside not in compiled.parents:
+                    place = end / compiled.relative_to(start)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    compiled.replace(place)
+
+        if inlined:
+            move(self.folder, aside)
         self.write(mutant.path, mutant.applied(source))
         try:
-            return self.fails(tests_of(mutant.path), timeout)
+            yield
         finally:
-            self.write(mutant.path, source)
+            (self.folder / mutant.path).write_bytes(source)
+            original = (ROOT / mutant.path).stat()
+            os.utime(self.folder / mutant.path, ns=(original.st_atime_ns, original.st_mtime_ns))
+            if inlined:
+                for compiled in self.folder.rglob("*.nb[ic]"):
+                    if aside not in compiled.parents:
+                        compiled.unlink()
+                move(aside, self.folder)
+
+    def failing(self, tests: list[str], limit: float) -> str | None:
+        """The first test that fails or does not come to an end; None if all pass.
+
+        Raises:
+            subprocess.TimeoutExpired: after as many seconds in all.
+        """
+        environment = {**os.environ, "PYTHONPATH": str(self.folder)}
+        command = [
+            sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no",
+            f"--timeout={_HANGS}", *tests,
+        ]  # fmt: skip
+        with subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, start_new_session=True, text=True,
+        ) as run:  # fmt: skip
+            try:
+                said, _ = run.communicate(timeout=limit)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(run.pid, 9)  # with what the tests started
+        if run.returncode in (0, 5):  # all pass; there are none
+            return None
+        found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+        return found[1] if found else f"pytest itself, exit status {run.returncode}"
+
+    def verdict(self, mutant: Mutant, batches: list[list[str]], limit: float) -> str:
+        """The name of the test that sees it, "" if none does, "?" if that was not known in time."""
+        end = time.monotonic() + limit
+        with self.mutated(mutant):
+            for tests in batches:
+                try:
+                    if seen := self.failing(tests, max(end - time.monotonic(), 1)):
+                        return seen
+                except subprocess.TimeoutExpired:
+                    return "?"
+        return ""
 
 
-def tried(drawn: list[Mutant], jobs: int, timeout: float) -> Iterator[tuple[Mutant, bool, float]]:
-    """Each mutant, whether it was seen and after how many seconds, as they come."""
+def batches_of(mutant: Mutant, reached: Reached) -> list[list[str]]:
+    """The tests for a mutant, in the order in which they run: those that reach it, the shortest first, where known."""
+    name = name_of(mutant)
+    mine = sorted((seconds, test) for test, (seconds, places) in reached.items() if name in places)
+    tests = [test for _, test in mine]
+    if tests:
+        return [tests[:40], tests[40:400], tests[400:]][: 1 + (len(tests) > 40) + (len(tests) > 400)]
+    files = tests_of(mutant)
+    return [files[at : at + _AT_ONCE] for at in range(0, len(files), _AT_ONCE)]
+
+
+def name_of(mutant: Mutant) -> str:
+    """What a mutant is known by as long as its file does not change."""
+    source = (ROOT / mutant.path).read_bytes()
+    return f"{mutant.path}:{mutant.start}:{hashlib.sha256(source).hexdigest()[:12]}"
+
+
+def reached_by(drawn: list[Mutant], log: pathlib.Path) -> Reached:
+    """Which tests reach the places of these mutants: as noted in a file, which one run of all tests makes."""
+    if log.exists():
+        noted: Reached = json.loads(log.read_text())
+        return noted
+    places: dict[str, list[tuple[int, str]]] = {}
+    for mutant in sorted(set(drawn)):
+        places.setdefault(mutant.path, []).append((mutant.start, name_of(mutant)))
+    with tempfile.TemporaryDirectory() as folder:
+        found = record(Copy(pathlib.Path(folder, "0")).folder, places, ["tests", "autobatch"])
+    log.write_text(json.dumps(found))
+    return found
+
+
+def tried(drawn: list[Mutant], jobs: int, limit: float, reached: Reached) -> Iterator[tuple[Mutant, str, float]]:
+    """Each mutant, the verdict on it and after how many seconds, as they come."""
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         for number in range(jobs):
             copies.put(Copy(pathlib.Path(folder, str(number))))
 
-        def one(mutant: Mutant) -> tuple[Mutant, bool, float]:
+        def one(mutant: Mutant) -> tuple[Mutant, str, float]:
             start, copy = time.monotonic(), copies.get()
             try:
-                return mutant, copy.sees(mutant, timeout), time.monotonic() - start
+                return mutant, copy.verdict(mutant, batches_of(mutant, reached), limit), time.monotonic() - start
             finally:
                 copies.put(copy)
 
@@ -273,23 +382,34 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the choice (1)")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time (1)")
     parser.add_argument("--under", default="autobatch", help="a folder or file of the package (all of it)")
-    parser.add_argument("--timeout", type=float, default=900, help="seconds for the tests of one mutant (900)")
+    parser.add_argument("--limit", type=float, default=900, help="seconds for the tests of one mutant (900)")
     parser.add_argument("--least", type=float, default=95, help="percent that must be seen (95)")
+    parser.add_argument("--reached", type=pathlib.Path, help="a file: which tests reach what; made if it is not there")
+    parser.add_argument("--resume", type=pathlib.Path, help="a file: what it says was seen is not tried again")
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     asked = parser.parse_args()
     drawn = draw(asked.count, asked.seed, asked.under)
     source = {mutant.path: (ROOT / mutant.path).read_bytes() for mutant in drawn}
+    diffs = {mutant: mutant.diff(source[mutant.path]) for mutant in drawn}
     if asked.list:
-        print("\n".join(mutant.diff(source[mutant.path]) for mutant in drawn))
+        print("\n".join(diffs.values()))
         return 0
-    survived = []
-    for number, (mutant, seen, seconds) in enumerate(tried(drawn, asked.jobs, asked.timeout), 1):
+    seen: dict[str, str] = json.loads(asked.resume.read_text()) if asked.resume and asked.resume.exists() else {}
+    verdicts = {mutant: seen[diff] for mutant, diff in diffs.items() if diff in seen}
+    rest = [mutant for mutant in drawn if mutant not in verdicts]
+    reached = reached_by(drawn, asked.reached) if asked.reached else {}
+    for mutant, test, seconds in tried(rest, asked.jobs, asked.limit, reached):
+        verdicts[mutant] = test
         line = source[mutant.path].count(b"\n", 0, mutant.start) + 1
-        said = "seen    " if seen else "survived"
-        print(f"{number:4d} {said} {mutant.path}:{line} ({mutant.kind}, {seconds:.0f} s)", flush=True)
-        survived += [] if seen else [mutant]
-    for mutant in sorted(survived):
-        print(f"\nsurvived: {mutant.kind}\n{mutant.diff(source[mutant.path])}")
+        said = {"": "SURVIVED", "?": "not known in time"}.get(test, f"seen by {test}")
+        print(f"{len(verdicts):4d} {mutant.path}:{line} ({mutant.kind}, {seconds:.0f} s) {said}", flush=True)
+        if asked.resume and test not in ("", "?"):
+            seen[diffs[mutant]] = test
+            asked.resume.write_text(json.dumps(seen))
+    survived = sorted(mutant for mutant, test in verdicts.items() if test in ("", "?"))
+    for mutant in survived:
+        print(f"\n{'not known in time' if verdicts[mutant] else 'survived'}: {mutant.kind}")
+        print(diffs[mutant])
     share = 100 * (1 - len(survived) / max(len(drawn), 1))
     print(f"\n{len(drawn) - len(survived)} of {len(drawn)} seen ({share:.1f} %), seed {asked.seed}")
     return int(share < asked.least)

@@ -15,15 +15,15 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.transforms import map_columns
-from autobatch.batches.base import Batch
+from autobatch.api.ways import run_batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example
 from autobatch.errors import UnsupportedError
 from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call
-from autobatch.lockstep.run import has_batch, run
+from autobatch.lockstep.run import has_batch
 from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import convert
 from autobatch.rewrite.convert import source as lock_step_source
@@ -81,8 +81,8 @@ class BatchFunction(Generic[P, R_co]):
             return call(function, *args, **kwargs)
         if self.strict:
             with options(strict=True):
-                return run(function, args, kwargs, _convert, is_local, map_columns)
-        return run(function, args, kwargs, _convert, is_local, map_columns)
+                return run_batch(function, args, kwargs, _convert, is_local)
+        return run_batch(function, args, kwargs, _convert, is_local)
 
     @overload
     def __get__(self, instance: None, owner: Any = None) -> "BatchFunction[P, R_co]": ...

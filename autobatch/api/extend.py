@@ -17,7 +17,7 @@ from autobatch.ops.numpy.reductions import reduction
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import fill, unbroadcast
-from autobatch.ops.rules.rows import Scatter
+from autobatch.ops.rules.row_gather import Scatter
 
 __all__ = [
     "Batched",

@@ -1,42 +1,29 @@
 """`ab.map`, `ab.grad` and `ab.value_and_grad`: what makes of a function of one example another function."""
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from autobatch.api.ways import run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff.tape import active_tape
-from autobatch.core.config import config
 from autobatch.core.diagnostics import fell_back, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.lazy import fibers
-from autobatch.lazy.fibers import active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.rewrite.block_forms import block_form, forget_forms
-from autobatch.rewrite.structural import memory_of
-from autobatch.rewrite.taped_forms import per_example_form, taped_form
+from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
 
 __all__ = [
     "Shared",
-    "collected_ways",
     "grad",
     "map",
-    "map_columns",
     "map_with_stats",
     "shared",
     "taped",
     "value_and_grad",
 ]
-
-_collected: contextvars.ContextVar[list[tuple[str, Stats]] | None] = contextvars.ContextVar(
-    "autobatch_ways", default=None
-)
-
 
 P = ParamSpec("P")
 A = TypeVar("A")
@@ -106,17 +93,11 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     function = _undecorated(f)
     if not any(type(each) is Shared for each in example_sequences):
         _warn_of_arrays(example_sequences)
-        return _mapped(function, example_sequences, shared)
+        return run_map(function, example_sequences, shared)
     columns = [each for each in example_sequences if type(each) is not Shared]
     _warn_of_arrays(columns)
-    places = {f"{at}": each.value for at, each in enumerate(example_sequences) if type(each) is Shared}  # no names
-
-    def arguments_of(values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        own = iter(values)
-        positional = [given[f"{at}"] if f"{at}" in places else next(own) for at in range(len(example_sequences))]
-        return positional, {name: value for name, value in given.items() if name not in places}
-
-    results, stats = _mapped(function, columns, shared | places, arguments_of)
+    fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
+    results, stats = run_map(function, columns, shared, fixed)
     if stats.looped is not None:
         fell_back(f"ab.map could not run these examples together ({stats.looped})")
     return results, stats
@@ -166,57 +147,6 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
                 "example; to share all of it, give it by keyword (W=W) or as ab.shared(W); list(W) says that its rows "
                 "are meant"
             )
-
-
-def map_columns(
-    function: Callable[..., Any], columns: Sequence[list[Any]], shared: dict[str, Any], arguments_of: fibers.Arguments
-) -> tuple[list[Any], bool]:
-    """The results of the examples of a lock-step call, on the fly, and whether they really ran so.
-
-    Args:
-        function: the user's own function.
-        columns: the values of the examples; shared: what is the same for all of them, by any name.
-        arguments_of: from the values of an example and what is shared to the arguments of its call.
-    """
-    results, stats = _mapped(function, columns, shared, arguments_of)
-    together = stats.looped is None
-    _note_way("on the fly" if together else "the loop over the examples", stats)
-    return results, together
-
-
-def _note_way(way: str, stats: Stats) -> None:
-    collected = _collected.get()
-    if collected is not None:
-        collected.append((way, stats))
-
-
-@contextlib.contextmanager
-def collected_ways() -> Iterator[list[tuple[str, Stats]]]:
-    """Collect how the lock-step calls in this block ran that did not run in lock-step, and what they launched."""
-    found: list[tuple[str, Stats]] = []
-    token = _collected.set(found)
-    try:
-        yield found
-    finally:
-        _collected.reset(token)
-
-
-def _mapped(
-    function: Callable[..., Any],
-    columns: Sequence[Any],
-    shared: dict[str, Any],
-    arguments_of: fibers.Arguments | None = None,
-) -> tuple[list[Any], Stats]:
-    plain = per_example_form(function)
-    form = block_form(function) if config.blocks else plain
-    memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
-    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget)
-
-
-def _forget() -> None:
-    """Let go of the functions that a map has met, which hold the user's closures."""
-    forget_forms()
-    taped_form.forget()
 
 
 def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:

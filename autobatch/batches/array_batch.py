@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from autobatch.batches.base import DIFFER, FORMS, Batch, agreed_size, narrowed, refuse
+from autobatch.batches.any_batch import DIFFER, FORMS, Batch, agreed_size, narrowed, refuse
 from autobatch.batches.examples import loop_over_examples, map_lanes
-from autobatch.batches.sequences import SCALAR_DTYPES
+from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
 from autobatch.core.op import Op
@@ -17,7 +17,7 @@ from autobatch.ops.rules.dispatch import no_rule
 
 if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an array, whose operators give batches
 
-    class ArrayFace(np.ndarray[Any, np.dtype[Any]]):
+    class _Face(np.ndarray[Any, np.dtype[Any]]):
         def _of_one(self) -> Self: ...
         def _of_two(self, other: Any) -> Self: ...
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a type checker sees what a batch shows: the face of an arra
         __lt__ = __le__ = __gt__ = __ge__ = _of_two
 
 else:
-    from autobatch.ops.array_protocols import ArrayFace
+    from autobatch.ops.array_protocols import ArrayFace as _Face
 
 __all__ = ["ArrayBatch", "as_masked"]
 
@@ -38,7 +38,7 @@ def as_masked(value: Any) -> Any:
     return value.to_masked() if isinstance(value, Packed) else value  # type: ignore[attr-defined]
 
 
-class ArrayBatch(Batch, ArrayFace):
+class ArrayBatch(Batch, _Face):
     """A batch whose examples are arrays or Python numbers: an array's face, with the loop behind what has no rule.
 
     A batch is always outermost: its data may be on a tape, but no tape or trace holds a batch, so where the two meet

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.batches.base import (
+from autobatch.batches.any_batch import (
     FORMS,
     Batch,
     batch_size_of,
@@ -15,7 +15,7 @@ from autobatch.batches.base import (
     per_lane,
     per_narrowed_lane,
 )
-from autobatch.batches.sequences import KINDS, SCALAR_DTYPES
+from autobatch.batches.packing import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_derived, is_non_c_order
 from autobatch.core.batched import Batched
 from autobatch.core.current import current_region
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 Tree = TypeVar("Tree")
+_NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # the scalars that say all of their dtype
 
 
 def examples(tree: Tree) -> list[Tree]:
@@ -162,6 +163,8 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
                 return weak_lanes(np.array(column, dtype), kind)
             except OverflowError:  # an int beyond int64 stays exact
                 return FORMS["objects"](column)
+    elif kind in _NUMBERS and len(set(map(type, column))) == 1:
+        return FORMS["masked"].of(Batched(np.array(column), ()))
     elif isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
         if _alike(column):
             out = FORMS["masked"].stacked(column)
@@ -174,6 +177,9 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
 def _alike(column: Sequence[Any]) -> bool:
     """Whether all are arrays of the first one's rank and dtype, of a dtype that pads, and with no mask of their own."""
     first = column[0]
+    if type(first) is np.ndarray and len(set(map(type, column))) == 1:
+        of_one_dtype = [x.dtype for x in column].count(first.dtype) == len(column)
+        return of_one_dtype and first.dtype.kind in KINDS and len({x.ndim for x in column}) == 1
     if any(map(is_derived, column)):
         if current_region() is not None:
             raise NeedsLoop(f"an array of each example that is a {type(first).__name__}")

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
+from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch, as_masked
-from autobatch.batches.base import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.examples import broadcast, loop_over_examples, map_lanes
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.reductions import plain_data, shown_data
-from autobatch.batches.sequences import KINDS, as_arrays, flat_numbers
+from autobatch.batches.over_examples import plain_data, shown_data
+from autobatch.batches.packing import KINDS, as_arrays, flat_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,
@@ -31,7 +31,7 @@ from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
 
@@ -496,7 +496,7 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
     first = shapes[0]
     sizes: list[Size] = list(first)
     varying: list[int] = []
-    if dims is not None or any(shape != first for shape in shapes):
+    if dims is not None or shapes.count(first) != len(shapes):
         for axis in range(len(first)):
             lengths = [shape[axis] for shape in shapes]
             differs = any(length != first[axis] for length in lengths)
@@ -515,6 +515,8 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                 if differs:
                     varying.append(axis)
     if not varying:
+        if first and all(type(x) is np.ndarray for x in arrays):
+            return np.concatenate(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
         return np.stack(arrays), tuple(sizes)
     if varying == [0]:
         return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]

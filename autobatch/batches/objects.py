@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import (
+from autobatch.batches.any_batch import (
     BINARY_OPERATORS,
     COMPARISONS,
     DIFFER,

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch
-from autobatch.batches.base import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.reductions import plain_data
-from autobatch.batches.sequences import as_arrays, flat_numbers
+from autobatch.batches.over_examples import plain_data
+from autobatch.batches.packing import as_arrays, flat_numbers
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region

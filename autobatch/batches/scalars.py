@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import BINARY_OPERATORS, COMPARISONS, Batch, agreed_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, COMPARISONS, Batch, agreed_size, narrowed
 from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.batched import Lengths

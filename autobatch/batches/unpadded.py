@@ -17,8 +17,8 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
-from autobatch.ops.rules.indexing import FULL
-from autobatch.ops.rules.rows import rows_p, scatter_rows_p
+from autobatch.ops.rules.index_rule import FULL
+from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
 __all__ = ["Unpadded", "padded", "stacked_rows", "unpadded"]
 

@@ -21,7 +21,7 @@ from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
-from autobatch.ops.rules.indexing import FULL
+from autobatch.ops.rules.index_rule import FULL
 
 __all__ = ["Affine", "Flat", "Kind", "by_rule_p", "flatten", "rows_of", "run_op", "step_by_step", "walked_back"]
 

@@ -21,8 +21,8 @@ from autobatch.ops.numpy.contractions import einsum_p, matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.numpy.shaping import reshape_p, transpose_p
-from autobatch.ops.rules.indexing import FULL, build
-from autobatch.ops.rules.rows import Scatter
+from autobatch.ops.rules.index_rule import FULL, build
+from autobatch.ops.rules.row_gather import Scatter
 
 __all__ = [
     "Code",

@@ -35,7 +35,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Scope, is_pure
+from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope, is_pure
 from autobatch.blocks.inputs import Guard
 from autobatch.syntax.quote import located, placed, substituted
 from autobatch.syntax.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names

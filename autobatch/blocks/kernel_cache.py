@@ -42,7 +42,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-__all__ = ["SUFFIX", "Kernel", "cache_folder", "kernel_of", "main", "wait_for_kernels"]
+__all__ = ["SUFFIX", "CachedKernel", "cache_folder", "kernel_of", "main", "wait_for_kernels"]
 
 SUFFIX = ".kernel"
 _INTERVAL = 0.05  # seconds between two looks at what the other process has compiled
@@ -51,7 +51,13 @@ _TRIES = 3
 _SECONDS = 120  # that a kernel may take to compile, and that the process waits for another one
 _BYTES = 8 << 30  # of memory that the process may map
 _AHEAD = 32 << 10  # bytes that are sent before they are answered: less than any pipe holds, so that nobody waits
-_SOURCES = "jit", "vectors", "vector_math"  # of autobatch.kernels: what the kernels are written in
+_SOURCES = (
+    "jit",
+    "vectors",
+    "vector_math",
+    "guarded",
+    "guarded_arrays",
+)  # of autobatch.kernels: what the kernels are written in
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -86,7 +92,7 @@ def name_of(text: str) -> str:
     return "kernel_" + hashlib.sha256((_stamp() + text).encode()).hexdigest()[:32]
 
 
-class Kernel:
+class CachedKernel:
     """One kernel, there or not yet.
 
     Attributes:
@@ -141,14 +147,14 @@ class Kernel:
         self._asked = False
 
 
-_known: dict[str, Kernel] = {}
+_known: dict[str, CachedKernel] = {}
 _lock = threading.Lock()
 
 
-def kernel_of(text: str) -> Kernel:
+def kernel_of(text: str) -> CachedKernel:
     """The kernel of this text: one for all programs that share it."""
     with _lock:
-        return _known.setdefault(text, Kernel(text))
+        return _known.setdefault(text, CachedKernel(text))
 
 
 def wait_for_kernels(seconds: float = 60.0) -> bool:
@@ -328,10 +334,10 @@ class _Compiler:
         """It is the process of the one that forked, and so are the locks."""
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
-        self._waiting: collections.deque[tuple[Kernel, bytes]] = collections.deque()
-        self._sent: collections.deque[tuple[Kernel, bytes]] = collections.deque()
+        self._waiting: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
+        self._sent: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
 
-    def ask(self, kernel: Kernel) -> bool:
+    def ask(self, kernel: CachedKernel) -> bool:
         """Have a kernel compiled; False if that cannot be."""
         with self._lock:
             if self._process is None:

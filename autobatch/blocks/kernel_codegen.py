@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.blocks.clusters import Cluster, Plan, Read, width_of
 from autobatch.blocks.code import Code, Writer, assemble_p, executed, is_covered
-from autobatch.blocks.kernel_cache import Kernel, kernel_of
+from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 
 __all__ = ["Fused", "KernelSource", "fuse"]
 
@@ -226,7 +226,7 @@ class Fused:
 
     __slots__ = ("_names", "kernels", "text")
 
-    def __init__(self, text: str, names: dict[str, Any], kernels: list[Kernel]) -> None:
+    def __init__(self, text: str, names: dict[str, Any], kernels: list[CachedKernel]) -> None:
         self.text = text
         self._names = names
         self.kernels = kernels
@@ -268,7 +268,7 @@ class _FusedWriter(Writer):
         self.checked = checked
         self.there: set[int] = set(code.inputs) | set(code.constants)
         self.done: set[int] = set()
-        self.kernels: list[Kernel] = []
+        self.kernels: list[CachedKernel] = []
         self.contiguous = set(code.constants)
 
     def fused(self) -> Fused:

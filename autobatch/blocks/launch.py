@@ -191,7 +191,7 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
     form = form_of(program, rows, tuple(wanted))
     if form is None:
         return None
-    results = block_p(*data, call=_Call(program, form)) if wanted else form.forward(data)
+    results = block_p(*data, call=_TapedLaunch(program, form)) if wanted else form.forward(data)
     if False not in form.batched:
         return list(results)
     batch = data[rows.index(True)].shape[0]
@@ -224,7 +224,7 @@ def _is_plain(x: Any) -> bool:
     return type(x) in _PLAIN or isinstance(x, np.generic)
 
 
-class _Call:
+class _TapedLaunch:
     """One launch on a tape: the program, its compiled form, and what forward left for backward."""
 
     __slots__ = ("form", "program", "saved")
@@ -235,7 +235,7 @@ class _Call:
         self.saved: Sequence[Any] = ()
 
 
-def _run(*data: Any, call: _Call) -> tuple[Any, ...]:
+def _run(*data: Any, call: _TapedLaunch) -> tuple[Any, ...]:
     form = call.form
     results = form.forward(data)
     call.saved = results[form.outputs :]
@@ -246,7 +246,7 @@ def _joint(
     wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
 ) -> list[Any]:
     """The cotangents of a launch, together; on an interpreter below by the ordinary walk over its steps."""
-    call: _Call = params["call"]
+    call: _TapedLaunch = params["call"]
     form = call.form
     if any(map(is_boxed, args)) or any(map(is_boxed, cts)):
         return _joint_by_steps(wanted, cts, args, call)
@@ -259,7 +259,7 @@ def _joint(
     return [found[position] for position in wanted]
 
 
-def _joint_by_steps(wanted: Sequence[int], cts: Sequence[Any], args: Sequence[Any], call: _Call) -> list[Any]:
+def _joint_by_steps(wanted: Sequence[int], cts: Sequence[Any], args: Sequence[Any], call: _TapedLaunch) -> list[Any]:
     kinds: Sequence[Any] = call.program.inputs
 
     def run(boxes: Sequence[Any]) -> list[Any]:

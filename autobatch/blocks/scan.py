@@ -19,7 +19,7 @@ from autobatch.core.abstract_eval import WEAK
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = ["Scan", "Stepped", "Test"]
 

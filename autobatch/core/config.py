@@ -29,6 +29,9 @@ class Config:
         strict: a fallback to the loop is an error instead of a warning.
         threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
         warn: warn once per source line when something falls back to the loop.
+        way: how examples run: "auto" is the way that has cost least; "loop", "lockstep", "fly" and "compiled" pin one.
+            A kind of call that does not have it keeps what it names: lock-step for a batch, on the fly for `ab.map`.
+            Ways differ in the rounding of floating-point sums only; with one pinned, runs repeat to the bit.
     """
 
     blocks: bool = True
@@ -40,11 +43,15 @@ class Config:
     strict: bool = False
     threads: int = 0
     warn: bool = True
+    way: str = "auto"
 
 
 _current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())  # noqa: B039
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
-_SCHEDULERS = ("depth", "agenda", "frontier", "auto")
+_CHOICES = {
+    "scheduler": ("depth", "agenda", "frontier", "auto"),
+    "way": ("auto", "loop", "lockstep", "fly", "compiled"),
+}
 
 
 class _ConfigView:
@@ -120,8 +127,8 @@ def seeded() -> Iterator[None]:
 
 def _expected(name: str, value: Any) -> str:
     """What an option takes, where `value` is nothing of the kind."""
-    if name == "scheduler":
-        return "" if value in _SCHEDULERS else f"one of {', '.join(_SCHEDULERS)}"
+    if name in _CHOICES:
+        return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}"
     if isinstance(getattr(Config, name), bool):
         return "" if isinstance(value, bool) else "True or False"
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -24,6 +24,7 @@ __all__ = [
     "let_go",
     "random_key",
     "region",
+    "reset_example",
     "set_example",
     "set_region",
 ]
@@ -92,7 +93,7 @@ _region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobat
 _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
 
 current_region = _region.get
-set_example = _example.set
+set_example, reset_example = _example.set, _example.reset
 set_region = _region.set
 
 

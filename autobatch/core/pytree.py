@@ -186,8 +186,16 @@ def _rebuild_dataclass(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
 def leaves(tree: Any) -> list[Any]:
     """The leaves of a tree, left to right."""
     out: list[Any] = []
-    _flatten_into(tree, out)
+    _collect(tree, out)
     return out
+
+
+def _collect(tree: Any, out: list[Any]) -> None:
+    if not is_node(tree):
+        out.append(tree)
+        return
+    for child in children_of(tree)[1]:
+        _collect(child, out)
 
 
 def paths(structure: TreeDef) -> Iterator[str]:

@@ -20,7 +20,7 @@ from autobatch.ops.array_protocols import ArrayFace
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import _derive, _restore
 from autobatch.ops.rules.aliasing import is_contiguous, stand_in
-from autobatch.ops.rules.indexing import FULL, Spec, parse
+from autobatch.ops.rules.index_rule import FULL, Spec, parse
 
 __all__ = ["LazyArray", "link_views"]
 

@@ -9,26 +9,27 @@ import functools
 import gc
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import greenlet
 
-from autobatch.core.current import Example, current_region, example, set_example
+from autobatch.core.current import Example, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import fell_back, raised_at, users_filters
 from autobatch.core.memory import collector_paused
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
-from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.replay import Memory
 from autobatch.lazy.trace import Trace, finish, settled, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
 
-__all__ = ["Arguments", "active_trace", "examples_in", "map_with_stats", "run_plain"]
+__all__ = ["Arguments", "active_trace", "common_length", "examples_in", "map_with_stats", "run_loop", "run_plain"]
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
@@ -51,6 +52,8 @@ class Fibers:
         known: the results of examples that need not run, by their number.
         is_changing: whether what the examples share is not as it was, when one of them stops: what it puts back later
             others may have seen.
+        first: the place of the first example in its batch.
+        deadline: when to give up, by `time.perf_counter`; None for never.
 
     Attributes:
         results: those of the examples; where one raised, of those before it.
@@ -67,6 +70,8 @@ class Fibers:
         settle: Callable[[Any], Any],
         known: Mapping[int, Any],
         is_changing: Callable[[int], bool],
+        first: int = 0,
+        deadline: float | None = None,
     ) -> None:
         self.results: list[Any] = [known.get(index) for index in range(count)]
         self.failed = count
@@ -75,6 +80,8 @@ class Fibers:
         self._trace = trace
         self._call = call
         self._is_changing = is_changing
+        self._first = first
+        self._deadline = deadline
         self._settle = settle
         self._fibers: dict[int, Any] = {}
         self._waiting = [index for index in range(count) if index not in known]
@@ -87,6 +94,7 @@ class Fibers:
 
         Raises:
             LaunchError: from the error of a batched call.
+            OverTime: the deadline has passed.
         """
         self._trace.park = self._park
         try:
@@ -117,11 +125,13 @@ class Fibers:
 
     def _body(self, index: int) -> Any:
         _active.set(self._trace)  # in the context of this fiber alone, so nothing has to be set back
-        set_example(Example(index))
+        set_example(Example(self._first + index))
         return self._call(index)
 
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""
+        if self._deadline is not None and time.perf_counter() > self._deadline:
+            raise OverTime
         self._trace.example = index
         filters = users_filters()
         try:
@@ -187,6 +197,8 @@ def map_with_stats(
     memory: Memory | None = None,
     arguments_of: Arguments | None = None,
     forget: Callable[[], Any] = bool,
+    first: int = 0,
+    deadline: float | None = None,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
@@ -196,14 +208,19 @@ def map_with_stats(
         arguments_of: from the values of an example and what is shared to the arguments of its call; by default the
             values by position, what is shared by keyword.
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
+        first: the place of the first example in its batch.
+        deadline: when to give up, by `time.perf_counter`.
+
+    Raises:
+        OverTime: the deadline has passed; everything is as it was.
     """
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for x in leaves([example_sequences, shared])):
         raise NeedsLoop("ab.map over values of each example")
     columns = [examples_in(sequence) for sequence in example_sequences]
-    count = _common_length(columns)
+    count = common_length(columns)
     outer = active_trace()
     if outer is not None and outer.park is not None:
-        return [run_plain(form, columns, index, shared, arguments_of) for index in range(count)], outer.stats
+        return [run_plain(form, columns, index, shared, arguments_of, first) for index in range(count)], outer.stats
     if count == 0:
         return [], Stats()
     trace = Trace()
@@ -221,7 +238,7 @@ def map_with_stats(
         why = f"ab.map could not run these examples together ({reason})"
         if says and early:
             fell_back(why)  # before anything is printed: it may raise
-        results = [run_plain(function, columns, index, shared, arguments_of) for index in range(count)]
+        results = run_loop(function, columns, shared, arguments_of, first)
         trace.stats.fallbacks[reason] += 1
         trace.stats.looped = reason
         if says and not early:
@@ -242,7 +259,7 @@ def map_with_stats(
             replay.after(index, given, result, before)
         return result
 
-    fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, own.is_changing)
+    fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, own.is_changing, first, deadline)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     try:
@@ -303,7 +320,7 @@ def map_with_stats(
             quiet = not (own.may_change or trace.inputs.written or trace.inputs.lent or changed)
             if trace.failed is None and quiet:
                 # raises, unless only the lazy run could not do it
-                run_plain(function, columns, fibers.failed, shared, arguments_of)
+                run_plain(function, columns, fibers.failed, shared, arguments_of, first)
             cause = trace.failed or error
     finally:
         trace.inputs.clear()
@@ -313,24 +330,67 @@ def map_with_stats(
     return looped(f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed", where)
 
 
+class _Running(Example):
+    """The example that a loop has come to: as many results as there are say which one it is."""
+
+    __slots__ = ("_at", "_first", "results")
+
+    def __init__(self, first: int) -> None:
+        super().__init__(first)
+        self._first = self._at = first
+        self.results: list[Any] = []
+
+    def next_key(self, seed: int | None) -> Any:
+        self.index = self._first + len(self.results)
+        if self.index != self._at:
+            self._at, self.calls = self.index, 0
+        return super().next_key(seed)
+
+
+def run_loop(
+    function: Callable[..., Any],
+    columns: Iterable[Iterable[Any]],
+    shared: dict[str, Any],
+    arguments_of: Arguments | None = None,
+    first: int = 0,
+) -> list[Any]:
+    """One example after the other; `first` is the place of the first one in its batch."""
+    running = _Running(first)
+    results = running.results
+    token = set_example(running)  # `with example(...)` takes longer than a small function
+    try:
+        if arguments_of is not None:
+            for values in zip(*columns, strict=True):
+                positional, named = arguments_of(values, shared)
+                results.append(function(*positional, **named))
+        else:  # the list grows as the examples end, so its length says which one runs
+            results.extend(map(functools.partial(function, **shared) if shared else function, *columns))
+    except Exception as error:
+        raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
+    finally:
+        reset_example(token)
+    return results
+
+
 def run_plain(
     function: Callable[..., Any],
     columns: Sequence[list[Any]],
     index: int,
     shared: dict[str, Any],
     arguments_of: Arguments | None = None,
+    first: int = 0,
 ) -> Any:
     """One example as the loop runs it; so does a map inside an example, whose lazy values go to the one trace.
 
     There, plain arrays stay plain: the example goes on with them, and may write into them, right after.
     """
-    with example(Example(index)):
+    with example(Example(first + index)):
         try:
             values = [column[index] for column in columns]
             positional, named = (values, shared) if arguments_of is None else arguments_of(values, shared)
             return function(*positional, **named)
         except Exception as error:
-            raise note_example(error, index)  # noqa: B904 - the same error, with its note
+            raise note_example(error, first + index)  # noqa: B904 - the same error, with its note
 
 
 def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
@@ -352,7 +412,12 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
     )
 
 
-def _common_length(columns: Sequence[list[Any]]) -> int:
+def common_length(columns: Sequence[list[Any]]) -> int:
+    """The number of examples, of which every sequence has one.
+
+    Raises:
+        UnsupportedError: no sequence. ShapeError: their lengths differ.
+    """
     if not columns:
         raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
     lengths = [len(column) for column in columns]

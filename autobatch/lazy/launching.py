@@ -34,8 +34,8 @@ from autobatch.kernels.rows import (
     place_launches,
 )
 from autobatch.lazy.schedule import Schedule, refine, schedule
-from autobatch.ops.rules.indexing import shown
-from autobatch.ops.rules.rows import Scatter
+from autobatch.ops.rules.index_rule import shown
+from autobatch.ops.rules.row_gather import Scatter
 
 __all__ = [
     "BlockCall",

@@ -24,7 +24,7 @@ from autobatch.core.config import config
 from autobatch.core.current import current_region
 from autobatch.lockstep.lookahead import Ahead, Chunk, in_silence, rows_of
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = ["BlockRun", "NextSteps", "Site", "batch_of", "is_new", "kind_of"]
 

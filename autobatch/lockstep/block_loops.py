@@ -19,8 +19,8 @@ from autobatch.lockstep.lookahead import Chunk
 from autobatch.lockstep.regions.loops import Loop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.sequences import Rows, Trees
-from autobatch.ops.rules.rows import rows_between
+from autobatch.lockstep.values.sequences import RowSequence, Trees
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = ["ScanSite", "scanned"]
 
@@ -211,7 +211,7 @@ def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
 
 
 def _is_of_rows(sequence: Any) -> bool:
-    return type(sequence) in (Rows, Trees)
+    return type(sequence) in (RowSequence, Trees)
 
 
 def _run(scan: Scan, states: Sequence[Any], ahead: NextSteps) -> tuple[list[Any], list[Any]] | None:

@@ -17,8 +17,8 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
 from autobatch.core.current import current_region
-from autobatch.lockstep.values.sequences import Rows
-from autobatch.ops.rules.rows import rows_between
+from autobatch.lockstep.values.sequences import RowSequence
+from autobatch.ops.rules.row_gather import rows_between
 from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["Ahead", "Chunk", "in_silence", "looked_up", "rows_of"]
@@ -136,7 +136,7 @@ class Looked:
 
     __slots__ = ("__weakref__", "_self", "ahead", "buffer", "ids", "index", "is_view", "last", "table")
 
-    def __init__(self, table: Any, ids: Rows, is_view: bool) -> None:
+    def __init__(self, table: Any, ids: RowSequence, is_view: bool) -> None:
         self.table = table
         self.is_view = is_view
         self.index = getattr(table, "index", None)
@@ -193,7 +193,7 @@ def looked_up(table: Any, index: Any) -> Any:
     if index.sizes or index.scalar is not None or index.data.dtype.kind not in "iu" or region is None:
         return None
     rows = rows_of(index, region.root)
-    if type(rows) is not Rows or index.region is not region:
+    if type(rows) is not RowSequence or index.region is not region:
         return None
     value = table.value if type(table) is TapeArray else table
     if type(value) not in (np.ndarray, EmbeddingTable) or value.ndim != 2:
@@ -205,7 +205,7 @@ def looked_up(table: Any, index: Any) -> Any:
 
 
 def rows_of(batch: Any, root: Any) -> Any:
-    """The `Rows`, or rows looked up by them, that a batch is the current item of, if it is one."""
+    """The `RowSequence`, or rows looked up by them, that a batch is the current item of, if it is one."""
     found = root.items.get(id(batch))
     if found is None:
         return None

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, lane
-from autobatch.batches.examples import broadcast, stack_results
+from autobatch.batches.any_batch import Batch, batches_in, lane
+from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.result_form import in_form
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.batched import Batched
 from autobatch.core.config import config
@@ -25,6 +26,7 @@ from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
+from autobatch.lockstep.example_columns import ExampleColumns, map_batches
 from autobatch.lockstep.regions.region import LaneExample, OutsideError, Root, is_changeable
 from autobatch.lockstep.side_effects import Outside
 from autobatch.lockstep.values.lists import LaneList, plain_lists
@@ -35,7 +37,9 @@ from autobatch.tables.lookup import PendingRows
 _changing: weakref.WeakSet[Any] = weakref.WeakSet()
 """Functions that have changed something outside of a call: they are watched at once."""
 
-__all__ = ["has_batch", "run"]
+__all__ = ["NoLockStep", "batch_size_of_call", "has_batch", "in_lock_step", "instead", "run"]
+
+MapColumns = Callable[..., tuple[list[Any], bool]]
 
 _NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the examples"
 
@@ -48,77 +52,131 @@ def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
 
 
+class NoLockStep(Exception):  # noqa: N818  # a signal, not a failure
+    """A call has no result in lock-step, and nothing outside of it was changed.
+
+    Attributes:
+        reason: why; where: the file and line of the user's that it concerns.
+        failed: it raised something of which only the examples alone can say whether it is theirs.
+    """
+
+    def __init__(self, reason: str, where: tuple[str, int], failed: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.where = where
+        self.failed = failed
+
+
 def run(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     convert: Any,
     is_local: Any,
-    map_columns: Callable[..., tuple[list[Any], bool]],
+    map_columns: MapColumns,
 ) -> Any:
     """Call a function of one example on batches, all lanes at once; where that is not possible, on the fly.
 
     Args:
-        function: the user's own function.
-        convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
-            where a function has no lock-step form.
-        is_local: whether a function changes nothing but its own variables.
+        function, args, kwargs, convert, is_local: as for `in_lock_step`.
         map_columns: gives the results of examples on the fly, given as columns, and whether they ran together.
 
     Raises:
         ShapeError: arguments of different batch sizes.
         UnsupportedError: under `strict`, what has no lock-step form.
     """
-    keep_freed_memory()
-    size = _batch_size(function, args, kwargs)
+    size = batch_size_of_call(function, args, kwargs)
     before = _refusals.get(function) if isinstance(function, FunctionType) else None
     try:
         if before is not None and size and before.stands() and not config.strict:
-            raise NeedsLoop(before.reason)
+            raise NoLockStep(before.reason, before.where, False)
+        out = in_lock_step(function, args, kwargs, size, convert, is_local)
+        if before is not None:
+            _refusals.pop(function, None)
+        return out
+    except NoLockStep as refused:
+        reason, where, failed = refused.reason, refused.where, refused.failed
+    if not failed and isinstance(function, FunctionType):
+        if before is None:
+            before = _refusals[function] = _Refusal(reason, where)
+        before.reason, before.where = reason, where
+        before.count += 1
+    if not size:
+        return ObjectBatch([])
+    return instead(function, args, kwargs, size, NoLockStep(reason, where, failed), map_columns)
+
+
+def in_lock_step(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    size: int,
+    convert: Any,
+    is_local: Any,
+    first: int = 0,
+    deadline: float | None = None,
+) -> Any:
+    """Call a function of one example on batches of `size` examples, all lanes at once.
+
+    Args:
+        function: the user's own function.
+        convert: gives the lock-step form of a Python function; None for one that is not the user's. It raises NeedsLoop
+            where a function has no lock-step form.
+        is_local: whether a function changes nothing but its own variables.
+        first: the place of the first example in its batch; deadline: when to give up, by `time.perf_counter`.
+
+    Raises:
+        NoLockStep: it has no result in lock-step.
+        OverTime: the deadline has passed.
+        UnsupportedError: under `strict`, an error of that kind.
+    """
+    keep_freed_memory()
+
+    def root(convert: Any) -> Root:
+        made = Root(size, call, convert, is_local)
+        made.deadline = deadline
+        return made
+
+    try:
         try:
             if not isinstance(function, FunctionType) or function not in _changing:
-                out = _in_lock_step(function, args, kwargs, Root(size, call, convert, is_local))
-                if before is not None:
-                    _refusals.pop(function, None)
-                return out
+                return _in_lock_step(function, args, kwargs, root(convert), first)
         except OutsideError:
             if isinstance(function, FunctionType):
                 _changing.add(function)
         if not size:
             raise NeedsLoop("a change of what is outside the call, by no example")  # nobody makes it, nor waits for it
-        root = Root(size, call, functools.partial(convert, watched=True), is_local)
-        root.outside = Outside()
-        return _in_lock_step(function, args, kwargs, root)
+        watched = root(functools.partial(convert, watched=True))
+        watched.outside = Outside()
+        return _in_lock_step(function, args, kwargs, watched, first)
     except NeedsLoop as error:
-        reason, where, loop_first = str(error), _line_of(error, function), False
-        if isinstance(function, FunctionType):
-            if before is None:
-                before = _refusals[function] = _Refusal(reason, where)
-            elif before.waits:
-                where = before.where
-            else:
-                before.reason, before.where = reason, where
-            before.count += 1
+        raise NoLockStep(str(error), _line_of(error, function), False) from None
     except Exception as error:
         if config.strict and isinstance(error, UnsupportedError):
             raise
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
-        where, loop_first = _line_of(error, function), True
-    if not size:
-        return ObjectBatch([])
-    if config.strict and not loop_first:
+        raise NoLockStep(reason, _line_of(error, function), True) from None
+
+
+def instead(
+    function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns, first: int = 0
+) -> Any:
+    """The result of a call that has none in lock-step, example by example; says so, once."""
+    reason, where = refused.reason, refused.where
+    if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
+    columns = ExampleColumns(function, args, kwargs)
     try:
         with region(None):
-            out, together = _on_the_fly(function, args, kwargs, size, map_columns)
+            results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
-        if not loop_first:
+        if not refused.failed:
             fell_back(reason, where, way)
         raise
     fell_back(reason, where, way)
-    return out
+    return in_form(stack_results(results), size, columns.batches)
 
 
 class _Refusal:
@@ -145,7 +203,12 @@ _TRIED_EACH = 16
 _refusals: weakref.WeakKeyDictionary[Any, _Refusal] = weakref.WeakKeyDictionary()
 
 
-def _batch_size(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def batch_size_of_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The number of examples of a call on batches.
+
+    Raises:
+        ShapeError: the batches differ in size; the message names them as the function does.
+    """
     sizes = {leaf.batch_size for arg in (*args, *kwargs.values()) for leaf in leaves(arg) if isinstance(leaf, Batch)}
     if len(sizes) > 1:
         raise _of_different_sizes(function, args, kwargs)
@@ -162,11 +225,12 @@ def _of_different_sizes(function: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 
 
-def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root) -> Any:
+def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int) -> Any:
     size, ours = root.batch_size, root.convert(function)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
-    with region(root), example(LaneExample(size, lambda keys: MaskedBatch.of(Batched(keys, ())))):
+    with region(root), example(LaneExample(size, _lanes_of_keys, first)):
+        given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
         args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
         out = ours(*args, **kwargs)
         if root.outside is not None:
@@ -175,6 +239,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root) -> Any:
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
         if root.outside is not None:
             root.outside.commit(size)
+    out = in_form(out, size, given)
     _show(prints, size)
     return out
 
@@ -189,29 +254,7 @@ def _entered(tree: Any, root: Root) -> Any:
             return other
         return MaskedBatch.in_region(Batched(leaf.data, leaf.sizes, leaf.scalar), root)
 
-    return _map_batches(enter, tree)
-
-
-def _map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree with its batches changed; parts without a batch stay the very objects that they are."""
-    return _map_leaves(Batch, change, tree)
-
-
-def _map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree with its leaves of one kind changed; parts without one stay the very objects that they are."""
-    if isinstance(tree, kind):
-        return change(tree)
-    if not is_node(tree) or not any(isinstance(leaf, kind) for leaf in leaves(tree)):
-        return tree
-    if isinstance(tree, dict):
-        keys, children = tuple(tree), list(tree.values())
-    elif isinstance(tree, list | tuple):
-        keys, children = tuple(range(len(tree))), list(tree)
-    else:
-        keys = attributes(tree)
-        children = [getattr(tree, key) for key in keys]
-    one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys))
-    return unflatten(one_level, [_map_leaves(kind, change, child) for child in children])
+    return map_batches(enter, tree)
 
 
 def _left(tree: Any, root: Root) -> Any:
@@ -245,7 +288,7 @@ def _left(tree: Any, root: Root) -> Any:
             out.guard_data()
         return out
 
-    tree = _per_example(settle(tree), root.batch_size)
+    tree = settle(tree)
     return map_tree(release, tree) if is_node(tree) else release(tree)
 
 
@@ -254,13 +297,6 @@ def _is_made_of_lanes(value: Any) -> bool:
     if isinstance(value, MappingView) or (isinstance(value, FunctionType) and is_rewritten(value)):
         return True
     return callable(value) and not isinstance(value, type) and captures_lanes(value)
-
-
-def _per_example(tree: Any, size: int) -> Any:
-    """A result in which some leaf is a batch, so that the number of examples shows."""
-    if any(isinstance(leaf, Batch) for leaf in leaves(tree)):
-        return tree
-    return broadcast(tree, size) if leaves(tree) else ObjectBatch([tree] * size)
 
 
 def _show(prints: list[Any], size: int) -> None:
@@ -274,62 +310,8 @@ def _show(prints: list[Any], size: int) -> None:
                 print(*(lane(value, place[i]) for value in values), **named)
 
 
-def _on_the_fly(function: Any, args: Any, kwargs: Any, size: int, map_columns: Any) -> tuple[Any, bool]:
-    """The examples of a call through the map on the fly: their results stacked, and whether they ran together.
-
-    An array of an example that is a corner of a padded one goes in without gaps, as it would alone; what is written
-    into it goes back into the batch.
-    """
-    batches: dict[int, Any] = {}
-    for leaf in leaves((list(args), kwargs)):
-        if isinstance(leaf, Batch):
-            batches.setdefault(id(leaf), leaf)
-    apart: list[tuple[np.ndarray, np.ndarray]] = []
-    columns = [batch.examples() for batch in batches.values()]
-    for column in columns:
-        for place, value in enumerate(column):
-            if type(value) is np.ndarray and not value.flags.c_contiguous:
-                column[place] = whole = np.ascontiguousarray(value)
-                apart.append((value, whole))
-    places = {key: place for place, key in enumerate(batches)}
-    takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
-    shared: dict[str, Any] = {}
-    for key, arg in [*enumerate(args), *kwargs.items()]:
-        takes.append((key, places[id(arg)] if isinstance(arg, Batch) else None))
-        if not isinstance(arg, Batch):
-            shared[f"{key}"] = _map_batches(lambda leaf: _Slot(places[id(leaf)]), arg)
-    shared["in columns"] = f"{takes}"  # recordings that are kept tell the calls apart by it
-
-    def arguments_of(values: Any, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        positional, named = [], {}
-        for key, column in takes:
-            arg = (
-                values[column]
-                if column is not None
-                else _map_leaves(_Slot, lambda at: values[at.column], given[f"{key}"])
-            )
-            if isinstance(key, int):
-                positional.append(arg)
-            else:
-                named[key] = arg
-        return positional, named
-
-    try:
-        results, together = map_columns(function, columns, shared, arguments_of)
-    finally:
-        for part, whole in apart:
-            if part.flags.writeable:
-                part[...] = whole
-    return _per_example(stack_results(results), size), together
-
-
-class _Slot:
-    """Where a value of an example belongs in an argument that all examples share."""
-
-    __slots__ = ("column",)
-
-    def __init__(self, column: int) -> None:
-        self.column = column
+def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:
+    return MaskedBatch.of(Batched(keys, ()))
 
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -21,8 +21,8 @@ from autobatch.lockstep.regions import branches, loops
 from autobatch.lockstep.regions.loops import each, loop
 from autobatch.lockstep.regions.region import is_changeable
 from autobatch.lockstep.values import items
+from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 from autobatch.lockstep.values.merging import UNBOUND
-from autobatch.lockstep.values.operators import BINARY, UNARY, getattribute, refuse_hooks
 
 __all__ = ["NAMES"]
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, lane, narrow_tree
+from autobatch.batches.any_batch import Batch, lane, narrow_tree
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core.current import current_region, set_region
@@ -29,8 +29,8 @@ from autobatch.lockstep.calls.call import call, create
 from autobatch.lockstep.regions.region import is_made
 from autobatch.lockstep.runtime import NAMES
 from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
+from autobatch.lockstep.values.lane_operators import PLAIN, convertible, found, getattribute, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.operators import PLAIN, convertible, found, getattribute, refuse_hooks
 
 __all__ = ["WATCHING", "Outside", "noting"]
 
@@ -47,7 +47,7 @@ _IN_PLACE = {
 _ATTRIBUTE, _ITEM, _APPEND = "an attribute", "an item", "a list"
 
 
-class Effect:
+class SideEffect:
     """One effect, of the lanes of a region.
 
     Attributes:
@@ -72,8 +72,8 @@ class Effect:
             return what
         return f"attribute {self.key!r} of {what}" if self.kind is _ATTRIBUTE else f"an item of {what}"
 
-    def with_operand(self, symbol: str, value: Any) -> "Effect":
-        return Effect(self.kind, self.target, self.key, symbol, value)
+    def with_operand(self, symbol: str, value: Any) -> "SideEffect":
+        return SideEffect(self.kind, self.target, self.key, symbol, value)
 
 
 class Outside:
@@ -87,9 +87,9 @@ class Outside:
     """
 
     def __init__(self) -> None:
-        self.effects: list[Effect] = []
+        self.effects: list[SideEffect] = []
         self.reads: dict[Any, Any] = {}  # the values keep the objects, so that their ids stay theirs
-        self.changed: dict[Any, Effect] = {}
+        self.changed: dict[Any, SideEffect] = {}
         self.reads_objects = False
 
     def read_attribute(self, x: Any, name: str) -> None:
@@ -119,7 +119,7 @@ class Outside:
             for each in [*value, *value.values()] if isinstance(value, dict) else value:
                 self.read(each)
 
-    def will(self, effect: Effect) -> None:
+    def will(self, effect: SideEffect) -> None:
         """Note an effect."""
         leaves = effect.value if isinstance(effect.value, tuple) else (effect.value,)
         for leaf in leaves:
@@ -149,14 +149,14 @@ class Outside:
             NeedsLoop: one of them raises; nothing was changed.
         """
         turns = self._turns(size)
-        new: dict[Any, tuple[Effect, Any]] = {}
+        new: dict[Any, tuple[SideEffect, Any]] = {}
         try:
             for turn in turns:
                 for effect, key, value in turn:
                     place = effect.kind, id(effect.target), key
                     before = new[place][1] if place in new else _now(effect, key)
                     after = [*before, value] if effect.kind is _APPEND else _IN_PLACE[effect.symbol](before, value)
-                    new[place] = Effect(effect.kind, effect.target, key), after
+                    new[place] = SideEffect(effect.kind, effect.target, key), after
         except NeedsLoop:
             raise
         except Exception as error:
@@ -169,10 +169,10 @@ class Outside:
             else:
                 effect.target.extend(value)
 
-    def _turns(self, size: int) -> list[list[tuple[Effect, Any, Any]]]:
+    def _turns(self, size: int) -> list[list[tuple[SideEffect, Any, Any]]]:
         """The effects of each example, in order, with their keys and values."""
         here = current_region()
-        turns: list[list[tuple[Effect, Any, Any]]] = [[] for _ in range(size)]
+        turns: list[list[tuple[SideEffect, Any, Any]]] = [[] for _ in range(size)]
         try:
             for effect in self.effects:
                 set_region(effect.region)
@@ -190,7 +190,7 @@ def _own(value: Any) -> Any:
     return value.copy() if type(value) is np.ndarray else value
 
 
-def _now(effect: Effect, key: Any) -> Any:
+def _now(effect: SideEffect, key: Any) -> Any:
     """What an effect changes, as it was before the call."""
     target = effect.target
     if effect.kind is _APPEND:
@@ -225,12 +225,12 @@ def _old_attribute(x: Any, name: str) -> Any:
     refuse_hooks(x, "__setattr__", "__getattr__", "__getattribute__")
     if hasattr(type(attribute), "__set__") and type(attribute) is not MemberDescriptorType:
         return getattribute(x, name)
-    return Effect(_ATTRIBUTE, x, name)
+    return SideEffect(_ATTRIBUTE, x, name)
 
 
 def _old_item(x: Any, index: Any) -> Any:
     if type(x) in _DICTS and _is_outside(x):
-        return Effect(_ITEM, x, index)
+        return SideEffect(_ITEM, x, index)
     return _getitem(x, index)
 
 
@@ -240,21 +240,21 @@ def _getitem(x: Any, index: Any) -> Any:
 
 
 def _update(symbol: str, x: Any, value: Any) -> Any:
-    if isinstance(x, Effect):
+    if isinstance(x, SideEffect):
         return x.with_operand(symbol, value)
     _watch().read((x, value))
     return update(symbol, x, value)
 
 
 def _setattribute(value: Any, x: Any, name: str) -> None:
-    if isinstance(value, Effect):
+    if isinstance(value, SideEffect):
         _watch().will(value)
     else:
         setattribute(value, x, name)
 
 
 def _setitem(value: Any, x: Any, index: Any) -> None:
-    if isinstance(value, Effect):
+    if isinstance(value, SideEffect):
         _watch().will(value)
     else:
         setitem(value, x, index)
@@ -267,7 +267,7 @@ def _calling(run: Callable[..., Any]) -> Callable[..., Any]:
         kind = type(f)
         holder = getattr(f, "__self__", None) if kind is BuiltinFunctionType else None
         if type(holder) is list and f.__name__ == "append" and len(args) == 1 and _is_outside(holder):
-            return _watch().will(Effect(_APPEND, holder, None, "", args[0]))
+            return _watch().will(SideEffect(_APPEND, holder, None, "", args[0]))
         if (f is getattr or f is hasattr) and isinstance(args[1], str):
             _watch().read_attribute(args[0], args[1])
         elif not _is_own(f):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.transforms import collected_ways, map_with_stats
-from autobatch.batches.base import Batch
+from autobatch.api.transforms import map_with_stats
+from autobatch.api.ways import NAMES, Ran, ran_ways
+from autobatch.batches.any_batch import Batch
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.errors import FallbackWarning
@@ -56,12 +57,15 @@ class Report:
     """What a call did with some examples. Printed, signatures that differ in sizes of the examples only are one row.
 
     Attributes:
-        way: how they ran: "on the fly", "lock-step" (which has no launches to report), or "the loop over the examples".
+        way: how they ran: "on the fly", "lock-step" (which has no launches to report), "compiled", or "the loop over
+            the examples".
         examples: how many; rounds: how often everything recorded was launched.
         bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: one `Launch` per signature, the most expensive first.
         forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
         replayed: examples whose Python did not run, since what an equal one recorded was kept.
+        why: what decided about the way.
+        costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
     """
 
     examples: int
@@ -72,6 +76,9 @@ class Report:
     bound: int = 0
     replayed: int = 0
     way: str = "on the fly"
+    why: str = ""
+    costs: dict[str, float] = dataclasses.field(default_factory=dict)
+    refusals: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def launches(self) -> int:
@@ -82,16 +89,20 @@ class Report:
         return sum(row.calls for row in self.rows)
 
     @classmethod
-    def of(cls, stats: Stats, examples: int, way: str = "on the fly") -> "Report":
+    def of(cls, ran: Ran, examples: int) -> "Report":
+        stats, way = ran.stats, NAMES[ran.way]
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         rows.sort(key=lambda row: -row.seconds)
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
         fallbacks, bound, replayed = dict(stats.fallbacks), stats.bound, stats.replayed
-        return cls(examples, stats.rounds, tuple(rows), tuple(forced), fallbacks, bound, replayed, way)
+        costs = {NAMES[each]: cost.seconds for each, cost in ran.costs.items() if cost.seconds is not None}
+        refusals = {NAMES[each]: cost.refused for each, cost in ran.costs.items() if cost.refused}
+        figures = examples, stats.rounds, tuple(rows), tuple(forced), fallbacks, bound, replayed
+        return cls(*figures, way, ran.why, costs, refusals)
 
     def __str__(self) -> str:
         rows = _folded(self.rows)
-        lines = [self._head()]
+        lines = [self._head(), *self._choice()]
         if self.way == "on the fly":
             figures = [
                 (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
@@ -107,6 +118,14 @@ class Report:
             lines += ["", "not batched:"]
             lines += _table(("why", "times"), [(why, str(times)) for why, times in self.fallbacks.items()])
         return "\n".join(lines)
+
+    def _choice(self) -> list[str]:
+        """Why it ran so, and what is known of the other ways."""
+        if len(self.costs) + len(self.refusals) < 2:
+            return []
+        known = [f"{way} {seconds * 1e6:.1f} µs an example" for way, seconds in self.costs.items()]
+        known += [f"{way}: not possible ({why})" for way, why in self.refusals.items()]
+        return [f"{self.way}, since {self.why}; {'; '.join(known)}"]
 
     def _head(self) -> str:
         if self.way != "on the fly":
@@ -172,6 +191,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each
     operation has its own. Times of a first call include what it loads and compiles: explain twice to time.
 
+    It runs by the way that has cost least on inputs of this kind, as any call does; by the way that it names, until the
+    costs of that one and of the loop are known. The report says which it was, why, and what the others have cost.
+
     Args:
         f: a function of one example.
         args: as for `ab.map`, sequences of examples; or as for `ab.batch(f)`, batches and what examples share.
@@ -196,16 +218,16 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
         return _of_batches(f, args, shared)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        results, stats = map_with_stats(f, *args, **shared)
-    return Report.of(stats, len(results))
+        with ran_ways() as ran:
+            results, _ = map_with_stats(f, *args, **shared)
+    return Report.of(ran[-1] if ran else Ran("fly", "", Stats(), {}), len(results))
 
 
 def _of_batches(f: Callable[..., Any], args: Sequence[Any], shared: dict[str, Any]) -> Report:
     """The report of a lock-step call."""
     count = next(leaf.batch_size for leaf in leaves([*args, *shared.values()]) if isinstance(leaf, Batch))
-    with noted_fallbacks() as notes, collected_ways() as ways:
+    with noted_fallbacks() as notes, ran_ways() as ran:
         (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
-    way, stats = ways[-1] if ways else ("lock-step", Stats())
     for note in notes:
-        stats.fallbacks[note] += 1
-    return Report.of(stats, count, way)
+        ran[-1].stats.fallbacks[note] += 1
+    return Report.of(ran[-1], count)

@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.base import Batch
-from autobatch.blocks.expressions import RECORDED, BlockForm, Names, Refused, Scope
+from autobatch.batches.any_batch import Batch
+from autobatch.blocks.block_expressions import RECORDED, BlockForm, Names, Refused, Scope
 from autobatch.blocks.finder import COMPUTED, LEAST, FoundBlock, body_function, longest_block, scope_in, set_tests_apart
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.types import forget_classes

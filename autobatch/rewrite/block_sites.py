@@ -11,7 +11,7 @@ else:
 import ast
 from typing import Any
 
-from autobatch.blocks.expressions import LOCKSTEP, BlockForm, Names, Scope
+from autobatch.blocks.block_expressions import LOCKSTEP, BlockForm, Names, Scope
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite

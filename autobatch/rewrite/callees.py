@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.expressions import Names, Scope
+from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.finder import relies_on
 from autobatch.blocks.inputs import Guard
 from autobatch.facts.python_functions import FRAME_READERS

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.expressions import is_pure
+from autobatch.blocks.block_expressions import is_pure
 from autobatch.blocks.inputs import Guard
 from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import active_tape
-from autobatch.blocks.expressions import Scope
+from autobatch.blocks.block_expressions import Scope
 from autobatch.core.abstract_eval import type_of
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import SEQUENCE_FUNCTIONS

@@ -7,9 +7,10 @@ padding or to be skipped are dropped from it, and what is left is one reduction 
 import dataclasses
 import numbers
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
@@ -32,7 +33,7 @@ from autobatch.ops.rules.ragged_checks import (
     table_ids,
 )
 from autobatch.tables.fast_paths import direct_bags
-from autobatch.tables.modes import BAG_MODES, MODES
+from autobatch.tables.modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduce import bags, check_bag_table
 from autobatch.tables.sparse import first_seen
@@ -62,7 +63,7 @@ class _Options:
 
 
 @dataclasses.dataclass(slots=True)
-class _Call:
+class _FlatBags:
     """Flat bags: ids[bounds[b]:bounds[b + 1]], and a weight for each id or None.
 
     Attributes:
@@ -79,24 +80,62 @@ class _Call:
     skipped: np.ndarray | None = None
 
 
+@overload
 def embedding_bag(
-    input: Any,
-    weight: Any,
-    offsets: Any = None,
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
     max_norm: float | None = None,
     norm_type: float = 2.0,
     scale_grad_by_freq: bool = False,
-    mode: str | Sequence[str] = "mean",
+    mode: BagMode = "mean",
     sparse: bool = False,
-    per_sample_weights: Any = None,
+    per_sample_weights: ArrayLike | None = None,
     include_last_offset: bool = False,
-    padding_idx: int | None = None,
+    padding_idx: SupportsIndex | None = None,
     *,
-    positional_weights: Any = None,
-    empty: Any = None,
-    bad_ids: str = "raise",
-    skipped: np.ndarray | None = None,
-) -> Any:
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> NDArray[Any]: ...
+@overload
+def embedding_bag(
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    *,
+    mode: list[BagMode] | tuple[BagMode, ...],
+    sparse: bool = False,
+    per_sample_weights: ArrayLike | None = None,
+    include_last_offset: bool = False,
+    padding_idx: SupportsIndex | None = None,
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> tuple[NDArray[Any], ...]: ...
+def embedding_bag(
+    input: ArrayLike,
+    weight: ArrayLike,
+    offsets: ArrayLike | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    mode: BagMode | list[BagMode] | tuple[BagMode, ...] = "mean",
+    sparse: bool = False,
+    per_sample_weights: ArrayLike | None = None,
+    include_last_offset: bool = False,
+    padding_idx: SupportsIndex | None = None,
+    *,
+    positional_weights: ArrayLike | None = None,
+    empty: ArrayLike | None = None,
+    bad_ids: Literal["raise", "skip"] = "raise",
+    skipped: NDArray[np.integer[Any]] | None = None,
+) -> NDArray[Any] | tuple[NDArray[Any], ...]:
     """Look up bags of ids and reduce each bag to one row.
 
     Args:
@@ -231,7 +270,7 @@ def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
     return skipped
 
 
-def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Each example of a packed batch is a bag."""
     _refuse_offsets(offsets, "a PackedBatch, which has its own")
     ids = _ids(input.values, table, options)
@@ -245,7 +284,7 @@ def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _O
     return _weighted(ids, bounds, weights, options)
 
 
-def _flat_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _Call:
+def _flat_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
     """Ids with offsets, or rows of ids."""
     ids = _ids(input, table, options)
     if ids.ndim == 2:
@@ -270,7 +309,7 @@ def _ids(input: Any, table: Any, options: _Options) -> np.ndarray:
     return table_ids(table, input, "input")
 
 
-def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _Call:
+def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _FlatBags:
     if weights is not None and not is_boxed(weights):
         check_plain(weights, "per_sample_weights")
         weights = np.asarray(weights)
@@ -279,7 +318,7 @@ def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Optio
         ids = ids[: int(bounds[-1]) if len(bounds) else 0]
     elif weights is not None:
         _check_weights(weights, ids.shape)
-    return _Call(ids, bounds, weights)
+    return _FlatBags(ids, bounds, weights)
 
 
 def _refuse_offsets(offsets: Any, what: str) -> None:
@@ -306,7 +345,7 @@ def _per_id(weights: Any, bounds: np.ndarray) -> Any:
     return np.take(weights, np.arange(total) - np.repeat(bounds[:-1].astype(np.int64) - first, lengths), axis=0)
 
 
-def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
+def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> Any:
     """The reduced bags, (bags, dim), or (bags, modes, dim).
 
     Args:
@@ -326,7 +365,7 @@ def _reduced(table: Any, call: _Call, options: _Options, num_rows: Any) -> Any:
     return np.where(lengths == 0, np.asarray(options.empty, dtype_of(out)), out)
 
 
-def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call:
+def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _FlatBags:
     """Without the ids that are padding or to be skipped; the others are checked, and their rows within `max_norm`.
 
     Keys, for which `num_rows` is None, are all right, and none is counted from the end.
@@ -356,7 +395,7 @@ def _dropped(table: Any, call: _Call, options: _Options, num_rows: Any) -> _Call
     places = np.flatnonzero(keep)
     weights = None if call.weights is None else call.weights[places]
     lanes = None if call.lane_of_id is None else call.lane_of_id[places]
-    return _Call(ids[places], kept[call.bounds], weights, lanes, call.shift)
+    return _FlatBags(ids[places], kept[call.bounds], weights, lanes, call.shift)
 
 
 def _padding(index: int, num_rows: Any, own: Any) -> Any:
@@ -431,7 +470,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
             rows,
             lambda lane: bounds[first[lane] : first[lane + 1] + 1] - ids.offsets[lane],
         )
-    out = _reduced(table, _Call(values, bounds, weights, lane_of_id, shift), options, rows)
+    out = _reduced(table, _FlatBags(values, bounds, weights, lane_of_id, shift), options, rows)
     placed = by_lane(out, counts)
     trailing = shape_of(out)[1:] if dims is None else (*shape_of(out)[1:-1], dims)
     sizes = (placed.sizes[0], *trailing)

@@ -6,9 +6,10 @@ rows: a reduction over them makes the two one launch of bags (`PendingRows`, `Pa
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
@@ -255,7 +256,7 @@ def _is_zero(value: Any) -> bool:
 # The public functions.
 
 
-def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
+def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Rows of a table.
 
     Args:
@@ -283,8 +284,11 @@ def lookup(table: Any, ids: Any, out: np.ndarray | None = None) -> Any:
     array([[1, 1, 1],
            [7, 7, 7]])
     """
-    if not is_boxed(ids):
-        ids = table_ids(table, ids)
+    return _looked_up(table, ids if is_boxed(ids) else table_ids(table, ids), out)
+
+
+def _looked_up(table: Any, ids: Any, out: Any) -> Any:
+    """`lookup` by integers."""
     rank = ndim_of(ids)
     if ndim_of(table) != 2:
         raise ShapeError(f"a table of shape {shape_of(table)}; expected (num_rows, dim)")
@@ -331,7 +335,26 @@ def _sums(table: Any, ids: Any) -> Any:
     return out if dtype_of(out) == dtype_of(table) else out.astype(dtype_of(table))
 
 
-def maplookup(tables: Sequence[Any], ids: Any, strategy: Strategy | None = None, out: Any = None) -> Any:
+@overload
+def maplookup(
+    tables: Sequence[ArrayLike],
+    ids: NDArray[Any] | Sequence[ArrayLike],
+    strategy: Default | SimpleParallel | None = None,
+    out: list[NDArray[Any]] | None = None,
+) -> list[NDArray[Any]]: ...
+@overload
+def maplookup(
+    tables: Sequence[ArrayLike],
+    ids: NDArray[Any] | Sequence[ArrayLike],
+    strategy: Preallocation,
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]: ...
+def maplookup(
+    tables: Sequence[ArrayLike],
+    ids: NDArray[Any] | Sequence[ArrayLike],
+    strategy: Strategy | None = None,
+    out: Any = None,
+) -> NDArray[Any] | Sequence[NDArray[Any]]:
     """`lookup` in each of several tables.
 
     Args:

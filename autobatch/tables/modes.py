@@ -9,13 +9,13 @@ z = w·x has dx = w·dz and dw = Σ x·dz over the trailing dimensions.
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
-from autobatch.kernels import segments as kernels
+from autobatch.kernels import segment_reductions as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.ragged_checks import as_ids, segments_in, table_ids
@@ -24,6 +24,7 @@ from autobatch.tables.row_access import gather
 __all__ = [
     "BAG_MODES",
     "MODES",
+    "BagMode",
     "Call",
     "Mode",
     "Norm",
@@ -93,6 +94,7 @@ class Mode(NamedTuple):
 
 MODES: dict[str, Mode] = {}
 BAG_MODES: list[str] = []  # those of embedding_bag, in the order in which errors name them
+BagMode = Literal["sum", "mean", "max", "min", "sqrtn"]  # the same, for type checkers
 
 
 def declare(name: str, mode: Mode) -> None:

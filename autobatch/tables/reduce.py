@@ -15,7 +15,7 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
 from autobatch.kernels.bags import SUM
-from autobatch.kernels.segments import run_bounds, sum_runs
+from autobatch.kernels.segment_reductions import run_bounds, sum_runs
 from autobatch.kernels.vectors import computed_dtype
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.padding import select

@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import bags as kernels
-from autobatch.kernels.segments import sum_rows
+from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
 
 __all__ = [

@@ -7,9 +7,10 @@ called on one example's data in code that runs batched, it runs once for all exa
 
 import inspect
 import operator
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, SupportsIndex
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
@@ -110,13 +111,13 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
     return op(data, segments, *rest, count=count, **params)
 
 
-def _topk(data: Any, how: Segments, k: int, empty: Any) -> tuple[Any, Any]:
+def _topk(data: Any, how: Segments, k: SupportsIndex, empty: Any) -> tuple[Any, Any]:
     """The values and the positions of the k greatest of each segment."""
-    k = operator.index(k)
-    if k < 0:
-        raise ShapeError(f"k={k}; expected at least 0")
-    positions = _reduce("argtopk", data, how, k=k)
-    values = _reduce("topk", data, how, k=k)
+    most = operator.index(k)
+    if most < 0:
+        raise ShapeError(f"k={most}; expected at least 0")
+    positions = _reduce("argtopk", data, how, k=most)
+    values = _reduce("topk", data, how, k=most)
     if empty is not None:
         values = np.where(positions < 0, np.asarray(empty, values.dtype), values)
     return values, positions
@@ -155,17 +156,17 @@ class SegmentFunction(Protocol):
 
     def __call__(
         self,
-        data: Any,
-        segment_ids: Any = None,
+        data: ArrayLike,
+        segment_ids: ArrayLike | None = None,
         *,
-        lengths: Any = None,
-        offsets: Any = None,
-        ids: Any = None,
-        weights: Any = None,
-        num_segments: Any = None,
-        empty: Any = None,
+        lengths: ArrayLike | None = None,
+        offsets: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        num_segments: SupportsIndex | None = None,
+        empty: ArrayLike | None = None,
         sorted: bool = False,
-    ) -> Any: ...
+    ) -> NDArray[Any]: ...
 
 
 _DOC = """{what}
@@ -203,17 +204,17 @@ def _function(mode: str, what: str, example: str, notes: str = "", source: str =
     how = MODES[mode]
 
     def call(
-        data: Any,
-        segment_ids: Any = None,
+        data: ArrayLike,
+        segment_ids: ArrayLike | None = None,
         *,
-        lengths: Any = None,
-        offsets: Any = None,
-        ids: Any = None,
-        weights: Any = None,
-        num_segments: Any = None,
-        empty: Any = None,
+        lengths: ArrayLike | None = None,
+        offsets: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+        num_segments: SupportsIndex | None = None,
+        empty: ArrayLike | None = None,
         sorted: bool = False,
-    ) -> Any:
+    ) -> NDArray[Any]:
         given = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
         return _reduce(mode, data, given, empty)
 
@@ -364,18 +365,18 @@ segment_last = _function(
 
 
 def segment_topk(
-    data: Any,
-    segment_ids: Any = None,
+    data: ArrayLike,
+    segment_ids: ArrayLike | None = None,
     *,
-    lengths: Any = None,
-    offsets: Any = None,
-    ids: Any = None,
-    weights: Any = None,
-    num_segments: Any = None,
-    k: int,
-    empty: Any = None,
+    lengths: ArrayLike | None = None,
+    offsets: ArrayLike | None = None,
+    ids: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    num_segments: SupportsIndex | None = None,
+    k: SupportsIndex,
+    empty: ArrayLike | None = None,
     sorted: bool = False,
-) -> Any:
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """The k greatest of each column of a segment, descending, and their positions among the n rows.
 
     Arguments, shapes and errors as for `segment_sum`.

@@ -13,7 +13,7 @@ from autobatch.errors import DTypeError, ShapeError, StructureError, Unsupported
 from autobatch.kernels import sparse_gradients
 from autobatch.kernels.rows import unique_first_seen
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids
-from autobatch.ops.rules.rows import Scatter, add_rows
+from autobatch.ops.rules.row_gather import Scatter, add_rows
 
 __all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
 

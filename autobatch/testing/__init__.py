@@ -1,7 +1,7 @@
 """Proof that a batch equals the loop over its examples: `ab.testing`."""
 
-from autobatch.testing.equivalence import Report, assert_equivalent
+from autobatch.testing.equivalence import EquivalenceReport, assert_equivalent
 from autobatch.testing.gradients import check_grads
 from autobatch.testing.ragged_examples import ragged
 
-__all__ = ["Report", "assert_equivalent", "check_grads", "ragged"]
+__all__ = ["EquivalenceReport", "assert_equivalent", "check_grads", "ragged"]

@@ -19,9 +19,9 @@ from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
-from autobatch.testing.ways import Loop, Unfit, Way, default_ways, is_float
+from autobatch.testing.ways import ReferenceLoop, Unfit, Way, default_ways, is_float
 
-__all__ = ["Outcome", "Reference", "Report", "assert_equivalent", "check_equivalence", "undecorated"]
+__all__ = ["EquivalenceReport", "Outcome", "Reference", "assert_equivalent", "check_equivalence", "undecorated"]
 
 
 @dataclasses.dataclass
@@ -91,7 +91,7 @@ class Reference:
         return not compare(first.value, again.value)
 
     def _run(self, index: int, place: int, shared: dict[str, Any]) -> Outcome:
-        loop = Loop(place)
+        loop = ReferenceLoop(place)
         args = loop.pack([fresh(self.examples[index])]).args
         try:
             return Outcome(value=loop.call(self._f, args, shared)[0])
@@ -115,7 +115,7 @@ class Reference:
             return "the function writes into its shared arguments"
         if not any(is_float(leaf) for value in values for leaf in leaves(value)):
             return "no float outputs"
-        if not shared_floats(self._shared)[0] and not any(Loop().pack([x]).floats for x in self.examples):
+        if not shared_floats(self._shared)[0] and not any(ReferenceLoop().pack([x]).floats for x in self.examples):
             return "no float inputs"
         try:
             self.gradients(range(len(self)))
@@ -134,7 +134,7 @@ class Reference:
     def _gradient(self, index: int, place: int) -> Gradients:
         key = self._key(index, place)
         if key not in self._gradients:
-            loop = Loop(place)
+            loop = ReferenceLoop(place)
             packed = loop.pack([fresh(self.examples[index])])
             weights = [cotangents(self.outcome(index, place).value, index)]
             self._gradients[key] = gradients(loop, self._f, packed, fresh(self._shared), weights)
@@ -164,7 +164,7 @@ _SHOWN = 3  # differences in one message
 
 
 @dataclasses.dataclass
-class Report:
+class EquivalenceReport:
     """What `assert_equivalent` did.
 
     Attributes:
@@ -209,7 +209,7 @@ def check_equivalence(
     *,
     grad: bool = True,
     ways: Sequence[Way],
-) -> Report:
+) -> EquivalenceReport:
     """As `assert_equivalent`, on the ways given.
 
     Each way runs on all examples, shuffled, in halves and one at a time. Where some examples raise, that is done twice:
@@ -223,7 +223,7 @@ def check_equivalence(
     sound = [i for i in range(len(examples)) if everyone.outcome(i, i).error is None]
     failing = len(examples) - len(sound)
     kept = Reference(f, [examples[i] for i in sound], shared) if failing else everyone
-    report = Report(examples=len(examples), failing=failing)
+    report = EquivalenceReport(examples=len(examples), failing=failing)
     skip = kept.no_gradient() if grad and sound else "grad=False" if sound else "every example raises"
     if skip:
         report.skipped["gradients"] = skip
@@ -284,7 +284,9 @@ def _orders(count: int) -> Iterator[tuple[str, list[int]]]:
             yield f"example {index} alone", [index]
 
 
-def _check_way(way: Way, f: Callable[..., Any], shared: dict[str, Any], batches: _Batches, report: Report) -> None:
+def _check_way(
+    way: Way, f: Callable[..., Any], shared: dict[str, Any], batches: _Batches, report: EquivalenceReport
+) -> None:
     """Run one way on every order; raise `AssertionError` at the first that differs, `Unfit` if not all fit together."""
     reason: Unfit | None = None
     for name, order in _orders(len(batches.reference)):
@@ -319,7 +321,7 @@ class _Run:
         self.labels = [batches.labels[i] for i in order]
         self.title = f"{getattr(f, '__name__', 'function')}: {way.name}, {name}"
 
-    def compare_results(self, report: Report) -> None:
+    def compare_results(self, report: EquivalenceReport) -> None:
         """Values, or the exception of the first example that fails."""
         expected = self.reference.outcomes(self.order)
         first_failing = next((place for place, outcome in enumerate(expected) if outcome.error is not None), None)
@@ -342,7 +344,7 @@ class _Run:
             self._compare(place, outcome.value, found, "result", report)
         self._compare(None, self.reference.shared_after, shared, "shared arguments after the call", report)
 
-    def compare_gradients(self, report: Report) -> None:
+    def compare_gradients(self, report: EquivalenceReport) -> None:
         """Gradients with respect to the shared arguments, and to each example."""
         expected = self.reference.gradients(self.order)
         weights = self.reference.weights(self.order)
@@ -356,7 +358,7 @@ class _Run:
         shared = [x.to_dense() if hasattr(x, "to_dense") else x for x in actual.shared]
         self._compare(None, expected.shared, shared, "gradient of the shared floats", report)
 
-    def _compare(self, place: int | None, expected: Any, actual: Any, path: str, report: Report) -> None:
+    def _compare(self, place: int | None, expected: Any, actual: Any, path: str, report: EquivalenceReport) -> None:
         differences = compare(expected, actual, path, self.reference.precision)
         if differences:
             self._fail(place, differences)
@@ -403,7 +405,9 @@ def _shown(error: Exception | None) -> str:
     return f"{type(error).__name__}({str(error)!r})"
 
 
-def assert_equivalent(f: Callable[..., Any], *example_sequences: Any, grad: bool = True, **shared: Any) -> Report:
+def assert_equivalent(
+    f: Callable[..., Any], *example_sequences: Any, grad: bool = True, **shared: Any
+) -> EquivalenceReport:
     """Assert that every batched way of running `f` gives what the loop over the examples gives.
 
     The reference is the undecorated function on plain arrays, one example at a time. Compared with it are lock-step on
@@ -423,7 +427,7 @@ def assert_equivalent(f: Callable[..., Any], *example_sequences: Any, grad: bool
         shared: the keyword arguments of `f`.
 
     Returns:
-        A `Report`: the ways that ran, those that did not and why.
+        A `EquivalenceReport`: the ways that ran, those that did not and why.
 
     Raises:
         AssertionError: names the way, the example, the leaf and the first element that differ, with both values.

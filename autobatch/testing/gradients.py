@@ -12,7 +12,7 @@ from autobatch.core.config import seeded
 from autobatch.core.models import flatten
 from autobatch.core.pytree import leaves, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
-from autobatch.testing.ways import Packed, Way, is_float
+from autobatch.testing.ways import PackedArguments, Way, is_float
 
 __all__ = ["Gradients", "check_grads", "cotangents", "fresh", "gradients", "shared_floats"]
 
@@ -68,7 +68,7 @@ def _is_table(leaf: Any) -> bool:
 
 
 def gradients(
-    way: Way, f: Callable[..., Any], packed: Packed, shared: dict[str, Any], weights: Sequence[list[Any]]
+    way: Way, f: Callable[..., Any], packed: PackedArguments, shared: dict[str, Any], weights: Sequence[list[Any]]
 ) -> Gradients:
     """Differentiate the sum over all float outputs of all examples, each times its cotangent in `weights`."""
     shared_leaves, with_shared = shared_floats(shared)

@@ -1,8 +1,8 @@
 """The ways of running a function over examples: the loop, lock-step on either kind of batch, on the fly.
 
 A way takes a list of examples (each a tuple, one entry per positional argument), packs them into the arguments of one
-call, and gives one plain result per example. `Packed` also says which of the packed arrays are floats, so that they can
-be differentiated in place and their gradients handed back example by example.
+call, and gives one plain result per example. `PackedArguments` also says which of the packed arrays are floats, so that
+they can be differentiated in place and their gradients handed back example by example.
 """
 
 import dataclasses
@@ -13,16 +13,18 @@ import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.transforms import map as map_examples
-from autobatch.batches.base import batch_size_of
+from autobatch.api.ways import NAMES
+from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.config import options
 from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 
-__all__ = ["LockStep", "Loop", "OnTheFly", "Packed", "Unfit", "Way", "default_ways", "is_float"]
+__all__ = ["LockStep", "OnTheFly", "PackedArguments", "ReferenceLoop", "Unfit", "Way", "default_ways", "is_float"]
 
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
@@ -30,7 +32,7 @@ class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these
 
 
 @dataclasses.dataclass
-class Packed:
+class PackedArguments:
     """Examples, packed into the arguments of one call.
 
     Attributes:
@@ -51,7 +53,7 @@ class Way:
 
     name: str = "way"
 
-    def pack(self, examples: Sequence[tuple[Any, ...]]) -> Packed:
+    def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         """The examples as the arguments of one call.
 
         Raises:
@@ -64,7 +66,7 @@ class Way:
         raise TypeError(f"{type(self).__name__} does not say how it runs a function")
 
 
-class Loop(Way):
+class ReferenceLoop(Way):
     """The reference: the undecorated function, one example at a time.
 
     Args:
@@ -96,7 +98,7 @@ def is_float(leaf: Any) -> bool:
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind == "f"
 
 
-def _columns(examples: Sequence[tuple[Any, ...]]) -> Packed:
+def _columns(examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
     """Examples as one list per argument, unchanged; every float leaf of every example is differentiable."""
     flat = [flatten(x) for x in examples]
     counts = [sum(map(is_float, values)) for values, _ in flat]
@@ -111,7 +113,7 @@ def _columns(examples: Sequence[tuple[Any, ...]]) -> Packed:
         return [[next(new) for _ in range(count)] for count in counts]
 
     floats = [x for values, _ in flat for x in values if is_float(x)]
-    return Packed(tuple(list(column) for column in zip(*examples, strict=True)), floats, rebuild, split)
+    return PackedArguments(tuple(list(column) for column in zip(*examples, strict=True)), floats, rebuild, split)
 
 
 _POISON: dict[str, dict[str, Callable[[np.dtype], Any]]] = {
@@ -138,27 +140,30 @@ class OnTheFly(Way):
     name = "ab.map"
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
-        return map_examples(f, *args, **shared)
+        with options(way="fly"):
+            return map_examples(f, *args, **shared)
 
 
 class LockStep(Way):
     """A lock-step call on batches.
 
     Args:
+        way: by which of the ways the call runs, as the option `way` names them.
         packed: `PackedBatch` for what has a varying first length, instead of `MaskedBatch`.
         poison: None, or what the padding (some of it beyond the longest example) is filled with: "high" is NaN and the
             largest integers, "low" is -inf and the smallest. A dimension that varied in one batch stays a varying one
             in later ones, so that a batch of one example has padding too.
     """
 
-    def __init__(self, *, packed: bool = False, poison: str | None = None) -> None:
+    def __init__(self, *, packed: bool = False, poison: str | None = None, way: str = "lockstep") -> None:
         self.packed = packed
+        self._way = way
         self.poison = poison
         self._varied: set[tuple[int, int]] = set()
         layout = "PackedBatch" if packed else "MaskedBatch"
-        self.name = f"lock-step on {layout}" + (f", padding poisoned ({poison})" if poison else "")
+        self.name = f"{NAMES[way]} on {layout}" + (f", padding poisoned ({poison})" if poison else "")
 
-    def pack(self, examples: Sequence[tuple[Any, ...]]) -> Packed:
+    def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         flat = [flatten(x) for x in examples]
         structure = flat[0][1]
         if any(other != structure for _, other in flat):
@@ -182,7 +187,7 @@ class LockStep(Way):
             return [[part[i] for part in parts] for i in range(len(examples))]
 
         floats = [layouts[i].data for i in differentiable]
-        return Packed(rebuild(floats), floats, rebuild, split)
+        return PackedArguments(rebuild(floats), floats, rebuild, split)
 
     def _layout(self, column: list[Any], leaf: int) -> Any:
         scalar = _python_number(column)
@@ -204,7 +209,8 @@ class LockStep(Way):
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         decorated = f if isinstance(f, BatchFunction) else batch(f)
-        return lanes_of(decorated(*args, **shared), batch_size_of(args) or 0)
+        with options(way=self._way):
+            return lanes_of(decorated(*args, **shared), batch_size_of(args) or 0)
 
 
 class _MaskedLayout:
@@ -263,4 +269,11 @@ def _python_number(column: list[Any]) -> type | None:
 
 def default_ways() -> list[Way]:
     """Every way the library has."""
-    return [LockStep(), LockStep(poison="high"), LockStep(poison="low"), LockStep(packed=True), OnTheFly()]
+    return [
+        LockStep(),
+        LockStep(poison="high"),
+        LockStep(poison="low"),
+        LockStep(packed=True),
+        LockStep(poison="high", way="loop"),
+        OnTheFly(),
+    ]

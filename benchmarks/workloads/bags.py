@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
+from autobatch.tables.modes import BagMode
 from benchmarks import common
 from benchmarks.declare import LOOP, OURS, Bar, Case, Runner, Way, Workload
 
@@ -29,7 +30,7 @@ class Bags:
         rng = np.random.default_rng(3)
         dim, bags = case["dim"], case["batch"]
         rows = max(16, _TABLE_BYTES[case["table"]] // (4 * dim)) if bags > 8 else 20
-        self.mode: str = case["mode"].removeprefix("weighted ")
+        self.mode: BagMode = case["mode"].removeprefix("weighted ")
         self.table = common.on_a_line(rows, dim)
         rng.random(out=self.table, dtype=np.float32)
         self.table -= np.float32(0.5)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autobatch import MaskedBatch, PackedBatch, options
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.objects import ObjectBatch
 from autobatch.core import current

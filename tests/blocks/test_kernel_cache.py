@@ -250,7 +250,7 @@ def compilers(monkeypatch, folder):
 
 
 def test_two_processes_compile_the_same_at_once(monkeypatch, folder, compilers):
-    kernels = [kernel_cache.Kernel(TEXT), kernel_cache.Kernel(TEXT)]
+    kernels = [kernel_cache.CachedKernel(TEXT), kernel_cache.CachedKernel(TEXT)]
     for kernel, compiler in zip(kernels, compilers, strict=True):
         assert compiler.ask(kernel)
     end = time.monotonic() + 60

@@ -9,7 +9,7 @@ import autobatch as ab
 from autobatch.api.extend import Batched
 from autobatch.blocks.launch import form_of, launch
 from autobatch.core.cotangent import Product
-from autobatch.ops.rules.rows import Scatter
+from autobatch.ops.rules.row_gather import Scatter
 from autobatch.testing.inspect import Tape
 from tests.blocks.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
-from autobatch.kernels.segments import run_bounds, sum_rows, sum_runs
+from autobatch.kernels.segment_reductions import run_bounds, sum_rows, sum_runs
 from autobatch.kernels.vectors import VectorLayout
 
 RANDOM = np.random.default_rng(5)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from autobatch.kernels import optimizer_steps, segments, sparse_gradients
+from autobatch.kernels import optimizer_steps, segment_reductions, sparse_gradients
 from tests import naive
 
 RANDOM = np.random.default_rng(11)
@@ -46,31 +46,31 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
     source = table if fused else x
     weights = make(n, dtype) if weighted else None
     out, untouched = guarded((4, width), dtype, 0)
-    segments.segment_sum(source, ids, weights, of, out)
+    segment_reductions.segment_sum(source, ids, weights, of, out)
     scaled = x if weights is None else x * weights[:, None]
     np.testing.assert_allclose(out, naive.segments(scaled, of, 4, "sum"), rtol=1e-4, atol=1e-4)
     untouched()
     for least, mode in [(False, "max"), (True, "min")]:
         out, untouched = guarded((4, width), dtype, 0)
         seen = np.zeros(4, np.bool_)
-        segments.segment_extremum(source, ids, of, least, seen, out)
+        segment_reductions.segment_extremum(source, ids, of, least, seen, out)
         np.testing.assert_array_equal(out, naive.segments(x, of, 4, mode))
         assert seen.tolist() == [i in of for i in range(4)]
         untouched()
     for least, mode in [(False, "argmax"), (True, "argmin")]:
         out, untouched = guarded((4, width), np.int64, -1)
-        segments.segment_position(source, ids, of, least, out)
+        segment_reductions.segment_position(source, ids, of, least, out)
         for segment in range(4):
             rows = np.flatnonzero(of == segment)
             expected = rows[getattr(np, mode)(x[rows], axis=0)] if len(rows) and width else np.full(width, -1)
             np.testing.assert_array_equal(out[segment], expected)
         untouched()
     out, untouched = guarded((4, width), dtype, 1)
-    segments.segment_prod(source, ids, of, out)
+    segment_reductions.segment_prod(source, ids, of, out)
     np.testing.assert_allclose(out, [x[of == s].prod(0) for s in range(4)], rtol=1e-4)
     untouched()
     out, untouched = guarded((n, width), dtype, 0)
-    segments.segment_cumsum(source, ids, of, np.zeros((4, width), dtype), out)
+    segment_reductions.segment_cumsum(source, ids, of, np.zeros((4, width), dtype), out)
     np.testing.assert_allclose(out, [x[: i + 1][of[: i + 1] == of[i]].sum(0) for i in range(n)] or out, 1e-4, 1e-4)
     untouched()
 
@@ -80,7 +80,7 @@ def test_first_equal_takes_the_first_of_ties_and_nan():
     values = np.array([[2.0, np.nan], [0.0, 0.0]])
     for ids, expected in ((np.array([2, 0, 1, 1]), [[0, 1], [-1, -1]]), (None, [[1, 0], [-1, -1]])):
         found, untouched = guarded((2, 2), np.int64, -1)
-        segments.first_equal(x, ids, of if ids is not None else of[:3], values, found)
+        segment_reductions.first_equal(x, ids, of if ids is not None else of[:3], values, found)
         assert found.tolist() == expected
         untouched()
 
@@ -93,12 +93,12 @@ def test_picked_rows_and_dots_are_transposes(fused, width, n):
     ids, of = RANDOM.integers(0, 9, n) if fused else None, RANDOM.integers(0, 4, n)
     x = table[ids] if fused else table[:n]
     dots, untouched = guarded((n,), np.float64, 5)
-    segments.row_dots(table if fused else x, ids, of, ct, dots)
+    segment_reductions.row_dots(table if fused else x, ids, of, ct, dots)
     np.testing.assert_allclose(dots, (x * ct[of]).sum(1))
     untouched()
     at, (out, untouched) = np.full((4, width), -1), guarded((n, width), np.float64, 0)
-    segments.segment_position(x, None, of, False, at)
-    segments.pick_rows(ct, at, out)
+    segment_reductions.segment_position(x, None, of, False, at)
+    segment_reductions.pick_rows(ct, at, out)
     expected = np.zeros((n, width))
     for segment, column in zip(*np.nonzero(at >= 0), strict=True):
         expected[at[segment, column], column] = ct[segment, column]
@@ -109,7 +109,7 @@ def test_picked_rows_and_dots_are_transposes(fused, width, n):
 def test_the_product_of_the_others_with_zeros():
     x, of = np.array([[2.0], [0.0], [5.0], [0.0], [0.0], [3.0]]), np.array([0, 0, 0, 1, 1, 2])
     out = np.zeros_like(x)
-    segments.segment_prod_others(x, np.empty((0, 6, 1)), of, np.ones((3, 1, 1)), np.empty((6, 1, 1)), out)
+    segment_reductions.segment_prod_others(x, np.empty((0, 6, 1)), of, np.ones((3, 1, 1)), np.empty((6, 1, 1)), out)
     assert out[:, 0].tolist() == [0, 10, 0, 0, 0, 1]
 
 
@@ -118,7 +118,7 @@ def test_the_product_of_the_others_along_two_directions():
     x, along = make((5, 3), np.float64), make((2, 5, 3), np.float64)
     running, (out, untouched) = np.zeros((1, 3, 4)), guarded((5, 3), np.float64, 0)
     running[:, :, 0] = 1
-    segments.segment_prod_others(x, along, np.zeros(5, np.int64), running, np.empty((5, 3, 4)), out)
+    segment_reductions.segment_prod_others(x, along, np.zeros(5, np.int64), running, np.empty((5, 3, 4)), out)
     expected = np.zeros((5, 3))
     for i, a, b in itertools.permutations(range(5), 3):
         expected[i] += along[0, a] * along[1, b] * np.delete(x, [i, a, b], axis=0).prod(0)
@@ -130,10 +130,10 @@ def test_nan_is_the_extremum_of_its_segment():
     x, of = np.array([[1.0, np.nan], [np.nan, 1.0], [2.0, np.nan]]), np.zeros(3, np.int64)
     for least in (False, True):
         out = np.zeros((1, 2))
-        segments.segment_extremum(x, None, of, least, np.zeros(1, np.bool_), out)
+        segment_reductions.segment_extremum(x, None, of, least, np.zeros(1, np.bool_), out)
         assert np.isnan(out).all()
         at = np.full((1, 2), -1)
-        segments.segment_position(x, None, of, least, at)
+        segment_reductions.segment_position(x, None, of, least, at)
         assert at.tolist() == [[1, 0]]
 
 

@@ -6,9 +6,9 @@ import pytest
 from autobatch import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.rules.rows import Scatter
+from autobatch.ops.rules.row_gather import Scatter
 from autobatch.testing.inspect import Tape
-from tests.law import Shared, check, check_grads
+from tests.law import Shared, check, check_grads, every_way_equals_loop, ragged
 from tests.numpy_functions.cases import BOTH, CUBES, ROWS, STATIC, VECTORS, normals
 
 TABLE = Shared(np.random.default_rng(0).normal(size=(6, 4)))
@@ -139,3 +139,29 @@ def test_a_single_boolean_index_runs_as_a_loop():
     np.testing.assert_array_equal(got.examples()[1], VECTORS[1][True])
     with pytest.raises(NeedsLoop, match="single boolean"):
         x[True] = 1.0
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda i, x: np.choose(i, [x, -x, 2 * x]),
+        lambda i, x: np.choose(i, [x, -x], mode="wrap"),
+        lambda i, x: np.choose(i, [x, -x], mode="clip"),
+        lambda i, x: np.take(x, i),
+        lambda i, x: np.take(x, i, mode="clip"),
+        lambda i, x: np.take_along_axis(x, i, 0),
+    ],
+)
+@pytest.mark.parametrize("last", [[1, 0], [1, 5], [-1, 0], [0, -5]])
+def test_wrong_positions_raise_what_numpy_raises(f, last):
+    """By every way, and of the first example that has one."""
+    every_way_equals_loop(f, [np.array(each) for each in ([0, 1, 2], [0], last, last)], ragged(3, 1, 2, 2))
+
+
+@pytest.mark.parametrize("lengths", [(0, 0), (0, 2), (2, 0, 1)])
+def test_index_arrays_that_broadcast_to_none_are_not_looked_at(lengths):
+    far = [np.array([[7 if n == 0 else 1]]) for n in lengths]
+    near = [np.zeros((1, n), int) for n in lengths]
+    every_way_equals_loop(lambda i, j, x: x[i, j], far, near, [np.eye(3)] * len(lengths))
+    check(lambda i, j, x: getitem(x, (i, j[:, :0])), far, near, Shared(np.eye(3)))
+    check(lambda j, x: getitem(x, (7, j)), [j[:, :0] for j in near], Shared(np.eye(3)))  # an integer is

@@ -21,7 +21,6 @@ SHAPES = {rank: list(itertools.product((0, 1, 2), repeat=rank)) for rank in (1, 
 SHAPES[3] = [(2, 0, 2), (1, 2, 0), (0, 2, 0), (2, 1, 2)]
 IGNORED = {"result_type", "can_cast", "common_type", "may_share_memory", "shares_memory", "empty", "empty_like"}
 IGNORED |= {"unique_values"}  # in an order that NumPy leaves open
-IGNORED |= {"choose", "take", "take_along_axis"}  # of a wrong index NumPy has other exceptions
 
 # What a call needs beside one array: of an array x and another, y, of its shape and dtype.
 CALLS = {
@@ -177,11 +176,16 @@ CALLS = {
         lambda x, y: np.take(x, [0, 1], 0),
         lambda x, y: np.take(x, [], -1),
         lambda x, y: np.take(x, [0, 1], -1, mode="clip"),
-        lambda x, y: np.take(x, [0, 3], 0, mode="wrap"),
+        lambda x, y: np.take(x, [0, 3], 0, mode="wrap") if x.shape[0] else None,  # there NumPy never comes to an end
+        lambda x, y: np.take(x, [1.5, 0], 0),
+        lambda x, y: np.take(x, np.array([0.5]), 0),
+        lambda x, y: np.take(x, x),
+        lambda x, y: np.take(x, [0], mode="other"),
     ],
     "take_along_axis": [
         lambda x, y: np.take_along_axis(x, np.argsort(y, -1), -1),
         lambda x, y: np.take_along_axis(x, np.zeros((1,) * x.ndim, int), 0),
+        lambda x, y: np.take_along_axis(x, np.full((1,) * x.ndim, 7), -1),
     ],
     "put_along_axis": [lambda x, y: _written(np.put_along_axis, x, np.argsort(y, 0), 1, 0)],
     "put": [lambda x, y: _written(np.put, x, [0], 1), lambda x, y: _written(np.put, x, [], [])],
@@ -189,7 +193,14 @@ CALLS = {
     "putmask": [lambda x, y: _written(np.putmask, x, y > 0, y)],
     "compress": [lambda x, y: np.compress([True], x, axis=0), lambda x, y: np.compress([False, True], x)],
     "extract": [lambda x, y: np.extract(y > 0, x)],
-    "choose": [lambda x, y: np.choose(x, [y, x])],
+    "choose": [
+        lambda x, y: np.choose(x, [y, x]),
+        lambda x, y: np.choose(x, [y, x, y]),
+        lambda x, y: np.choose(-x, [y, x, y], mode="wrap"),
+        lambda x, y: np.choose(-x, [y, x, y], mode="clip"),
+        lambda x, y: np.choose(x, [y], mode="other"),
+        lambda x, y: np.choose(x, []),
+    ],
     "select": [lambda x, y: np.select([x > 0, y > 0], [x, y], 1)],
     "piecewise": [lambda x, y: np.piecewise(x, [x > 0], [lambda z: z + z, 0])],
 }

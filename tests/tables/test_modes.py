@@ -1,6 +1,7 @@
 """The modes of reductions: what it takes to add one, and that each is named in one place."""
 
 import pathlib
+import typing
 
 import numpy as np
 import pytest
@@ -72,3 +73,7 @@ def test_a_mode_is_named_in_two_files():
     for name, public in (("sqrtn", {"segments.py", "embedding_bag.py"}), ("logmeanexp", {"segments.py"})):
         files = {path.name for path in TABLES.parent.rglob("*.py") if f'"{name}"' in path.read_text(encoding="utf-8")}
         assert files == {"modes.py"} | public
+
+
+def test_type_checkers_know_the_modes_of_bags():
+    assert set(typing.get_args(modes.BagMode)) == set(modes.BAG_MODES)

@@ -9,7 +9,7 @@ import pytest
 from autobatch import EmbeddingTable
 from autobatch.testing.compare import compare, largest_error
 from autobatch.testing.equivalence import check_equivalence
-from autobatch.testing.ways import Loop
+from autobatch.testing.ways import ReferenceLoop
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -127,7 +127,7 @@ def test_a_float_is_no_more_precise_than_the_coarsest_that_went_in():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_sums_that_are_promoted_afterwards_may_be_in_another_order(dtype):
-    class Rounded(Loop):
+    class Rounded(ReferenceLoop):
         def call(self, f, args, shared):
             return [np.float64(y * (1 + 1e-8)) for y in super().call(f, args, shared)]
 

@@ -7,7 +7,7 @@ from autobatch import MaskedBatch
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.testing.equivalence import check_equivalence
 from autobatch.testing.inspect import current_example
-from autobatch.testing.ways import Loop, Unfit, Way
+from autobatch.testing.ways import ReferenceLoop, Unfit, Way
 
 EXAMPLES = [np.float32([1, 2, 3]), np.float32([4]), np.float32([5, 6])]
 SHARED = {"w": np.float32([0.5, -1.0])}
@@ -282,7 +282,7 @@ def test_random_numbers_depend_on_the_place_in_the_batch():
         key = current_example().next_key(0)
         return x * np.float32(int(key) % 97) * w[0]
 
-    assert check(Loop(), noisy).ways == ["the loop over the examples"]
+    assert check(ReferenceLoop(), noisy).ways == ["the loop over the examples"]
 
     class SameForAll(Right):
         pass

@@ -48,6 +48,8 @@ xs = [w, w]
 masked = ab.MaskedBatch.from_examples(xs)
 packed = ab.PackedBatch.from_examples(xs)
 model = Model()
+table = ab.EmbeddingTable(np.ones((4, 3), np.float32))
+ids = np.array([0, 2, 1])
 
 
 def accepted() -> None:
@@ -68,6 +70,14 @@ def accepted() -> None:
     assert_type(ab.value_and_grad(loss, has_aux=True)(w, w), tuple[tuple[Array, str], Any])
     assert_type(ab.nn.softmax(masked, axis=0), NDArray[Any])
     assert_type(2.0 * (masked - w) @ w, ab.MaskedBatch)
+    assert_type(ab.embedding_bag([0, 2], table, [0, 1], mode="sum"), NDArray[Any])
+    assert_type(ab.embedding_bag(packed, np.ones((4, 3)), mode=("max", "mean")), tuple[NDArray[Any], ...])
+    assert_type(ab.lookup(table, ids), NDArray[Any])
+    assert_type(ab.maplookup([table, np.ones((3, 2))], [ids, [1, 2, 2]]), list[NDArray[Any]])
+    assert_type(ab.maplookup([table], [ids], ab.strategies.Preallocation()), NDArray[Any])
+    assert_type(ab.segment_sum(w, lengths=[2, 1], num_segments=np.int64(2)), NDArray[Any])
+    assert_type(ab.segment_mean(table, ids, ids=[1, 1, 0], weights=w, empty=1.0), NDArray[Any])
+    assert_type(ab.segment_topk(masked, ids, k=2), tuple[NDArray[Any], NDArray[Any]])
     scores: Array = scaled(masked, w)
     mean: float = ab.mean(scaled(masked, w))
     sum_of_both = np.add(masked, packed) + masked
@@ -93,3 +103,11 @@ def refused() -> None:
     ab.MaskedBatch.from_examples(xs, dim=[True])  # wrong: call-arg
     ab.optim.SGD(rate=0.1)  # wrong: call-arg
     ab.nn.softmax(masked, axes=0)  # wrong: call-arg
+    ab.embedding_bag(ids, table, [0], mode="total")  # wrong: call-overload
+    ab.embedding_bag(ids, table, [0], mode=("max", "total"))  # wrong: arg-type
+    ab.embedding_bag(ids, table, [0], bad_ids="drop")  # wrong: call-overload
+    ab.lookup({}, ids)  # wrong: arg-type
+    ab.maplookup([table], [ids], "simple parallel")  # wrong: call-overload
+    ab.segment_sum(w, ids, num_segments=1.5)  # wrong: arg-type
+    ab.segment_max(w, ids=ids, k=2)  # wrong: call-arg
+    ab.segment_topk(w, ids)  # wrong: call-arg

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.data.columns import Column, Columns, Place, take_examples
-from autobatch.batches.data.joining import concat_trees
+from autobatch.batches.data.concat import concat_trees
 from autobatch.errors import UnsupportedError
 
 __all__ = ["read_arrow"]

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, Batch, form
+from autobatch.batches.any_batch import FORMS, Batch, form
 from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
-from autobatch.batches.sequences import SCALAR_DTYPES, as_arrays, flat_numbers
+from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, is_node, leaves

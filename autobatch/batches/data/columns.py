@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch, own_offsets, ragged_rows
-from autobatch.batches.sequences import KINDS
+from autobatch.batches.packing import KINDS
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError

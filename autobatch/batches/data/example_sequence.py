@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, batch_size_of, form, lane
+from autobatch.batches.any_batch import FORMS, batch_size_of, form, lane
 from autobatch.batches.data.columns import take_examples
 from autobatch.batches.examples import lanes_of
 from autobatch.errors import ShapeError, UnsupportedError

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, Batch
+from autobatch.batches.any_batch import FORMS, Batch
 from autobatch.batches.data.columns import take_examples
 from autobatch.batches.data.example_sequence import Examples
 from autobatch.batches.masked import MaskedBatch

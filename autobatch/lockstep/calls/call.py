@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, per_lane
+from autobatch.batches.any_batch import Batch, per_lane
 from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
@@ -32,10 +32,18 @@ from autobatch.facts.call_effects import (
 from autobatch.facts.types import GENERATORS, IMMUTABLE
 from autobatch.lockstep.calls.foreign import library, plain_arguments, require_local
 from autobatch.lockstep.calls.functions import HANDLERS, is_batched_tree, unwrapped
-from autobatch.lockstep.regions.region import current_root, is_made, picked, remember, require_own, require_whole
+from autobatch.lockstep.regions.region import (
+    check_time,
+    current_root,
+    is_made,
+    picked,
+    remember,
+    require_own,
+    require_whole,
+)
 from autobatch.lockstep.values.items import is_lanes, own, update
+from autobatch.lockstep.values.lane_operators import convertible, getattribute
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.operators import convertible, getattribute
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.syntax.source import is_library
@@ -70,6 +78,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if root is None:
             return f(*args, **kwargs)
         if kind is FunctionType:
+            check_time(root)
             return _converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _numpy(f, args, kwargs)

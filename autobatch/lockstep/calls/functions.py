@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed
+from autobatch.batches.any_batch import Batch, narrowed
 from autobatch.batches.examples import map_lanes, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -28,8 +28,7 @@ from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, each, loop, loop_over
 from autobatch.lockstep.regions.region import current_root, is_changeable, is_made, lanes_within, remember
 from autobatch.lockstep.values.items import getitem, setattribute, setitem, update
-from autobatch.lockstep.values.lists import LaneList, plain, plain_lists
-from autobatch.lockstep.values.operators import (
+from autobatch.lockstep.values.lane_operators import (
     BINARY,
     UNARY,
     class_of_lanes,
@@ -38,6 +37,7 @@ from autobatch.lockstep.values.operators import (
     refuse_hooks,
     refuse_items,
 )
+from autobatch.lockstep.values.lists import LaneList, plain, plain_lists
 from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges, Zipped, in_reverse, lane_sequence
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.dispatch import top_box

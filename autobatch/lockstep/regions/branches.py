@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, narrowed, per_lane
 from autobatch.batches.examples import weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.current import current_region, set_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values
 from autobatch.lockstep.regions.region import Subset, part_of
+from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.sequences import LaneSequence
 
 __all__ = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.examples import take_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.batched import Batched
@@ -15,12 +15,22 @@ from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import parted, truth
 from autobatch.lockstep.regions.joins import Piece, joined_where_bound, meet, narrowed_values
-from autobatch.lockstep.regions.region import Order, Prefix, Subset, freeze, is_made, lanes_within, part_of, require_own
+from autobatch.lockstep.regions.region import (
+    Order,
+    Prefix,
+    Subset,
+    check_time,
+    freeze,
+    is_made,
+    lanes_within,
+    part_of,
+    require_own,
+)
+from autobatch.lockstep.values.lane_operators import refuse_hooks
 from autobatch.lockstep.values.merging import UNBOUND, joined
-from autobatch.lockstep.values.operators import refuse_hooks
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
-from autobatch.ops.rules.rows import rows_between
+from autobatch.ops.rules.row_gather import rows_between
 
 __all__ = [
     "Loop",
@@ -47,7 +57,13 @@ class SharedLoop:
         self.iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
-        yield from self.iterable
+        region: Any = current_region()
+        if region is None or region.root.deadline is None:
+            yield from self.iterable
+            return
+        for item in self.iterable:
+            check_time(region)
+            yield item
 
     def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         return kept + carried
@@ -71,6 +87,7 @@ class UniformLoop(SharedLoop):
         self.counts = [region.count] * sequence.shortest()
         self.step = self.tries = 0
         while self.step < len(self.counts):
+            check_time(region)
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
@@ -122,6 +139,7 @@ class Loop:
                 self.current = region = Prefix(self.order, count)
                 set_region(region)
                 self.fewer = True
+            check_time(region)
             item = sequence.at(self.step, region)
             sequence.advance(region)
             yield item
@@ -343,6 +361,8 @@ class Walk:
         pieces, self.at_head = self.at_head, []
         if not pieces:
             return False
+        if self.base is not None:
+            check_time(self.base)
         self.changed = len(pieces) > 1 or pieces[0][0] is not self.region
         self.region, self.values = meet(pieces, self.region, self.own) if self.changed else pieces[0]
         set_region(self.region)

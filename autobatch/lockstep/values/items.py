@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, narrowed, per_lane
 from autobatch.batches.examples import broadcast, stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -35,9 +35,9 @@ from autobatch.lockstep.regions.region import (
     require_own,
     require_whole,
 )
+from autobatch.lockstep.values.lane_operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, differs
 from autobatch.lockstep.values.merging import UNBOUND
-from autobatch.lockstep.values.operators import BINARY, found, refuse_hooks
 from autobatch.lockstep.values.sequences import LaneSequence, nested_item
 from autobatch.ops.numpy import indexing
 from autobatch.ops.rules.aliasing import is_scalar, zero_d

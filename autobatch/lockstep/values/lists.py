@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrow_tree, narrowed
+from autobatch.batches.any_batch import Batch, narrow_tree, narrowed
 from autobatch.batches.examples import broadcast, lanes_of, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch

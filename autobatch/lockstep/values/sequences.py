@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import Batch, narrowed, per_lane
+from autobatch.batches.any_batch import Batch, narrowed, per_lane
 from autobatch.batches.examples import map_tree, weak_lanes
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
@@ -17,15 +17,15 @@ from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.region import freeze, lanes_within
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.rows import rows_between, rows_p
+from autobatch.ops.rules.row_gather import rows_between, rows_p
 
 __all__ = [
     "Enumerated",
     "LaneSequence",
     "Nested",
     "Ranges",
-    "Rows",
-    "Shared",
+    "RowSequence",
+    "SharedSequence",
     "Trees",
     "Watched",
     "Zipped",
@@ -90,7 +90,7 @@ class LaneSequence:
         raise NeedsLoop("items per example are iterated outside converted code")
 
 
-class Rows(LaneSequence):
+class RowSequence(LaneSequence):
     """The rows of a padded batch along the example's first dimension.
 
     Attributes:
@@ -196,11 +196,11 @@ class Trees(LaneSequence):
 
     def __init__(self, tree: Any, backwards: bool = False) -> None:
         super().__init__()
-        self.rows: list[Rows] = []
+        self.rows: list[RowSequence] = []
         self.structure = map_tree(lambda leaf: self._add(leaf, backwards), tree)
 
     def _add(self, leaf: Any, backwards: bool) -> int:
-        self.rows.append(Rows(narrowed(leaf), backwards))
+        self.rows.append(RowSequence(narrowed(leaf), backwards))
         return len(self.rows) - 1
 
     def lengths(self) -> Any:
@@ -276,7 +276,7 @@ class Watched(LaneSequence):
             raise NeedsLoop("a list changes while a loop runs over it")
 
 
-class Shared(LaneSequence):
+class SharedSequence(LaneSequence):
     """One Python sequence beside others that are per lane."""
 
     __slots__ = ("values",)
@@ -399,12 +399,12 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
     if sequence is not None:
         return sequence
     if isinstance(iterable, list | tuple | range | np.ndarray | str):
-        return Shared(iterable)
+        return SharedSequence(iterable)
     if isinstance(iterable, LaneList):
-        return Shared(iterable.items)
+        return SharedSequence(iterable.items)
     if hasattr(iterable, "__next__"):
         raise NeedsLoop("an iterator beside data of different lengths")
-    return Shared(list(iterable))
+    return SharedSequence(list(iterable))
 
 
 def lane_sequence(iterable: Any) -> LaneSequence | None:
@@ -423,7 +423,7 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
             source = source.to_masked()  # type: ignore[attr-defined]
         if isinstance(source, ObjectBatch):
             raise NeedsLoop("a loop over objects that differ by example")
-        return Rows(source, backwards)
+        return RowSequence(source, backwards)
     if isinstance(iterable, LaneList) and iterable.is_spread:
         return Watched(iterable, _of_list(iterable, backwards))
     return None
@@ -433,7 +433,7 @@ def _of_list(source: LaneList, backwards: bool) -> LaneSequence:
     if source.has_python_scalars():
         raise NeedsLoop("a loop over a list of numbers that differs by example")
     stacked = source.stacked()
-    return Rows(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
+    return RowSequence(narrowed(stacked), backwards) if isinstance(stacked, Batch) else Trees(stacked, backwards)
 
 
 def in_reverse(iterable: Any) -> Any:

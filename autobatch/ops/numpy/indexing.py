@@ -18,7 +18,7 @@ from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import array
 from autobatch.ops.rules.aliasing import view, write
 from autobatch.ops.rules.dispatch import Declined, cast, refuse, top_box
-from autobatch.ops.rules.indexing import (
+from autobatch.ops.rules.index_rule import (
     FULL,
     Spec,
     basic_index,
@@ -31,7 +31,7 @@ from autobatch.ops.rules.indexing import (
     scatter_rule,
 )
 from autobatch.ops.rules.padding import to_width, to_widths, unbroadcast
-from autobatch.ops.rules.rows import Scatter, last_writes, put_rows_p, rows_p, scatter_rows_p
+from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, check_mask_sizes, lanes_of, size_per_lane
 
 __all__ = [

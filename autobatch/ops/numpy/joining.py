@@ -14,10 +14,10 @@ from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.shaping import _atleast
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, implements, needs
-from autobatch.ops.rules.indexing import on_axis
+from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.kinds import lanewise
 from autobatch.ops.rules.padding import to_width, unbroadcast
-from autobatch.ops.rules.rows import gather_axis
+from autobatch.ops.rules.row_gather import gather_axis
 from autobatch.ops.rules.sizes import (
     array_and_axis,
     as_batched,

@@ -8,13 +8,15 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import note_example
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import into, view
-from autobatch.ops.rules.dispatch import Declined, any_shorter, implements
-from autobatch.ops.rules.indexing import nonzero_lanes, on_axis
+from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
+from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.kinds import elementwise
+from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import array_and_axis, axes_of, normalise_axis
 
 __all__ = ["nonzero", "take", "take_along_axis", "truth", "where", "where_p"]
@@ -58,17 +60,32 @@ def _operand(x: Any) -> Any:
 
 @implements(np.take, out=into)
 def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
-    """np.take: positions along an axis, or in the flattened array."""
+    """np.take: positions along an axis, or in the flattened array. Numbers in lists it cuts to integers."""
     a, axis = array_and_axis(a, axis)
-    if not is_boxed(indices):
-        empty = not hasattr(indices, "dtype") and not np.size(indices)  # `[]`, whose dtype NumPy does not mind
-        indices = np.asarray(indices, np.int64 if empty else None)
-    if dtype_of(indices).kind == "b":
-        indices = indices.astype(np.int64)
+    if isinstance(indices, list | tuple) and any(map(is_boxed, indices)):
+        indices = np.stack(indices)
+    if is_boxed(indices) or isinstance(indices, np.ndarray):
+        indices = _integers(indices, "same_kind")
+    else:
+        indices = np.asarray(indices, np.int64)
     if mode != "raise":
+        if mode not in ("clip", "wrap") or any_shorter(a, 1, axis):
+            raise Declined("np.take with another mode, or with a mode from no elements")
         size = shape_of(a)[axis]
         indices = np.clip(indices, 0, size - 1) if mode == "clip" else indices % size
     return getitem(a, on_axis(axis, indices))
+
+
+def _integers(indices: Any, casting: Any) -> Any:
+    """Positions as NumPy casts them to its own integers.
+
+    Raises:
+        TypeError: what `casting` does not allow, as NumPy says it.
+    """
+    dtype = dtype_of(indices)
+    if not np.can_cast(dtype, np.int64, casting):
+        raise TypeError(f"Cannot cast array data from {dtype!r} to dtype('int64') according to the rule '{casting}'")
+    return indices.astype(np.int64) if dtype.kind == "b" else indices
 
 
 def _along(shape: Sequence[Any], indices: Any, axis: int) -> tuple[Any, ...]:
@@ -173,16 +190,39 @@ def extract(condition: Any, arr: Any) -> Any:
     return take(np.reshape(arr, (-1,)), flatnonzero(condition))
 
 
+def _choice(index: Any, *, count: int) -> Any:
+    """The index of np.choose, if each names a choice."""
+    if np.any(_names_none(index, count)):
+        raise ValueError("invalid entry in choice array")
+    return index
+
+
+def _names_none(index: Any, count: int) -> Any:
+    return (index < 0) | (index >= count)
+
+
+def _choice_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (index,) = operands
+    wrong = _names_none(fill(index, 0), params["count"]).reshape(index.batch_size, -1).any(1)
+    if wrong.any():
+        raise note_example(ValueError("invalid entry in choice array"), int(np.argmax(wrong)))
+    return Batched(index.data, index.sizes)
+
+
+choice_p = Op("choice", _choice, rule=_choice_rule, kind="select")
+
+
 @implements(np.choose, out=into)
 def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
-    every = np.broadcast_arrays(a, *choices)
-    index, table = every[0], np.stack(every[1:])
-    count = len(every) - 1
+    count = len(choices)
+    if mode not in ("raise", "clip", "wrap") or not count:
+        raise Declined("np.choose with another mode, or without choices")
+    index, *arrays = np.broadcast_arrays(_integers(as_array(a), "safe"), *choices)
     if mode == "raise":
-        index = np.where(index < 0, count, index)  # so that it is an error
+        index = choice_p(index, count=count)
     else:
         index = np.clip(index, 0, count - 1) if mode == "clip" else index % count
-    return take_along_axis(table, index[None], 0)[0]
+    return take_along_axis(np.stack(arrays), index[None], 0)[0]
 
 
 @implements(np.select)

@@ -14,7 +14,7 @@ from autobatch.ops.rules.aliasing import is_contiguous, refused, set_order, stan
 from autobatch.ops.rules.dispatch import Declined, as_array, implements
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import to_width, unbroadcast, without_padding
-from autobatch.ops.rules.rows import rows_p
+from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import (
     Template,
     as_batched,

@@ -6,7 +6,7 @@ import numpy as np
 
 from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
-from autobatch.tables.keyed.rows import RowStore
+from autobatch.tables.keyed.row_store import RowStore
 
 __all__ = ["EVICTIONS", "check_eviction", "victims"]
 

@@ -18,7 +18,7 @@ from autobatch.ops.nn import init
 from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.eviction import check_eviction, victims
-from autobatch.tables.keyed.rows import Change, RowStore
+from autobatch.tables.keyed.row_store import Change, RowStore
 from autobatch.tables.protocol import Context, Table
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen

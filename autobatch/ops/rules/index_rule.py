@@ -28,7 +28,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.dispatch import Declined
 from autobatch.ops.rules.padding import select, to_width, to_widths
-from autobatch.ops.rules.rows import gather_axis, rows_p, scatter_rows_p
+from autobatch.ops.rules.row_gather import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import (
     as_batched,
     broadcast_sizes,
@@ -500,6 +500,9 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
     bad = (ids < -limit) | (ids >= limit)
     if inside is not None:
         bad = bad & inside
+    if rank and bad.any():  # index arrays that broadcast to none read nothing, and are not looked at
+        empty = [np.equal(each.values if isinstance(each, Lengths) else each, 0) for each in block]
+        bad = bad & ~functools.reduce(np.logical_or, empty).reshape((-1,) + (1,) * rank)
     if bad.any():
         where = np.unravel_index(int(np.argmax(bad)), bad.shape)
         found = np.broadcast_to(ids, bad.shape)[where]

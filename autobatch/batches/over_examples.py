@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, Batch
+from autobatch.batches.any_batch import FORMS, Batch
 from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.current import current_region
@@ -22,7 +22,7 @@ from autobatch.core.diagnostics import warn_user
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.array_protocols import StandIn
-from autobatch.ops.rules.rows import rows_p
+from autobatch.ops.rules.row_gather import rows_p
 
 __all__ = ["PaddedArray", "PaddedRecorded", "count", "max", "mean", "min", "plain_data", "shown_data", "sum"]
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.base import FORMS, Batch
+from autobatch.batches.any_batch import FORMS, Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch

@@ -1,0 +1,303 @@
+"""The rule that picks a way for the examples of a call: from what each has cost, and never losing much to the loop.
+
+Nothing here runs or times anything. `History` is what is known of one function on inputs of one kind; `History.turn`
+begins a call, whose `Turn` says which way takes how many examples (`Portion`), and is told what that cost. So a test
+can drive it with a clock of its own.
+
+The rule
+- Costs are seconds per example: the median of the last few. Of the ways that have run, the cheapest one runs.
+- The loop runs the first examples of the first call, so that its own cost is known before anything else is.
+- Another way is tried where the loss is affordable, should it turn out useless. What the loop would have taken for all
+  calls so far earns an allowance (`_EARLY` of it up to the ninth call, `_LATE` after that), and what tries have cost
+  beyond the loop is taken from it. A try is stopped (`Portion.limit`) when the allowance is spent.
+- Setting a way up (rewriting, tracing, compiling) is part of the first try. It is worth more than the allowance after
+  many calls if the way is expected to gain: as in the ski-rental problem, when what it would have saved so far, had it
+  been there from the start, is half of its price.
+- A way gets three tries, since what it sets up in the first ones the later ones have; then its cost counts, and it is
+  tried again each time that the work of all calls has doubled, if that is affordable.
+
+What is promised (`tests/api/test_chooser.py`): whatever the costs are, as long as a try ends at its limit and the ways
+cost what they did before, any number of calls up to thirty takes at most 1.2 times the loop's time, and those from the
+tenth on at most 1.04 times; with the tries that expect to gain the loss is that of their price, once.
+
+Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988), for what a price is worth when nobody
+knows how long one goes on.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Sequence
+
+__all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
+
+LOOP = "loop"
+
+_KEPT = 5  # costs, of which the median counts
+_FEW_CALLS = 9  # in which a loss is best made: "from the tenth call on" it hardly shows
+_MANY_CALLS = 30  # after which a way that is expected to gain may cost more than the allowance
+_EARLY, _LATE = 0.4, 0.03
+_TRIES = 3  # of a way, since what it sets up in the first ones the later ones have
+_BETTER = 0.95  # of the cost of the way in use, what another one has to be below
+_GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
+# at most, and so much of it for each time that it ran
+_LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
+_SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a way is expected to cost before it has run.
+
+    Attributes:
+        price: seconds, once, for setting it up.
+        call: seconds of a call, whatever it does; steps: the cost of a call in the loop's seconds of one example.
+        example: seconds of an example; share: the same in the loop's seconds of one example.
+        sure: this is more than a guess, so that an expected gain may be paid for.
+        divides: a try may take some of the examples only, and says what all of them cost.
+    """
+
+    price: float = 0.0
+    call: float = 0.0
+    steps: float = 0.0
+    example: float = 0.0
+    share: float = 1.0
+    sure: bool = False
+    divides: bool = False
+
+    def seconds(self, count: int, loop: float) -> float:
+        """What a call of so many examples takes once it is set up, the loop taking `loop` for each."""
+        return self.call + self.steps * loop + count * (self.example + self.share * loop)
+
+
+@dataclasses.dataclass(slots=True)
+class Cost:
+    """What one way has cost.
+
+    Attributes:
+        recent: seconds per example, of the last runs.
+        runs: how many came to their end; examples: of how many.
+        refused: why it cannot run this function, or "".
+        stopped: the seconds after which it was stopped last, having not come to its end.
+        waits: the loop's seconds of all calls up to which it is not tried again.
+    """
+
+    recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_KEPT))
+    runs: int = 0
+    examples: int = 0
+    refused: str = ""
+    stopped: float = 0.0
+    waits: float = 0.0
+
+    @property
+    def seconds(self) -> float | None:
+        """Per example; None if it has not run."""
+        recent = sorted(self.recent)
+        return recent[(len(recent) - 1) // 2] if recent else None
+
+    def add(self, count: int, seconds: float) -> None:
+        self.recent.append(seconds / count)
+        self.runs += 1
+        self.examples += count
+        self.stopped = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Portion:
+    """Which way takes how many of the examples next, and after how many seconds it is to be stopped."""
+
+    way: str
+    count: int
+    limit: float | None = None
+
+
+class History:
+    """What is known of one function on inputs of one kind.
+
+    Args:
+        expected: by way, what it is expected to cost, given the loop's seconds per example; asked when first needed.
+
+    Attributes:
+        calls: how many there were.
+        costs: by way.
+        work: seconds that the loop would have taken for all of them; lost: of tries, beyond what it would have taken.
+        looks: the number of the call in which other ways are thought of again.
+        last: the way of the last call's last examples; why: in words.
+    """
+
+    __slots__ = (
+        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "why", "work",
+    )  # fmt: skip
+
+    def __init__(self, ways: Sequence[str], expected: Callable[[str], Expectation]) -> None:
+        self.calls = self.looks = 0
+        self.costs = {way: Cost() for way in (LOOP, *ways)}
+        self.work = self.lost = self._later_work = self._later_lost = 0.0
+        self.last = LOOP
+        self.why = ""
+        self._expected = expected
+
+    def turn(self, count: int) -> "Turn":
+        """Begin a call of so many examples."""
+        self.calls += 1
+        return Turn(self, count)
+
+    def usual(self) -> str | None:
+        """The loop, where a call is to run so and nothing else is thought of; None where `turn` decides."""
+        if self.calls < self.looks and self.last == LOOP:
+            return LOOP
+        return None
+
+    def took(self, way: str, count: int, seconds: float) -> None:
+        """A call ran by the way that `usual` said."""
+        self.calls += 1
+        cost = self.costs[way]
+        cost.add(count, seconds)
+        self.did(seconds)
+
+    def expected(self, way: str) -> Expectation:
+        return self._expected(way)
+
+    def best(self) -> str:
+        """The cheapest of the ways that have come to their end; the one in use, where another is hardly better."""
+        best, least = LOOP, self.costs[LOOP].seconds or 0.0
+        for way, cost in self.costs.items():
+            seconds = cost.seconds
+            if seconds is None or cost.refused or cost.stopped or way == LOOP:
+                continue
+            if seconds < least * (1.0 if way == self.last else _BETTER):
+                best, least = way, seconds
+        return best
+
+    def lose(self, seconds: float) -> None:
+        """A try has cost so much more than the loop."""
+        if self.calls > _FEW_CALLS:
+            self._later_lost += seconds
+        self.lost += seconds
+
+    def did(self, seconds: float) -> None:
+        """Examples have run that the loop takes so many seconds for."""
+        self.work += seconds
+        if self.calls > _FEW_CALLS:
+            self._later_work += seconds
+
+    def allowance(self, now: float) -> float:
+        """Seconds that may be lost, with examples at hand that the loop takes `now` seconds for."""
+        if self.calls <= _FEW_CALLS:
+            return _EARLY * (self.work + now) - self.lost
+        return _LATE * (self._later_work + now) - self._later_lost
+
+
+class Turn:
+    """One call: `next` says what runs, `ran`, `stopped` and `refused` what came of it.
+
+    Attributes:
+        left: how many examples have not run.
+    """
+
+    __slots__ = ("_kind", "_loop", "_tried", "_trying", "left")
+
+    def __init__(self, kind: History, count: int) -> None:
+        self._kind = kind
+        self._trying = False
+        self._tried: set[str] = set()
+        self._loop = kind.costs[LOOP].seconds
+        self.left = count
+
+    def next(self) -> Portion:
+        """What runs next; asked only where examples are left."""
+        kind, left = self._kind, self.left
+        self._trying = False
+        if self._loop is None:
+            kind.why = "what the loop costs was not known"
+            return Portion(LOOP, left if left <= 4 else 1)
+        if kind.costs[LOOP].runs == 1 and left > 2:  # the first example pays for what is loaded and cached
+            return Portion(LOOP, 1)
+        found = self._trial(self._loop)
+        if found is not None:
+            self._trying = True
+            self._tried.add(found.way)
+            kind.why = f"{found.way} was tried"
+            return found
+        best = kind.best()
+        if best == LOOP:
+            kind.looks = kind.calls + kind.calls // 8
+        kind.why = "it has cost least" if kind.costs[best].runs else "nothing else was worth a try"
+        if best == LOOP:
+            return Portion(LOOP, left)
+        guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
+        return Portion(best, left, max(guard * self._loop * left, _LEAST))
+
+    def ran(self, way: str, count: int, seconds: float) -> None:
+        """So many examples ran to their end."""
+        kind = self._kind
+        cost = kind.costs[way]
+        cost.add(count, seconds)
+        if way == LOOP:
+            self._loop = cost.seconds
+        loop = self._loop or 0.0
+        if self._trying:
+            kind.lose(max(0.0, seconds - count * loop))
+            if cost.runs >= _TRIES and seconds > count * loop:
+                cost.waits = 2.0 * (kind.work + count * loop)
+        kind.did(count * loop)
+        kind.last = way
+        self.left -= count
+
+    def stopped(self, way: str, seconds: float, reason: str = "") -> None:
+        """A way was stopped at its limit, or failed, and nothing it did is left."""
+        cost = self._kind.costs[way]
+        self._kind.lose(seconds)
+        cost.stopped = seconds
+        cost.waits = 2.0 * self._kind.work
+        if not self._trying:  # it had been the cheapest: what is known of it is of another time
+            cost.recent.clear()
+            cost.runs = _TRIES
+
+    def refused(self, way: str, seconds: float, reason: str) -> None:
+        """A way cannot run this function, and nothing it did is left."""
+        self._kind.lose(seconds)
+        self._kind.costs[way].refused = reason
+
+    def waits(self, way: str, seconds: float) -> None:
+        """A way is not ready yet: what it needs is made behind the work."""
+        self._kind.lose(seconds)
+        self._kind.costs[way].waits = self._kind.work + 10.0 * seconds + (self._loop or 0.0) * self.left
+
+    def _trial(self, loop: float) -> Portion | None:
+        """A way that has not shown what it costs, where its loss is affordable."""
+        kind = self._kind
+        now = loop * self.left
+        if kind.work + now <= _LEAST:
+            return None
+        found = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
+        tries = [each for each in found if each is not None]
+        return min(tries, key=lambda each: each[0])[1] if tries else None
+
+    def _may_try(self, way: str, cost: Cost) -> bool:
+        return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
+
+    def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Portion] | None:
+        """What a try of a way is expected to take of what the loop takes, and the try; None if it is not affordable."""
+        kind, left, seconds = self._kind, self.left, cost.seconds
+        now = loop * left
+        if seconds is not None and seconds <= loop and not cost.stopped:
+            return None  # or it is used anyway
+        allowed = kind.allowance(now)
+        expected = kind.expected(way)
+        count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
+        warm = expected.seconds(count, loop)
+        if cost.stopped:
+            needs = 2.0 * cost.stopped
+        elif seconds is None:
+            needs = warm + expected.price
+            if kind.calls > _MANY_CALLS and expected.sure:
+                allowed += 0.5 * max(0.0, 1.0 - warm / (loop * count)) * (kind.work + now)
+        elif cost.runs < _TRIES:  # what it has cost was for setting up, for all that is known
+            needs = min(warm, now)
+            if not _FEW_CALLS < kind.calls <= _MANY_CALLS:
+                allowed = max(allowed, now)
+        else:
+            needs = warm = seconds * left
+        if needs > allowed or allowed <= _LEAST:
+            return None
+        return warm / (loop * count), Portion(way, count, allowed)

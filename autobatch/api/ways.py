@@ -1,0 +1,517 @@
+"""The ways that the examples of a call may run, and carrying out what the rule of `api.chooser` picks.
+
+A call of a `@ab.batch` function with batches (`run_batch`) and an `ab.map` (`run_map`) come here. With `way` pinned,
+under `strict`, and inside of other runs of the library, they run as the option says, or as they name it. Else what is
+known of the function on inputs of this kind decides: by the law the ways are equal, examples come one after the other
+in each of them, and a way that is stopped or refuses leaves nothing behind. So the examples of one call may be shared
+out between ways, in their order, and no example's effects are seen twice.
+"""
+
+import contextlib
+import contextvars
+import dataclasses
+import dis
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+import numpy as np
+
+from autobatch.api.chooser import LOOP, Cost, Expectation, History, Portion
+from autobatch.autodiff.tape import active_tape
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.examples import stack_results
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.batches.result_form import in_form
+from autobatch.core.config import config, current
+from autobatch.core.current import current_region
+from autobatch.core.diagnostics import fell_back
+from autobatch.core.pytree import leaves
+from autobatch.errors import OverTime
+from autobatch.lazy import fibers
+from autobatch.lazy.fibers import active_trace, common_length, examples_in
+from autobatch.lazy.launching import Stats
+from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
+from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
+from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.structural import memory_of
+from autobatch.rewrite.taped_forms import per_example_form, taped_form
+
+__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map"]
+
+LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
+NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Ran:
+    """How a call ran.
+
+    Attributes:
+        way: the way of the last of its examples; why: what decided that.
+        stats: what was launched on the fly.
+        costs: what each way has cost so far on inputs of this kind, by way.
+    """
+
+    way: str
+    why: str
+    stats: Stats
+    costs: dict[str, Cost]
+
+
+_watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("autobatch_ran", default=None)
+
+
+@contextlib.contextmanager
+def ran_ways() -> Iterator[list[Ran]]:
+    """Collect how the calls in this block ran. A way that a call names, of which no cost is known, runs then."""
+    found: list[Ran] = []
+    token = _watched.set(found)
+    try:
+        yield found
+    finally:
+        _watched.reset(token)
+
+
+def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
+    watched = _watched.get()
+    if watched is not None:
+        watched.append(Ran(way, why, stats or Stats(), costs or {}))
+
+
+# What is known, by function.
+
+
+class _Function:
+    """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
+
+    __slots__ = ("array_code", "code", "kinds")
+
+    def __init__(self, code: Any) -> None:
+        self.code = code  # so that its id stays its own
+        self.kinds: dict[Any, History] = {}
+        self.array_code: bool | None = None
+
+
+_MOST_FUNCTIONS, _MOST_KINDS = 512, 64
+_functions: dict[int, _Function] = {}
+_ready: set[str] = set()  # ways that have been set up for any function
+
+
+def forget_costs() -> None:
+    """Start anew: nothing is known of any function."""
+    _functions.clear()
+
+
+def _code_of(function: Any) -> Any:
+    """What stands for a function, however often it is made anew: its code."""
+    while True:
+        if isinstance(function, FunctionType):
+            return function.__code__
+        if isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(type(function), "_ab_batch"):
+            function = function.__wrapped__
+        else:
+            call = getattr(type(function), "__call__", None)  # noqa: B004  (not whether: which)
+            return call.__code__ if isinstance(call, FunctionType) else function
+
+
+def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History:
+    code = _code_of(function)
+    known = _functions.get(id(code))
+    if known is None:
+        if len(_functions) >= _MOST_FUNCTIONS:
+            _functions.pop(next(iter(_functions)), None)
+        known = _functions[id(code)] = _Function(code)
+    kind = known.kinds.get(key)
+    if kind is None:
+        if len(known.kinds) >= _MOST_KINDS:
+            known.kinds.pop(next(iter(known.kinds)), None)
+        kind = known.kinds[key] = History(ways, functools.partial(_expected, known))
+    return kind
+
+
+def _expected(known: _Function, way: str) -> Expectation:
+    """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
+    ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
+    price = 0.005 if ready else 0.04 if way in _ready else 0.4
+    if known.array_code is None:
+        known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
+    if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
+        if known.array_code:
+            return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
+        return Expectation(price, call=1e-3, steps=500.0, share=0.2)
+    return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
+
+
+def _is_array_code(code: CodeType) -> bool:
+    """Whether what a function does most often is calls, products and attributes, not arithmetic on single numbers."""
+    found = list(dis.get_instructions(code))
+    back = [(each.argval, each.offset) for each in found if "JUMP_BACKWARD" in each.opname]
+    calls = numbers = 0.0
+    for each in found:
+        times = 8.0 ** sum(start <= each.offset <= end for start, end in back)
+        if each.opname.startswith("CALL"):
+            calls += times
+        elif each.opname in ("BINARY_OP", "COMPARE_OP", "BINARY_SUBSCR", "STORE_SUBSCR"):
+            numbers += times
+            if each.argrepr in ("@", "@="):
+                calls += 2 * times
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return 3 * calls >= numbers and not (back and any(not _is_array_code(each) for each in inner))
+
+
+# Calls on batches.
+
+
+def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], convert: Any, is_local: Any) -> Any:
+    """The result of a function of one example on batches.
+
+    Args:
+        function, args, kwargs, convert, is_local: as for `lockstep.run.run`.
+    """
+    options = current()
+    way = options.way
+    if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
+        return _named(function, args, kwargs, convert, is_local)
+    key: list[Any] = [LOCKSTEP, active_tape() is not None]
+    batches = _read(args, kwargs, key)
+    size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
+    if not size or way == COMPILED:
+        return _named(function, args, kwargs, convert, is_local)
+    call = _BatchCall(function, args, kwargs, convert, is_local, batches)
+    if way != "auto":
+        _note(way, f"way={way!r}")
+        return call.result([call.run(Portion(way, size), 0)], [size])
+    kind = _kind(function, tuple(key), (LOCKSTEP, FLY))
+    usual = kind.usual() if _watched.get() is None else None
+    if usual is None:
+        _settle_next_way(kind)
+        if _is_to_be_shown(kind, LOCKSTEP):
+            return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
+        pieces, counts = _carry_out(kind, size, call.run)
+        _note(kind.last, kind.why, call.stats, kind.costs)
+        return call.result(pieces, counts)
+    begun = time.perf_counter()
+    piece = call.run(Portion(usual, size), 0)
+    kind.took(usual, size, time.perf_counter() - begun)
+    _note(usual, kind.why, call.stats, kind.costs)
+    return call.result([piece], [size])
+
+
+def _settle_next_way(kind: History) -> None:
+    """Examples of a batch run on the fly only where lock-step has no form for what they do."""
+    fly, refusal = kind.costs[FLY], "lock-step has a form for it"
+    if not kind.costs[LOCKSTEP].refused:
+        fly.refused = refusal
+    elif fly.refused == refusal:
+        fly.refused = ""
+
+
+def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any) -> Any:
+    """The call in lock-step, and by the next way where that has no form for it."""
+    ran: list[Any] = []
+
+    def map_columns(*given: Any) -> tuple[list[Any], bool]:
+        results, stats = _on_the_fly(*given)
+        together = stats.looped is None
+        ran.append((FLY if together else LOOP, stats))
+        return results, together
+
+    out = run(function, args, kwargs, convert, is_local, map_columns)
+    way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
+    _note(way, "the call names it" if way == LOCKSTEP else "lock-step has no form for it", stats)
+    return out
+
+
+def _read(args: tuple[Any, ...], kwargs: dict[str, Any], key: list[Any]) -> list[Any]:
+    """The batches of a call; to `key` goes its kind: types, ranks, dtypes, and sizes by powers of two."""
+    batches: list[Any] = []
+    for arg in (*args, *kwargs.values()) if kwargs else args:
+        if isinstance(arg, Batch):
+            batches.append(arg)
+            key.append(_kind_of_batch(arg))
+        elif type(arg) is np.ndarray:
+            key.append(arg.size.bit_length())
+        elif isinstance(arg, dict | list | tuple) or hasattr(arg, "__dict__"):
+            total = 0
+            for leaf in leaves(arg):
+                if isinstance(leaf, Batch):
+                    batches.append(leaf)
+                    key.append(_kind_of_batch(leaf))
+                elif type(leaf) is np.ndarray:
+                    total += leaf.size
+            key.append(total.bit_length())
+        else:
+            key.append(type(arg))
+    return batches
+
+
+def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
+    if isinstance(batch, MaskedBatch):
+        data = batch.data  # which is guarded, so that reading it takes time
+        return data.dtype.num, data.ndim, data.shape[0].bit_length(), _size(data).bit_length(), batch.scalar
+    if isinstance(batch, PackedBatch):
+        values = batch.values
+        size = 0 if isinstance(values, PackedBatch) else _size(values).bit_length()
+        return PackedBatch, batch.ndim, batch.batch_size.bit_length(), size
+    return type(batch), batch.batch_size.bit_length()
+
+
+def _size(data: Any) -> int:
+    out = 1
+    for length in data.shape:
+        out *= length
+    return out
+
+
+class _BatchCall:
+    """One call on batches, whose examples may be shared out between ways.
+
+    Attributes:
+        stats: what was launched on the fly.
+    """
+
+    __slots__ = ("_args", "_batches", "_columns", "_convert", "_function", "_is_local", "_kwargs", "_size", "stats")
+
+    def __init__(self, function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, batches: Any) -> None:
+        self._function, self._args, self._kwargs = function, args, kwargs
+        self._convert, self._is_local = convert, is_local
+        self._batches, self._size = batches, batches[0].batch_size
+        self._columns: ExampleColumns | None = None
+        self.stats = Stats()
+
+    def run(self, step: Portion, start: int) -> Any:
+        """The results of some of the examples: a list by the loop and on the fly, a batched tree in lock-step."""
+        stop = start + step.count
+        if step.way == LOCKSTEP:
+            return self._in_lock_step(start, stop, step.limit)
+        if self._columns is None:
+            self._columns = ExampleColumns(self._function, self._args, self._kwargs)
+        columns = self._columns.values(start, None if stop == self._size else stop)
+        if step.way == LOOP:
+            return self._loop(self._columns, columns, start)
+        given = columns, self._columns.recorded(), self._columns.arguments_of, start, step.limit
+        results, self.stats = _on_the_fly(self._function, *given)
+        return results
+
+    def _loop(self, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
+        f, in_order = per_example_form(self._function), own.in_order(columns)
+        if in_order is None:
+            return fibers.run_loop(f, columns, own.shared, own.arguments_of, start)
+        return fibers.run_loop(f, *in_order, None, start)
+
+    def _in_lock_step(self, start: int, stop: int, limit: float | None) -> Any:
+        args, kwargs = self._args, self._kwargs
+        if start or stop < self._size:
+            args = tuple(map_batches(lambda batch: lanes_between(batch, start, stop), arg) for arg in args)
+            kwargs = {
+                name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
+            }
+        deadline = None if limit is None else time.perf_counter() + limit
+        count = stop - start
+        return _Tree(in_lock_step(self._function, args, kwargs, count, self._convert, self._is_local, start, deadline))
+
+    def result(self, pieces: list[Any], counts: list[int]) -> Any:
+        """The result of the call, from those of its parts."""
+        if len(pieces) == 1 and type(pieces[0]) is _Tree:
+            return pieces[0].tree
+        if any(type(piece) is _Tree for piece in pieces):
+            tree = joined([piece.tree if type(piece) is _Tree else stack_results(piece) for piece in pieces], counts)
+        else:
+            tree = stack_results([result for piece in pieces for result in piece])
+        return in_form(tree, self._size, self._batches)
+
+
+class _Tree:
+    """A batched result."""
+
+    __slots__ = ("tree",)
+
+    def __init__(self, tree: Any) -> None:
+        self.tree = tree
+
+
+# Maps.
+
+
+def run_map(
+    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None = None
+) -> tuple[list[Any], Stats]:
+    """The results of a function of one example on each, and what was launched.
+
+    Args:
+        function: it; sequences: of examples; shared: by keyword, the same for all.
+        fixed: what is the same for all by position, among the arguments that the sequences give.
+    """
+    options = current()
+    way = options.way
+    call = _MapCall(function, shared, fixed or {})
+    if way in (LOCKSTEP, FLY) or options.strict or current_region() is not None or active_trace() is not None:
+        return call.named(sequences), call.stats
+    columns = call.columns = [examples_in(each) for each in sequences]
+    count = common_length(columns)
+    if not count or way == COMPILED:
+        return call.named(columns), call.stats
+    if way == LOOP:
+        _note(LOOP, f"way={way!r}")
+        return call.run(Portion(LOOP, count), 0), call.stats
+    kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY,))
+    usual = kind.usual() if _watched.get() is None else None
+    if usual is not None:
+        begun = time.perf_counter()
+        results = call.run(Portion(usual, count), 0)
+        kind.took(usual, count, time.perf_counter() - begun)
+        return results, call.stats
+    if _is_to_be_shown(kind, FLY):
+        return _shown(kind, FLY, count, lambda: call.named(columns)), call.stats
+    pieces, _ = _carry_out(kind, count, call.run)
+    if call.stats.looped is not None:
+        kind.costs[FLY].refused = call.stats.looped
+    _note(LOOP if call.stats.looped else kind.last, call.stats.looped or kind.why, call.stats, kind.costs)
+    return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
+
+
+class _MapCall:
+    """One map, whose examples may be shared out between ways.
+
+    Attributes:
+        columns: the examples, one list for each argument that differs; fixed: the other arguments, by position.
+        stats: what was launched on the fly.
+    """
+
+    __slots__ = ("_arguments_of", "_function", "_given", "_shared", "columns", "fixed", "stats")
+
+    def __init__(self, function: Any, shared: dict[str, Any], fixed: dict[int, Any]) -> None:
+        self._function, self._shared, self.fixed = function, shared, fixed
+        self.columns: list[list[Any]] = []
+        self.stats = Stats()
+        self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
+        self._arguments_of = self._placed if fixed else None
+
+    def _placed(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of an example, from its values and what all share, in whatever form that is given."""
+        own = iter(values)
+        count = len(values) + len(self.fixed)
+        positional = [given[f"{at}"] if at in self.fixed else next(own) for at in range(count)]
+        return positional, {name: given[name] for name in self._shared}
+
+    def named(self, sequences: Sequence[Any]) -> list[Any]:
+        """The results on the fly."""
+        results, self.stats = _on_the_fly(self._function, sequences, self._given, self._arguments_of)
+        looped = self.stats.looped
+        _note(FLY if looped is None else LOOP, "the call names it" if looped is None else looped, self.stats)
+        return results
+
+    def run(self, portion: Portion, start: int) -> list[Any]:
+        """The results of some of the examples."""
+        columns: list[Any] = self.columns
+        if portion.count < len(columns[0]):
+            columns = [column[start : start + portion.count] for column in columns]
+        if portion.way == LOOP:
+            if self.fixed:
+                own = iter(columns)
+                places = range(len(columns) + len(self.fixed))
+                columns = [
+                    itertools.repeat(self.fixed[at], portion.count) if at in self.fixed else next(own) for at in places
+                ]
+            return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
+        given = columns, self._given, self._arguments_of, start, portion.limit
+        results, self.stats = _on_the_fly(self._function, *given)
+        return results
+
+
+def _map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> tuple[Any, ...]:
+    """The kind of a map: of four of its examples the types and sizes, by powers of two."""
+    key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
+    for column in columns:
+        total = 0
+        for place in {0, count // 3, 2 * count // 3, count - 1}:
+            value = column[place]
+            kind = type(value)
+            if kind is np.ndarray:
+                total += value.size
+            elif kind in (list, tuple, str, dict, set):
+                total += len(value)
+        key += (kind, total.bit_length())
+    for value in shared:
+        key.append(value.size.bit_length() if type(value) is np.ndarray else type(value))
+    return tuple(key)
+
+
+# Carrying out.
+
+
+def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) -> tuple[list[Any], list[int]]:
+    """The results of the parts of a call, by the ways that the rule picks, and how many examples each has."""
+    turn = kind.turn(count)
+    pieces: list[Any] = []
+    counts: list[int] = []
+    refusals: list[NoLockStep] = []
+    start = 0
+    while start < count:
+        step = turn.next()
+        begun = time.perf_counter()
+        try:
+            piece = run(step, start)
+        except OverTime:
+            turn.stopped(step.way, time.perf_counter() - begun)
+            continue
+        except NoLockStep as refused:
+            (turn.stopped if refused.failed else turn.refused)(step.way, time.perf_counter() - begun, refused.reason)
+            refusals.append(refused)
+            continue
+        turn.ran(step.way, step.count, time.perf_counter() - begun)
+        if step.way != LOOP:
+            _ready.add(step.way)
+        pieces.append(piece)
+        counts.append(step.count)
+        start += step.count
+    for each in refusals:
+        fell_back(each.reason, each.where)
+    return pieces, counts
+
+
+def _is_to_be_shown(kind: History, way: str) -> bool:
+    """Whether someone looks at a call of which it is not known yet whether another way than it names is cheaper."""
+    named = kind.costs[way]
+    return _watched.get() is not None and not (named.refused or (named.runs and kind.costs[LOOP].runs))
+
+
+def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:
+    """A call that someone looks at, by a way of which no cost is known yet: it is from now on."""
+    begun = time.perf_counter()
+    out = run()
+    watched = _watched.get()
+    if watched and watched[-1].way == way:
+        kind.costs[way].add(count, time.perf_counter() - begun)
+        watched[-1] = dataclasses.replace(watched[-1], why="the call names it", costs=kind.costs)
+    return out
+
+
+def _on_the_fly(
+    function: Any,
+    columns: Sequence[Any],
+    shared: dict[str, Any],
+    arguments_of: fibers.Arguments | None = None,
+    first: int = 0,
+    limit: float | None = None,
+) -> tuple[list[Any], Stats]:
+    plain = per_example_form(function)
+    deadline = None if limit is None else time.perf_counter() + limit
+    form = block_form(function) if config.blocks else plain
+    memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
+    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget, first, deadline)
+
+
+def _forget() -> None:
+    """Let go of the functions that a map has met, which hold the user's closures."""
+    forget_forms()
+    taped_form.forget()

@@ -1,0 +1,152 @@
+"""The form that the result of a call on batches has, whichever way it came about.
+
+A run in lock-step knows how its result was computed, a loop over the examples sees one result of each. What the caller
+gets follows from the results alone, and from the batches that went in:
+
+- Each number and array is per example, also one that is the same for all.
+- A dimension as long in each example as one of the arguments varies in, varies, and is padded as that one is. Of the
+  others one varies if its lengths differ, and is padded to the longest.
+- As long as a packed argument, and of fixed trailing dimensions, it is packed; else padded.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.examples import broadcast
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch, pack_rows
+from autobatch.batches.packing import SCALAR_DTYPES
+from autobatch.core.batched import Batched, Lengths, Size
+from autobatch.core.pytree import flatten, unflatten
+
+__all__ = ["in_form"]
+
+_Entry = tuple[Lengths, int, Any]  # the lengths of a dimension, how far it is padded, and offsets if it is packed
+
+
+def in_form(tree: Any, size: int, batches: Sequence[Any]) -> Any:
+    """A batched result of a call, of no region, in the form described above.
+
+    Args:
+        tree: the result; a leaf that is no batch is the same for all examples.
+        size: the number of examples; batches: those among the arguments of the call.
+    """
+    known: _Dimensions | None = None
+    if isinstance(tree, Batch):
+        return tree if _is_settled(tree, batches) else _Dimensions(batches).formed(tree)
+    values, structure = flatten(tree)
+    for place, value in enumerate(values):
+        if isinstance(value, Batch):
+            if _is_settled(value, batches):
+                continue
+            known = known or _Dimensions(batches)
+            values[place] = known.formed(value)
+        elif type(value) in SCALAR_DTYPES or isinstance(value, np.ndarray | np.generic):
+            values[place] = broadcast(value, size)
+    if not values:
+        return ObjectBatch([tree] * size)
+    if not any(isinstance(value, Batch) for value in values):
+        values = [broadcast(value, size) for value in values]
+    return unflatten(structure, values)
+
+
+def _is_settled(value: Any, batches: Sequence[Any]) -> bool:
+    """Whether it is padded, and of no dimension that could vary: the case of most results."""
+    if type(value) is not MaskedBatch or value.is_ragged:
+        return False
+    return not value.sizes or not any(map(_has_uniform, batches))
+
+
+def _has_uniform(batch: Any) -> bool:
+    if type(batch) is MaskedBatch:
+        return any(type(size) is Lengths and _is_uniform(size) for size in batch.sizes)
+    return isinstance(batch, PackedBatch) and _is_uniform(batch.size_of_first)
+
+
+class _Dimensions:
+    """The dimensions in which the arguments vary."""
+
+    __slots__ = ("_by_lengths", "_has_packed", "_uniform")
+
+    def __init__(self, batches: Sequence[Any]) -> None:
+        self._by_lengths: dict[bytes, _Entry] = {}
+        self._uniform: dict[int, _Entry] = {}  # by length, where that is the same in all examples
+        self._has_packed = False
+        for batch in batches:
+            if isinstance(batch, MaskedBatch):
+                for axis, size in enumerate(batch.sizes, 1):
+                    if isinstance(size, Lengths):
+                        self._add(size, batch.data.shape[axis], None)
+            elif isinstance(batch, PackedBatch) and not isinstance(batch.values, PackedBatch):
+                self._has_packed = True
+                self._add(batch.size_of_first, batch.size_of_first.max(), batch.offsets)
+
+    def _add(self, size: Lengths, width: int, offsets: Any) -> None:
+        entry = size, width, offsets
+        self._by_lengths.setdefault(size.values.tobytes(), entry)
+        length = _uniform_length(size)
+        if length is not None:
+            self._uniform.setdefault(length, entry)
+
+    def formed(self, batch: Any) -> Any:
+        """A batch of results in its form."""
+        if isinstance(batch, PackedBatch):
+            if isinstance(batch.values, PackedBatch):
+                return batch
+            entry = self._by_lengths.get(batch.size_of_first.values.tobytes())
+            return batch if entry is not None and entry[2] is not None else self.formed(batch.to_masked())
+        if not isinstance(batch, MaskedBatch) or not batch.sizes or not (batch.is_ragged or self._uniform):
+            return batch
+        entries = [self._entry(size) for size in batch.sizes]
+        sizes = tuple(size if entry is None else entry[0] for size, entry in zip(batch.sizes, entries, strict=True))
+        first = entries[0]
+        if self._has_packed and first is not None and first[2] is not None and not any(entries[1:]):
+            return PackedBatch.of(pack_rows(batch.data, first[0]), first[2], first[0])
+        settled: list[Size] = []
+        widths = []
+        for size, entry in zip(sizes, entries, strict=True):
+            width = size if isinstance(size, int) else size.max() if entry is None else entry[1]
+            settled.append(width if entry is None and not isinstance(size, int) and _is_uniform(size) else size)
+            widths.append(width)
+        data = _of_widths(batch.data, widths)
+        if data is batch.data and all(a is b for a, b in zip(settled, batch.sizes, strict=True)):
+            return batch
+        out = MaskedBatch.of(Batched(data, settled, batch.scalar))
+        out._ab_set_order(batch._ab_non_c_order)
+        return out
+
+    def _entry(self, size: Size) -> _Entry | None:
+        if isinstance(size, int):
+            return self._uniform.get(size)
+        return self._by_lengths.get(size.values.tobytes())
+
+
+def _uniform_length(size: Lengths) -> int | None:
+    """The length of all examples, if they have one."""
+    if "uniform" not in size.derived:
+        values = size.values
+        is_one = len(values) and (len(values) == 1 or bool((values == values[0]).all()))
+        size.derived["uniform"] = int(values[0]) if is_one else None
+    return size.derived["uniform"]
+
+
+def _is_uniform(size: Lengths) -> bool:
+    return _uniform_length(size) is not None
+
+
+def _of_widths(data: Any, widths: Sequence[int]) -> Any:
+    """Padded data with so much padding: a view where that is less."""
+    if data.shape[1:] == tuple(widths):
+        return data
+    if any(n > width for n, width in zip(data.shape[1:], widths, strict=True)):
+        data = data[(slice(None), *map(slice, widths))]
+    for axis, width in enumerate(widths, 1):
+        missing = width - data.shape[axis]
+        if missing:
+            more = np.zeros((*data.shape[:axis], missing, *data.shape[axis + 1 :]), data.dtype)
+            data = np.concatenate([data, more], axis=axis)
+    return data

@@ -1,0 +1,455 @@
+"""Values of examples: their types, their way into flat arrays that compiled code reads, and results on their way out.
+
+`type_of` says what many values are; `pack` writes them one after the other; `Loader` and `Keeper` write the text that
+reads one example's value from such arrays and appends one result to others; `unpack` makes Python's objects of those.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    STR,
+    TAGS,
+    Array,
+    Dict,
+    List,
+    Mismatch,
+    Scalar,
+    Set,
+    Struct,
+    Text,
+    Tuple,
+    Type,
+    Union,
+    join,
+    of_dtype,
+    union_of,
+)
+from autobatch.compiled.reading.machine import Value, convert, numba_type, rep
+from autobatch.compiled.reading.source_program import Lines, SourceProgram
+
+__all__ = ["Keeper", "Loader", "apart", "pack", "type_of", "unpack"]
+
+_PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
+_KINDS = {tag: kind for kind, tag in TAGS.items()}
+
+
+def type_of(program: SourceProgram, values: Sequence[Any], where: str) -> Type:
+    """The type that all these values are of; None of no value.
+
+    Args:
+        where: what they are, by which containers are told apart.
+
+    Raises:
+        Mismatch: they are of several types, or of one that compiled code has not.
+    """
+    out: Type = None
+    classes = set(map(type, values))
+    for cls in classes:
+        if cls in _PYTHON:
+            out = join(out, _PYTHON[cls])
+            continue
+        own: Sequence[Any] = values if len(classes) == 1 else [value for value in values if type(value) is cls]
+        if cls is np.ndarray:
+            for dtype, ndim in {(value.dtype, value.ndim) for value in own}:
+                out = join(out, Array(of_dtype(dtype).name, ndim, True))
+        elif issubclass(cls, np.generic):
+            out = join(out, of_dtype(cls))
+        elif cls is tuple:
+            if len({len(value) for value in own}) > 1:
+                raise Mismatch("tuples of several lengths")
+            items = [type_of(program, column, f"{where}[{i}]") for i, column in enumerate(zip(*own, strict=True))]
+            out = join(out, Tuple(tuple(items)))
+        elif cls is list or cls is set or cls is frozenset:
+            container = List if cls is list else Set
+            site = program.site((where, container.__name__), given=True)
+            site.container = container
+            inner = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}[]")
+            if inner is not None:
+                site.widen(0, inner)
+            out = join(out, container(site))
+        elif cls is dict:
+            out = join(out, _dict_type(program, own, where))
+        elif dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
+            names = _fields(cls)
+            items = [type_of(program, [getattr(value, name) for value in own], f"{where}.{name}") for name in names]
+            out = join(out, Struct(cls, names, tuple(items)))
+        else:
+            raise Mismatch(f"a {cls.__qualname__}")
+    return out
+
+
+def _fields(cls: Any) -> tuple[str, ...]:
+    """The attributes of a dataclass or a named tuple.
+
+    Raises:
+        Mismatch: they are not stored but computed.
+    """
+    if not dataclasses.is_dataclass(cls):
+        return tuple(cls._fields)
+    names = tuple(field.name for field in dataclasses.fields(cls))
+    computed = any(hasattr(getattr(cls, name, None), "__get__") and not _is_slot(cls, name) for name in names)
+    if computed or cls.__getattribute__ is not object.__getattribute__:
+        raise Mismatch(f"{cls}, whose attributes are computed")
+    return names
+
+
+def _is_slot(cls: Any, name: str) -> bool:
+    return type(getattr(cls, name)).__name__ == "member_descriptor"
+
+
+def _dict_type(program: SourceProgram, own: Sequence[dict[Any, Any]], where: str) -> Type:
+    names = tuple(own[0])
+    if names and all(isinstance(name, str) for name in names):
+        if any(tuple(value) != names for value in own):
+            raise Mismatch("dicts of several sets of keys")
+        items = [type_of(program, [value[name] for value in own], f"{where}[{name!r}]") for name in names]
+        return Struct(dict, names, tuple(items))
+    site = program.site((where, "Dict"), 2, given=True)
+    site.container = Dict
+    keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}")
+    values = type_of(program, [each for value in own for each in value.values()], f"{where}[]")
+    if keys is not None:
+        if not isinstance(keys, Scalar | Tuple):
+            raise Mismatch(f"keys that are {keys}")
+        site.widen(0, keys)
+        site.widen(1, values)
+    return Dict(site)
+
+
+# --- in
+
+
+def _word(kind: Scalar) -> Any:
+    return np.dtype("bool" if kind.name == "bool" else "int64" if kind.name == "none" else kind.name)
+
+
+def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
+    """The values one after the other, in as many arrays as `leaves(kind)` names.
+
+    Raises:
+        OverflowError: an int of more than 64 bits.
+    """
+    match kind:
+        case None | Scalar(name="none"):
+            return []
+        case Scalar():
+            return [np.array(values, _word(kind))]
+        case Union():
+            scalars: list[Any] = [_PYTHON.get(type(value)) or of_dtype(type(value)) for value in values]
+            tags = [TAGS[scalar] for scalar in scalars]
+            pairs = list(zip(scalars, values, strict=True))
+            floats = [float(value) if scalar.kind == "f" else 0.0 for scalar, value in pairs]
+            words = [int(value) if scalar.kind in "iub" else 0 for scalar, value in pairs]
+            return [np.array(tags, np.int64), np.array(words, np.int64), np.array(floats, np.float64)]
+        case Array():
+            flat = [value.reshape(-1) for value in values]
+            sizes = np.array([value.shape for value in values], np.int64).reshape(-1)
+            joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
+            return [np.ascontiguousarray(joined), sizes]
+        case Text():
+            codes = np.frombuffer("".join(values).encode("utf-32-le", "surrogatepass"), np.int32)
+            return [codes, np.array(list(map(len, values)), np.int64)]
+        case Tuple():
+            columns = list(zip(*values, strict=True)) if values else [()] * len(kind.items)
+            return [each for item, column in zip(kind.items, columns, strict=True) for each in pack(item, column)]
+        case Struct():
+            get: Callable[[Any, str], Any] = (lambda value, name: value[name]) if kind.cls is dict else getattr
+            packed = [
+                pack(item, [get(value, name) for value in values])
+                for name, item in zip(kind.names, kind.items, strict=True)
+            ]
+            return [each for part in packed for each in part]
+        case List() | Set():
+            lengths = np.array(list(map(len, values)), np.int64)
+            return [lengths, *pack(kind.elem, list(itertools.chain.from_iterable(values)))]
+        case Dict():
+            lengths = np.array(list(map(len, values)), np.int64)
+            keys = pack(kind.elem, list(itertools.chain.from_iterable(values)))
+            return [lengths, *keys, *pack(kind.value, [each for value in values for each in value.values()])]
+    raise AssertionError(kind)
+
+
+def leaves(kind: Type) -> list[str]:
+    """The dtypes of the arrays that `pack` gives."""
+    match kind:
+        case None | Scalar(name="none"):
+            return []
+        case Scalar():
+            return [_word(kind).name]
+        case Union():
+            return ["int64", "int64", "float64"]
+        case Array():
+            return [kind.dtype, "int64"]
+        case Text():
+            return ["int32", "int64"]
+        case Tuple() | Struct():
+            return [each for item in kind.items for each in leaves(item)]
+        case List() | Set():
+            return ["int64", *leaves(kind.elem)]
+        case Dict():
+            return ["int64", *leaves(kind.elem), *leaves(kind.value)]
+    raise AssertionError(kind)
+
+
+class Loader:
+    """Text that reads the next value of a type from packed arrays.
+
+    Attributes:
+        dtypes: of the arrays, in order; they are called `in0`, `in1` …, and where one is read `at0`, `at1` …
+        steps: the arrays whose examples may lie apart, each with the name of the argument that says how far.
+    """
+
+    def __init__(self) -> None:
+        self.dtypes: list[str] = []
+        self.steps: list[int] = []
+        self._count = 0
+
+    def _leaf(self, dtype: str) -> int:
+        self.dtypes.append(dtype)
+        return len(self.dtypes) - 1
+
+    def _name(self) -> str:
+        self._count += 1
+        return f"x{self._count}"
+
+    def load(self, kind: Type, lines: Lines, at_top: bool = False) -> str:
+        """Write what reads one value; the name it then has.
+
+        Args:
+            at_top: it is an argument itself, whose examples may lie apart.
+        """
+        name = self._name()
+        match kind:
+            case None | Scalar(name="none"):
+                return "0"
+            case Scalar():
+                leaf = self._leaf(_word(kind).name)
+                lines += [f"{name} = in{leaf}[at{leaf}]", f"at{leaf} += 1"]
+            case Union():
+                places = [self._leaf(dtype) for dtype in ("int64", "int64", "float64")]
+                lines.append(f"{name} = ({', '.join(f'in{leaf}[at{leaf}]' for leaf in places)})")
+                lines += [f"at{leaf} += 1" for leaf in places]
+            case Array():
+                values, sizes = self._leaf(kind.dtype), self._leaf("int64")
+                shape = [f"{name}_{axis}" for axis in range(kind.ndim)]
+                lines += [f"{each} = in{sizes}[at{sizes} + {axis}]" for axis, each in enumerate(shape)]
+                lines += [f"at{sizes} += {kind.ndim}", f"{name}_n = {' * '.join(shape) or '1'}"]
+                view = f"in{values}[at{values}:at{values} + {name}_n]"
+                tuple_text = f"({''.join(each + ', ' for each in shape)})"
+                lines.append(f"{name} = {view}" if kind.ndim == 1 else f"{name} = {view}.reshape({tuple_text})")
+                if at_top:
+                    self.steps.append(values)
+                    lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
+                else:
+                    lines.append(f"at{values} += {name}_n")
+            case Text():
+                values, sizes = self._leaf("int32"), self._leaf("int64")
+                lines += [
+                    f"{name} = in{values}[at{values}:at{values} + in{sizes}[at{sizes}]]",
+                    f"at{values} += in{sizes}[at{sizes}]",
+                    f"at{sizes} += 1",
+                ]
+            case Tuple() | Struct():
+                parts = [self.load(item, lines) for item in kind.items]
+                lines.append(f"{name} = ({''.join(part + ', ' for part in parts)})")
+            case List() | Set() | Dict():
+                leaf = self._leaf("int64")
+                inner: Lines = []
+                key = self.load(kind.elem, inner)
+                if isinstance(kind, Dict):
+                    inner.append(f"{name}[{key}] = {self.load(kind.value, inner)}")
+                else:
+                    inner.append(f"{name}.{'append' if isinstance(kind, List) else 'add'}({key})")
+                lines += [
+                    f"{name} = new_{rep(kind)}()",
+                    f"for _ in range(in{leaf}[at{leaf}]):",
+                    inner,
+                    f"at{leaf} += 1",
+                ]
+        return name
+
+
+# --- out
+
+
+class Keeper:
+    """Text that appends a result to arrays that grow.
+
+    Attributes:
+        dtypes: of the arrays; they are called `out0`, `out1` …, and how much of one is used `used0`, `used1` …
+    """
+
+    def __init__(self) -> None:
+        self.dtypes: list[str] = []
+        self._count = 0
+
+    def _put(self, dtype: str, text: str, lines: Lines) -> None:
+        leaf = len(self.dtypes)
+        self.dtypes.append(dtype)
+        lines += [
+            f"if used{leaf} == out{leaf}.size:",
+            [f"out{leaf} = room(out{leaf}, used{leaf}, 1)"],
+            f"out{leaf}[used{leaf}] = {text}",
+            f"used{leaf} += 1",
+        ]
+
+    def _all(self, dtype: str, text: str, lines: Lines) -> None:
+        leaf = len(self.dtypes)
+        self.dtypes.append(dtype)
+        self._count += 1
+        name = f"y{self._count}"
+        lines += [
+            f"{name} = {text}",
+            f"out{leaf} = room(out{leaf}, used{leaf}, {name}.size)",
+            f"out{leaf}[used{leaf}:used{leaf} + {name}.size] = {name}",
+            f"used{leaf} += {name}.size",
+        ]
+
+    def keep(self, kind: Type, text: str, lines: Lines) -> None:
+        """Write what appends a value.
+
+        Raises:
+            Mismatch: a result of this type cannot be given out.
+        """
+        match kind:
+            case None | Scalar(name="none"):
+                pass
+            case Scalar():
+                self._put(_word(kind).name, text, lines)
+            case Union():
+                for place, dtype in enumerate(("int64", "int64", "float64")):
+                    self._put(dtype, f"{text}[{place}]", lines)
+            case Array():
+                if kind.given:
+                    raise Mismatch("it returns an argument, or a part of one")
+                for axis in range(kind.ndim):
+                    self._put("int64", f"{text}.shape[{axis}]", lines)
+                self._all(kind.dtype, f"np.ascontiguousarray({text}).ravel()", lines)
+            case Text():
+                self._put("int64", f"{text}.size", lines)
+                self._all("int32", text, lines)
+            case Tuple():
+                for place, item in enumerate(kind.items):
+                    self.keep(item, f"{text}[{place}]", lines)
+            case List() | Dict():
+                if kind.given:
+                    raise Mismatch("it returns an argument, or a part of one")
+                self._put("int64", f"len({text})", lines)
+                self._count += 1
+                name = f"y{self._count}"
+                inner: Lines = []
+                if isinstance(kind, Dict):
+                    self.keep(kind.elem, f"{name}[0]", inner)
+                    self.keep(kind.value, f"{name}[1]", inner)
+                    lines += [f"for {name} in {text}.items():", inner or ["pass"]]
+                else:
+                    self.keep(kind.elem, name, inner)
+                    lines += [f"for {name} in {text}:", inner or ["pass"]]
+            case _:
+                raise Mismatch(f"it returns a {kind}")
+
+
+def apart(kind: Type, text: str, lines: Lines) -> None:
+    """Write what leaves an example to Python where one object, or one memory, stands in its result twice.
+
+    Raises:
+        Mismatch: that cannot be seen.
+    """
+    arrays: list[str] = []
+    sites: list[Any] = []
+
+    def look(kind: Type, text: str) -> None:
+        match kind:
+            case Array():
+                arrays.append(text)
+            case Tuple():
+                for place, item in enumerate(kind.items):
+                    look(item, f"{text}[{place}]")
+            case List() | Dict():
+                if any(map(_is_mutable, kind.site.find().items)):
+                    raise Mismatch(f"it returns a {kind}, in which one object may stand twice")
+                if kind.site.find() in sites:
+                    raise Mismatch("it returns two lists, which may be one")
+                sites.append(kind.site.find())
+
+    look(kind, text)
+    for one, two in itertools.combinations(arrays, 2):
+        lines += [f"if overlap({one}, {two}):", ["ok = False"]]
+
+
+def _is_mutable(kind: Type) -> bool:
+    if isinstance(kind, Tuple | Struct):
+        return any(map(_is_mutable, kind.items))
+    return isinstance(kind, Array | List | Set | Dict)
+
+
+def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
+    """The results that a `Keeper` appended, as Python's and NumPy's objects."""
+    out, rest = _unpack(kind, list(arrays), count)
+    assert not rest
+    return out
+
+
+def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any], list[np.ndarray]]:
+    match kind:
+        case None | Scalar(name="none"):
+            return [None] * count, arrays
+        case Scalar():
+            return (arrays[0].tolist() if kind.python else list(arrays[0])), arrays[1:]
+        case Union():
+            tags, words, floats = arrays[:3]
+            made = [
+                _scalar(_KINDS[tag], word, number)
+                for tag, word, number in zip(tags.tolist(), words.tolist(), floats.tolist(), strict=True)
+            ]
+            return made, arrays[3:]
+        case Array():
+            shapes = np.stack(arrays[: kind.ndim], axis=1) if kind.ndim else np.empty((count, 0), np.int64)
+            ends = np.cumsum(np.prod(shapes, axis=1)).tolist()
+            flat = arrays[kind.ndim]
+            views = [flat[start:end] for start, end in itertools.pairwise([0, *ends])]
+            if kind.ndim != 1:
+                views = [view.reshape(shape) for view, shape in zip(views, shapes.tolist(), strict=True)]
+            return views, arrays[kind.ndim + 1 :]
+        case Text():
+            ends = np.cumsum(arrays[0]).tolist()
+            text = arrays[1].tobytes().decode("utf-32-le", "surrogatepass")
+            return [text[start:end] for start, end in itertools.pairwise([0, *ends])], arrays[2:]
+        case Tuple() | Struct():
+            columns = []
+            for item in kind.items:
+                column, arrays = _unpack(item, arrays, count)
+                columns.append(column)
+            return list(zip(*columns, strict=True)) if columns else [()] * count, arrays
+        case List():
+            ends = np.cumsum(arrays[0]).tolist()
+            items, rest = _unpack(kind.elem, arrays[1:], ends[-1] if ends else 0)
+            return [items[start:end] for start, end in itertools.pairwise([0, *ends])], rest
+        case Dict():
+            ends = np.cumsum(arrays[0]).tolist()
+            total = ends[-1] if ends else 0
+            keys, rest = _unpack(kind.elem, arrays[1:], total)
+            values, rest = _unpack(kind.value, rest, total)
+            return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in itertools.pairwise([0, *ends])], rest
+    raise AssertionError(kind)
+
+
+def _scalar(kind: Scalar, word: int, number: float) -> Any:
+    if kind == NONE:
+        return None
+    value = number if kind.kind == "f" else word
+    if kind.python:
+        return bool(value) if kind == BOOL else value
+    return np.dtype(kind.name).type(value)
+
+
+_ = (Value, convert, numba_type, union_of)

@@ -1,0 +1,578 @@
+"""Python's own functions: builtins, `math` and `heapq`."""
+
+import ast
+import heapq
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from autobatch.compiled.reading import arrays, containers, iteration
+from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    STR,
+    Array,
+    Dict,
+    List,
+    Range,
+    Scalar,
+    Set,
+    Static,
+    Struct,
+    Text,
+    Tuple,
+    Union,
+    is_number,
+)
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, rep
+from autobatch.compiled.reading.number_operators import as_int, lift, negative
+
+__all__ = ["reduced"]
+
+
+def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
+    """Marks a handler that reads its arguments' syntax itself: a generator is never made."""
+    handler.takes_nodes = True  # type: ignore[attr-defined]
+    return handler
+
+
+@calls(len)
+def length(reader: Any, node: Any, value: Value) -> Value:
+    """`len`."""
+    match value.kind:
+        case Tuple() | Struct():
+            return reader.constant(len(value.kind.items), node)
+        case Text():
+            return reader.temp(f"{value.text}.size", INT, small=True)
+        case Array() if value.kind.ndim:
+            return reader.temp(f"{value.text}.shape[0]", INT, small=True)
+        case List() | Set() | Dict():
+            return reader.temp(f"len({value.text})", INT, small=True)
+        case Range():
+            return reader.temp(f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))", INT)
+    reader.stop()
+    raise AssertionError
+
+
+@calls(range)
+def range_(reader: Any, node: Any, *args: Value) -> Value:
+    """`range`, where it is no loop's."""
+    if not 1 <= len(args) <= 3:
+        reader.stop()
+    texts = [reader.index(arg, node) for arg in args]
+    start, stop = ("0", texts[0]) if len(texts) == 1 else texts[:2]
+    step = texts[2] if len(texts) == 3 else "1"
+    if len(texts) == 3:
+        reader.fail_if(f"{step} == 0")
+    return reader.temp(f"(int64({start}), int64({stop}), int64({step}))", Range())
+
+
+@calls(int)
+def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
+    """`int` of a number."""
+    if value is None:
+        return reader.constant(0, node)
+    value = _number(reader, value, node)
+
+    def one(x: Value) -> Value:
+        if x.kind == NONE:
+            reader.stop()
+        if x.kind.kind != "f":
+            return Value(INT, as_int(x), int(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT, x.small)
+        reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
+        return reader.temp(f"int64({x.text})", INT)
+
+    return lift(reader, one, value)
+
+
+def _number(reader: Any, value: Value, node: Any) -> Value:
+    """A number, also where it is an array of no dimensions."""
+    if isinstance(value.kind, Array) and value.kind.ndim == 0:
+        return reader.temp(f"{value.text}[()]", Scalar(value.kind.dtype, False))
+    if isinstance(value.kind, Text | Static):
+        raise reader.refuse(f"a number of a {value.kind}", node)
+    if not isinstance(value.kind, Scalar | Union):
+        reader.stop()
+    return value
+
+
+@calls(float)
+def float_(reader: Any, node: Any, value: Value | None = None) -> Value:
+    """`float` of a number, or of a constant string."""
+    if value is None:
+        return reader.constant(0.0, node)
+    if isinstance(value.constant, str):
+        try:
+            return reader.constant(float(value.constant), node)
+        except ValueError:
+            reader.stop()
+    value = _number(reader, value, node)
+
+    def one(x: Value) -> Value:
+        if x.kind == NONE:
+            reader.stop()
+        return Value(FLOAT, as_float(x), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
+
+    return lift(reader, one, value)
+
+
+@calls(bool)
+def bool_(reader: Any, node: Any, value: Value | None = None) -> Value:
+    """`bool`."""
+    if value is None:
+        return reader.constant(False, node)
+    return reader.temp(reader.truth(value, node), BOOL)
+
+
+@calls(abs)
+def abs_(reader: Any, node: Any, value: Value) -> Value:
+    """`abs`."""
+    if isinstance(value.kind, Array):
+        return arrays.elementwise(reader, CALLS_ABS, [value], node)
+    value = _number(reader, value, node)
+
+    def one(x: Value) -> Value:
+        if x.kind == NONE:
+            reader.stop()
+        if x.kind.kind == "b":
+            return Value(INT if x.kind.python else x.kind, f"int64({x.text})" if x.kind.python else x.text)
+        if x.kind.kind == "f":
+            return reader.temp(f"abs({x.text})", x.kind)
+        if x.kind.kind == "u":
+            return x
+        return reader.choice(f"{x.text} < 0", lambda: negative(reader, x), lambda: x, node)
+
+    return lift(reader, one, reader.once(value))
+
+
+@calls(ord)
+def ord_(reader: Any, node: Any, value: Value) -> Value:
+    """`ord`."""
+    if not isinstance(value.kind, Text):
+        reader.stop()
+    value = reader.once(value)
+    reader.fail_if(f"{value.text}.size != 1")
+    return reader.temp(f"int64({value.text}[0])", INT, small=True)
+
+
+@calls(chr)
+def chr_(reader: Any, node: Any, value: Value) -> Value:
+    """`chr`."""
+    code = reader.temp(reader.index(value, node), INT)
+    reader.fail_if(f"{code.text} < 0 or {code.text} > 1114111")
+    return reader.temp(f"np.full(1, {code.text}, np.int32)", STR)
+
+
+# --- of many values
+
+
+def reduced(
+    reader: Any, node: ast.Call, argument: ast.expr, step: Callable[[Value, Value], Value], first: Value | None
+) -> str:
+    """Reduce what an argument iterates over with `step(so far, item)`; the name that holds the outcome."""
+    name = f"fold.{node.lineno}.{node.col_offset}"
+    if first is not None:
+        reader.assign(name, first)
+    else:
+        reader.env.pop(name, None)
+    reader.locals.add(name)
+
+    def item(value: Value) -> None:
+        value = reader.once(value)
+        known = reader.env.get(name)
+        if known is None:
+            reader.assign(name, value)
+            return
+
+        def update() -> None:
+            so_far = Value(known.kind, reader.variable(name, known.kind))
+            reader.env[name] = type(known)(known.kind)
+            reader.assign(name, step(so_far, value))
+
+        if known.maybe_unbound:
+            reader.branch(f"b_{reader.variable(name, None)}", update, lambda: bind(value))
+        else:
+            update()
+
+    def bind(value: Value) -> None:
+        reader.env.pop(name)
+        reader.assign(name, value)
+
+    _over(reader, argument, item)
+    return name
+
+
+def _over(reader: Any, argument: ast.expr, item: Callable[[Value], None]) -> None:
+    if isinstance(argument, ast.GeneratorExp):
+        iteration.scoped_loops(reader, argument, lambda: item(reader.expr(argument.elt)))
+    else:
+        iteration.each(reader, iteration.items_of(reader, argument), item)
+
+
+def _finished(reader: Any, name: str, node: Any, default: Value | None = None) -> Value:
+    known = reader.env.get(name)
+    if known is None:
+        if default is None:
+            reader.stop()
+        return default  # type: ignore[return-value]
+    if known.maybe_unbound and default is not None:
+        plain = Value(known.kind, reader.variable(name, known.kind))
+        out = reader.choice(f"b_{reader.variable(name, None)}", lambda: plain, lambda: default, node)
+    else:
+        out = reader.once(reader.read(name, node))
+    reader.env.pop(name, None)
+    return out
+
+
+@calls(sum)
+@takes_nodes
+def sum_(reader: Any, node: ast.Call, start: ast.expr | None = None) -> Value:
+    """`sum`."""
+    given = start or (node.args[1] if len(node.args) > 1 else None)
+    first = reader.once(reader.expr(given)) if given is not None else reader.constant(0, node)
+
+    def step(so_far: Value, item: Value) -> Value:
+        if sys.version_info >= (3, 12) and FLOAT in (so_far.kind, item.kind):
+            raise reader.refuse("sum of floats, which this Python compensates", node)
+        return reader.binary("Add", so_far, item, node)
+
+    return _finished(reader, reduced(reader, node, node.args[0], step, first), node)
+
+
+def _extreme(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.expr | None, sign: str) -> Value:
+    if key is not None:
+        raise reader.refuse("a key", node)
+
+    def step(so_far: Value, item: Value) -> Value:
+        before = reader.once(so_far)
+        better = reader.compared(sign, item, before, node)
+        if better.constant is not NO_CONSTANT:
+            return item if better.constant else before
+        return reader.choice(reader.truth(better, node), lambda: item, lambda: before, node)
+
+    if len(node.args) == 1:
+        other = None if default is None else reader.once(reader.expr(default))
+        return _finished(reader, reduced(reader, node, node.args[0], step, None), node, other)
+    values = [reader.once(reader.expr(arg)) for arg in node.args]
+    out = values[0]
+    for value in values[1:]:
+        out = step(out, value)
+    return out
+
+
+@calls(max)
+@takes_nodes
+def max_(reader: Any, node: ast.Call, default: ast.expr | None = None, key: ast.expr | None = None) -> Value:
+    """`max`."""
+    return _extreme(reader, node, default, key, "Gt")
+
+
+@calls(min)
+@takes_nodes
+def min_(reader: Any, node: ast.Call, default: ast.expr | None = None, key: ast.expr | None = None) -> Value:
+    """`min`."""
+    return _extreme(reader, node, default, key, "Lt")
+
+
+def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
+    out = reader.temp(str(not until), BOOL)
+
+    def item(value: Value) -> None:
+        truth = reader.truth(value, node)
+        reader.emit(f"if {truth if until else f'not {truth}'}:", [f"{out.text} = {until}"])
+
+    argument = node.args[0]
+    if isinstance(argument, ast.GeneratorExp) and len(argument.generators) == 1 and not argument.generators[0].ifs:
+
+        def stopping(value: Value) -> None:
+            truth = reader.truth(value, node)
+            reader.emit(f"if {truth if until else f'not {truth}'}:", [f"{out.text} = {until}", "break"])
+
+        _over(reader, argument, stopping)
+        return out
+    if isinstance(argument, ast.GeneratorExp):
+        raise reader.refuse("a generator with conditions, of which not all is read", node)
+    _over(reader, argument, item)
+    return out
+
+
+@calls(any)
+@takes_nodes
+def any_(reader: Any, node: ast.Call) -> Value:
+    """`any`."""
+    return _quantifier(reader, node, True)
+
+
+@calls(all)
+@takes_nodes
+def all_(reader: Any, node: ast.Call) -> Value:
+    """`all`."""
+    return _quantifier(reader, node, False)
+
+
+@calls(list)
+@takes_nodes
+def list_(reader: Any, node: ast.Call) -> Value:
+    """`list`."""
+    out = containers.new(reader, node, List)
+    if node.args:
+        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
+    return out
+
+
+@calls(set)
+@takes_nodes
+def set_(reader: Any, node: ast.Call) -> Value:
+    """`set`."""
+    out = containers.new(reader, node, Set)
+    if node.args:
+        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
+    return out
+
+
+@calls(dict)
+def dict_(reader: Any, node: ast.Call) -> Value:
+    """`dict()`."""
+    return containers.new(reader, node, Dict)
+
+
+@calls(tuple)
+def tuple_(reader: Any, node: ast.Call, value: Value) -> Value:
+    """`tuple` of what has a length that is known while compiling."""
+    if not isinstance(value.kind, Tuple):
+        raise reader.refuse("a tuple of a length that is known only when it runs", node)
+    return value
+
+
+@calls(sorted)
+@takes_nodes
+def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: ast.expr | None = None) -> Value:
+    """`sorted`."""
+    argument = node.args[0]
+    out = containers.new(reader, node, List)
+    if not isinstance(argument, ast.GeneratorExp):
+        value = reader.once(reader.expr(argument))
+        if isinstance(value.kind, Set):  # whose order does not show
+            if value.kind.elem is not None:
+                out.kind.site.widen(0, value.kind.elem)
+            reader.emit(f"{out.text} = [x for x in {value.text}]")
+        else:
+            items = iteration.items_of_value(reader, value, node)
+            iteration.each(reader, items, lambda item: containers.put(reader, out, reader.once(item), node))
+    else:
+        _over(reader, argument, lambda item: containers.put(reader, out, reader.once(item), node))
+    sort(reader, node, out, key, reverse)
+    return out
+
+
+@methods(List, "sort")
+@takes_nodes
+def sort(
+    reader: Any, node: ast.Call, holder: Value, key: ast.expr | None = None, reverse: ast.expr | None = None
+) -> Value:
+    """`list.sort`, which is stable."""
+    containers.changed(reader, holder, node)
+    backwards = False if reverse is None else constant_of(reader, reader.expr(reverse), False, node, "reverse")
+    elem = holder.kind.elem or INT
+    if key is not None:
+        keys = reader.temp("0", List(reader.site(key, List).site))
+        reader.lines.pop()
+        reader.emit(f"{keys.text} = new_{rep(keys.kind)}()")
+        called = _called_with(reader, key, node)
+        items = iteration.items_of_value(reader, holder, node)
+        iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
+        kind = keys.kind.elem or INT
+        _ordered(reader, kind, node)
+        order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
+        reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
+        return Value(NONE, "0", None)
+    _ordered(reader, elem, node)
+    if backwards:
+        order = reader.temp(f"stable_order({holder.text}, True)", NONE)
+        reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
+    else:
+        reader.emit(f"{holder.text}.sort()")
+    return Value(NONE, "0", None)
+
+
+def _called_with(reader: Any, key: ast.expr, node: Any) -> Callable[[Value], Value]:
+    """A key function, on a value: a lambda's body in the function's own scope, or a function that is called."""
+    if isinstance(key, ast.Lambda):
+        if len(key.args.args) != 1 or key.args.defaults or key.args.vararg or key.args.kwarg or key.args.kwonlyargs:
+            raise reader.refuse("a key of other than one argument", node)
+        if not hasattr(key, "scope_names"):
+            reader.program.scopes += 1
+            name = key.args.args[0].arg
+            iteration.rename(key.body, {name}, reader.program.scopes)
+            key.scope_names = f"{name}.{reader.program.scopes}"  # type: ignore[attr-defined]
+
+        def call(value: Value) -> Value:
+            reader.locals.add(key.scope_names)  # type: ignore[attr-defined]
+            reader.assign(key.scope_names, value)  # type: ignore[attr-defined]
+            return reader.expr(key.body)
+
+        return call
+    function = reader.expr(key)
+    handler = CALLS.get(function.constant) if function.constant is not NO_CONSTANT else None
+    if handler is None or getattr(handler, "takes_nodes", False):
+        raise reader.refuse("a key that is not a lambda", node)
+    return lambda value: handler(reader, node, value)
+
+
+def _ordered(reader: Any, kind: Any, node: Any) -> None:
+    """Whether compiled code puts values of a type in Python's order."""
+    if not (is_number(kind) or (isinstance(kind, Tuple) and kind.items and all(map(is_number, kind.items)))):
+        raise reader.refuse(f"an order of {kind}", node)
+
+
+# --- heapq
+
+
+def _heap(reader: Any, holder: Value, value: Value | None, node: Any) -> str:
+    if not isinstance(holder.kind, List):
+        raise reader.refuse(f"a heap in a {holder.kind}", node)
+    text = "" if value is None else containers.widened(reader, holder, value, node)
+    containers.changed(reader, holder, node)
+    if holder.kind.elem is not None:
+        _ordered(reader, holder.kind.elem, node)
+    return text
+
+
+@calls(heapq.heappush)
+def heappush(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`heapq.heappush`."""
+    value = reader.once(value)
+    reader.emit(f"heapq.heappush({holder.text}, {_heap(reader, holder, value, node)})")
+    return Value(NONE, "0", None)
+
+
+@calls(heapq.heappop)
+def heappop(reader: Any, node: Any, holder: Value) -> Value:
+    """`heapq.heappop`."""
+    _heap(reader, holder, None, node)
+    reader.fail_if(f"len({holder.text}) == 0")
+    return reader.temp(f"heapq.heappop({holder.text})", holder.kind.elem or INT)
+
+
+@calls(heapq.heappushpop, heapq.heapreplace)
+def heappushpop(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`heapq.heappushpop`, `heapq.heapreplace`."""
+    value = reader.once(value)
+    text = _heap(reader, holder, value, node)
+    name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
+    reader.fail_if(f"len({holder.text}) == 0")
+    return reader.temp(f"heapq.{name}({holder.text}, {text})", holder.kind.elem)
+
+
+@calls(heapq.heapify)
+def heapify(reader: Any, node: Any, holder: Value) -> Value:
+    """`heapq.heapify`."""
+    _heap(reader, holder, None, node)
+    reader.emit(f"heapq.heapify({holder.text})")
+    return Value(NONE, "0", None)
+
+
+# --- math
+
+
+def _math(name: str, arity: int = 1) -> None:
+    """A function of C's: what it raises in Python shows in the processor's flags."""
+
+    @calls(getattr(math, name))
+    def call(reader: Any, node: Any, *args: Value) -> Value:
+        if len(args) != arity:
+            raise reader.refuse("with these arguments it is not compiled", node)
+        values = [_number(reader, arg, node) for arg in args]
+
+        def one(*each: Value) -> Value:
+            if any(x.kind == NONE for x in each):
+                reader.stop()
+            floats = [as_float(x) for x in each]
+            if name == "pow":
+                floats[1] = f"opaque({floats[1]})"
+            return reader.temp(f"math.{name}({', '.join(floats)})", FLOAT)
+
+        return lift(reader, one, *values)
+
+
+for _name in ("sqrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
+              "atanh", "log10", "log2", "log1p", "expm1", "fabs", "erf", "erfc"):  # fmt: skip
+    _math(_name)
+for _name in ("atan2", "copysign", "pow", "fmod"):
+    _math(_name, 2)
+
+
+@calls(math.hypot)
+def hypot(reader: Any, node: Any, x: Value, y: Value) -> Value:
+    """`math.hypot` of two."""
+
+    def one(*each: Value) -> Value:
+        if any(number.kind == NONE for number in each):
+            reader.stop()
+        return reader.temp(f"hypot({', '.join(map(as_float, each))})", FLOAT)
+
+    return lift(reader, one, _number(reader, x, node), _number(reader, y, node))
+
+
+@calls(math.log)
+def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Value:
+    """`math.log`; with a base the quotient of two."""
+    values = [_number(reader, value, node), *([] if base is None else [_number(reader, base, node)])]
+
+    def one(*each: Value) -> Value:
+        if any(x.kind == NONE for x in each):
+            reader.stop()
+        texts = [reader.temp(f"math.log({as_float(x)})", FLOAT).text for x in each]
+        for text in texts[1:]:
+            reader.fail_if(f"{text} == 0")
+        return reader.temp(" / ".join(texts), FLOAT)
+
+    return lift(reader, one, *values)
+
+
+def _rounding(name: str, function: str) -> None:
+    @calls(getattr(math, name))
+    def call(reader: Any, node: Any, value: Value) -> Value:
+        def one(x: Value) -> Value:
+            if x.kind == NONE:
+                reader.stop()
+            if x.kind.kind != "f":
+                return Value(INT, as_int(x), small=x.small)
+            reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
+            return reader.temp(f"int64({function}({as_float(x)}))", INT)
+
+        return lift(reader, one, _number(reader, value, node))
+
+
+for _name, _function in (("floor", "np.floor"), ("ceil", "np.ceil"), ("trunc", "np.trunc")):
+    _rounding(_name, _function)
+
+
+def _predicate(name: str) -> None:
+    @calls(getattr(math, name))
+    def call(reader: Any, node: Any, value: Value) -> Value:
+        def one(x: Value) -> Value:
+            if x.kind == NONE:
+                reader.stop()
+            return reader.temp(f"math.{name}({as_float(x)})", BOOL)
+
+        return lift(reader, one, _number(reader, value, node))
+
+
+for _name in ("isnan", "isinf", "isfinite"):
+    _predicate(_name)
+
+
+@calls(math.gcd)
+def gcd(reader: Any, node: Any, a: Value, b: Value) -> Value:
+    """`math.gcd` of two."""
+    x, y = (reader.index(value, node) for value in (a, b))
+    reader.fail_if(f"{x} == -9223372036854775808 or {y} == -9223372036854775808")
+    return reader.temp(f"math.gcd({x}, {y})", INT)
+
+
+CALLS_ABS: Any = abs

@@ -1,0 +1,535 @@
+"""Tuples, lists, dicts, sets and strings: items, operators, comparisons and methods, with Python's errors as guards."""
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.compiled.reading import iteration
+from autobatch.compiled.reading.calls import methods
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    INT,
+    NONE,
+    STR,
+    Array,
+    Dict,
+    List,
+    Range,
+    Scalar,
+    Set,
+    Struct,
+    Text,
+    Tuple,
+    Type,
+    Union,
+    is_number,
+)
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, rep
+from autobatch.compiled.reading.number_operators import COMPARISONS, in_range
+
+__all__ = ["comprehension", "contains", "item", "literal", "new", "operator", "put", "set_item"]
+
+
+def new(reader: Any, node: Any, container: Any) -> Value:
+    """An empty container."""
+    kind = reader.site(node, container, 2 if container is Dict else 1)
+    return reader.temp(f"new_{rep(kind)}()", kind)
+
+
+def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0) -> str:
+    """The text of a value as the container holds it, which holds such values from now on."""
+    if holder.kind.given:
+        raise reader.refuse("it changes an argument", node)
+    if isinstance(value.kind, Array) and value.kind.ndim == 0:
+        raise reader.refuse("a 0-d array in a container", node)
+    site = holder.kind.site.find()
+    reader.join(site.items[place], value.kind, node)
+    site.widen(place, value.kind)
+    to = site.find().items[place]
+    if (place == 0 and isinstance(holder.kind, Set | Dict)) and not hashable(to):
+        raise reader.refuse(f"keys that are {to}", node)
+    if to == holder.kind:
+        raise reader.refuse("a container that holds itself", node)
+    return convert(value.text, value.kind, to)
+
+
+def hashable(kind: Type) -> bool:
+    """Whether equal values of a type have equal forms in compiled code."""
+    if isinstance(kind, Tuple):
+        return all(map(hashable, kind.items))
+    return is_number(kind)
+
+
+def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> Value:
+    """A list or a set of values."""
+    held = [reader.once(value) for value in values]
+    out = new(reader, node, container)
+    for value in held:
+        put(reader, out, value, node)
+    return out
+
+
+def put(reader: Any, holder: Value, value: Value, node: Any) -> None:
+    """Append to a list, add to a set."""
+    text = widened(reader, holder, value, node)
+    reader.emit(f"{holder.text}.{'append' if isinstance(holder.kind, List) else 'add'}({text})")
+
+
+def dict_literal(reader: Any, node: ast.Dict) -> Value:
+    """A dict of keys and values."""
+    if any(key is None for key in node.keys):
+        raise reader.refuse("a dict with ** in it", node)
+    pairs = []
+    for key, value in zip(node.keys, node.values, strict=True):
+        assert key is not None
+        pairs.append((reader.held(reader.expr(key)), reader.held(reader.expr(value))))
+    out = new(reader, node, Dict)
+    for key, value in pairs:
+        assign_key(reader, out, key, value, node)
+    return out
+
+
+def comprehension(reader: Any, node: Any, container: Any) -> Value:
+    """A list or set of what the loops give."""
+    out = new(reader, node, container)
+    iteration.scoped_loops(reader, node, lambda: put(reader, out, reader.once(reader.expr(node.elt)), node))
+    return out
+
+
+def slice_text(reader: Any, node: ast.Slice) -> str:
+    """A slice of a list or a string, in Python's meaning."""
+    parts: list[Any] = []
+    for part in (node.lower, node.upper, node.step):
+        if part is None:
+            parts.append(None)
+            continue
+        value = reader.expr(part)
+        parts.append(None if value.kind == NONE else reader.once(Value(INT, reader.index(value, node), value.constant)))
+    if parts[2] is not None and parts[2].constant is NO_CONSTANT:
+        reader.fail_if(f"{parts[2].text} == 0")
+    elif parts[2] is not None and parts[2].constant == 0:
+        reader.stop()
+    texts = [
+        "" if part is None else str(part.constant) if part.constant is not NO_CONSTANT else part.text for part in parts
+    ]
+    return ":".join(texts) if parts[2] is not None else ":".join(texts[:2])
+
+
+def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
+    """`holder[index]`."""
+    kind = holder.kind
+    if isinstance(index, ast.Slice):
+        if isinstance(kind, Tuple) and holder.parts is None:
+            holder = reader.tuple_of([Value(each, f"{holder.text}[{i}]") for i, each in enumerate(kind.items)])
+        if isinstance(kind, Tuple):
+            ends = [
+                None if part is None else reader.expr(part).constant for part in (index.lower, index.upper, index.step)
+            ]
+            if any(end is NO_CONSTANT for end in ends):
+                raise reader.refuse("a slice of a tuple that is not constant", node)
+            return reader.tuple_of(holder.parts[slice(*ends)])
+        text = slice_text(reader, index)
+        if isinstance(kind, Text):
+            return reader.temp(f"{holder.text}[{text}]", STR)
+        if isinstance(kind, List):
+            out = new(reader, node, List)
+            if kind.elem is not None:
+                reader.join(out.kind.elem, kind.elem, node)
+                out.kind.site.widen(0, kind.elem)
+                source = reader.temp(f"{holder.text}[{text}]", kind)
+                if rep(out.kind.elem) == rep(kind.elem):
+                    return Value(out.kind, source.text)
+                each = convert("x", kind.elem, out.kind.elem)
+                reader.emit(f"{out.text} = [{each} for x in {source.text}]")
+            return out
+        raise reader.refuse(f"a slice of a {kind}", node)
+    if isinstance(kind, Struct) and kind.cls is dict:
+        key = reader.expr(index).constant
+        if key not in kind.names:
+            reader.stop()
+        place = kind.names.index(key)
+        return Value(kind.items[place], f"{holder.text}[{place}]")
+    value = reader.expr(index)
+    match kind:
+        case Tuple():
+            return _tuple_item(reader, holder, value, node)
+        case Struct():
+            return _tuple_item(reader, Value(Tuple(kind.items), holder.text), value, node)
+        case List():
+            holder = reader.once(holder)
+            k = in_range(reader, reader.index(value, node), f"len({holder.text})", value.constant)
+            return reader.temp(f"{holder.text}[{k}]", kind.elem or INT)
+        case Text():
+            k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value.constant)
+            return iteration.character(reader, holder, k)
+        case Dict():
+            found = _key(reader, holder, value, node)
+            if found is None:
+                reader.stop()
+            reader.fail_if(f"{found} not in {holder.text}")
+            return reader.temp(f"{holder.text}[{found}]", kind.value or INT)
+        case Range():
+            k = in_range(
+                reader, reader.index(value, node), f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
+            )
+            return reader.temp(f"{holder.text}[0] + {k} * {holder.text}[2]", INT)
+    raise reader.refuse(f"an item of a {kind}", node)
+
+
+def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
+    kinds = holder.kind.items
+    if value.constant is not NO_CONSTANT:
+        place = value.constant
+        if not isinstance(place, int) or not -len(kinds) <= place < len(kinds):
+            reader.stop()
+        if holder.parts is not None:
+            return holder.parts[place]
+        return reader.temp(f"{holder.text}[{place % len(kinds)}]", kinds[place])
+    items = iteration.items_of_value(reader, reader.once(holder), node)
+    return items.get(in_range(reader, reader.index(value, node), str(len(kinds))))
+
+
+def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
+    """A key as the container holds keys; None if it can hold none that is equal."""
+    held = holder.kind.elem
+    if held is None:
+        return None
+    try:
+        same = _comparable_keys(value.kind, held)
+    except TypeError:
+        raise reader.refuse(f"a key that is {value.kind} among keys that are {held}", node) from None
+    return convert(value.text, value.kind, held) if same else None
+
+
+def _comparable_keys(a: Type, b: Type) -> bool:
+    """Whether values of type a can be equal to values of type b once they are converted to it."""
+    if isinstance(a, Tuple) and isinstance(b, Tuple):
+        return len(a.items) == len(b.items) and all(map(_comparable_keys, a.items, b.items))
+    if is_number(a) and is_number(b):
+        if (a.kind in "biu" and b.kind in "iu" and (b.name == "int64" or a.name == b.name)) or a.name == b.name:
+            return True
+        raise TypeError
+    if isinstance(a, Union) or isinstance(b, Union):
+        raise TypeError
+    return False
+
+
+def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: Any) -> None:
+    """`holder[index] = value`."""
+    holder, value = reader.once(holder), reader.once(value)
+    if isinstance(index, ast.Slice) or not isinstance(holder.kind, List | Dict):
+        raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
+    key = reader.expr(index)
+    if isinstance(holder.kind, Dict):
+        assign_key(reader, holder, reader.once(key), value, node)
+        return
+    k = in_range(reader, reader.index(key, node), f"len({holder.text})", key.constant)
+    text = widened(reader, holder, value, node)
+    reader.emit(f"{holder.text}[{k}] = {text}")
+
+
+def assign_key(reader: Any, holder: Value, key: Value, value: Value, node: Any) -> None:
+    """`holder[key] = value` of a dict."""
+    k = widened(reader, holder, key, node)
+    text = widened(reader, holder, value, node, 1)
+    reader.emit(f"{holder.text}[{k}] = {text}")
+
+
+def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> None:
+    """`holder[index] op= value`; the index is computed once."""
+    target: Any = node.target
+    if isinstance(target.slice, ast.Slice):
+        raise reader.refuse("an assignment to a slice", node)
+    key = reader.once(reader.expr(target.slice))
+    if isinstance(holder.kind, List):
+        place = in_range(reader, reader.index(key, node), f"len({holder.text})", key.constant)
+        old = reader.temp(f"{holder.text}[{place}]", holder.kind.elem or INT)
+        if isinstance(old.kind, List | Set | Dict | Array):
+            raise reader.refuse("an element that is changed in place", node)
+        value = reader.binary(op, old, reader.expr(node.value), node)
+        reader.emit(f"{holder.text}[{place}] = {widened(reader, holder, value, node)}")
+        return
+    if not isinstance(holder.kind, Dict):
+        raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
+    text = _key(reader, holder, key, node)
+    if text is None:
+        reader.stop()
+    reader.fail_if(f"{text} not in {holder.text}")
+    old = reader.temp(f"{holder.text}[{text}]", holder.kind.value or INT)
+    if isinstance(old.kind, List | Set | Dict | Array):
+        raise reader.refuse("an element that is changed in place", node)
+    value = reader.binary(op, old, reader.expr(node.value), node)
+    reader.emit(f"{holder.text}[{text}] = {widened(reader, holder, value, node, 1)}")
+
+
+def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
+    """`name += value` of a container, which changes it."""
+    if not (isinstance(old.kind, List) and op == "Add"):
+        raise reader.refuse(f"{op} in place of a {old.kind}", node)
+    extend(reader, node, old, value)
+
+
+def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+    """`a op b` with a tuple, a list or a string."""
+    match op, a.kind, b.kind:
+        case "Add", Tuple(), Tuple():
+            return reader.tuple_of([*_parts(a), *_parts(b)])
+        case "Add", Text(), Text():
+            return reader.temp(f"np.concatenate(({a.text}, {b.text}))", STR)
+        case "Add", List(), List():
+            out = new(reader, node, List)
+            extend(reader, node, out, a)
+            extend(reader, node, out, b)
+            return out
+        case "Mult", Scalar(), (List() | Tuple()):
+            return operator(reader, op, b, a, node)
+        case "Mult", Tuple(), Scalar() if isinstance(b.constant, int):
+            return reader.tuple_of(_parts(a) * b.constant)
+        case "Mult", List(), Scalar():
+            if a.kind.elem is not None and not isinstance(a.kind.elem, Scalar | Union | Tuple | Text):
+                raise reader.refuse("a list whose elements are one object several times", node)
+            out = new(reader, node, List)
+            if a.kind.elem is not None:
+                reader.join(out.kind.elem, a.kind.elem, node)
+                out.kind.site.widen(0, a.kind.elem)
+                each = convert("x", a.kind.elem, out.kind.elem)
+                reader.emit(f"{out.text} = [{each} for _ in range({reader.index(b, node)}) for x in {a.text}]")
+            return out
+    if op in ("BitAnd", "BitOr", "BitXor", "Sub") and isinstance(a.kind, Set) and isinstance(b.kind, Set):
+        raise reader.refuse("an operator of sets", node)
+    if any(isinstance(value.kind, Struct) for value in (a, b)):
+        raise reader.refuse(f"{op} of {a.kind} and {b.kind}", node)
+    reader.stop()  # it raises in Python
+    raise AssertionError
+
+
+def _parts(value: Value) -> list[Value]:
+    if value.parts is not None:
+        return list(value.parts)
+    return [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+
+
+def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+    """A comparison of tuples or of strings."""
+    if isinstance(a.kind, Text) and isinstance(b.kind, Text):
+        if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT:
+            return reader.constant(COMPARISONS[op](a.constant, b.constant), node)
+        if op in ("Eq", "NotEq"):
+            for one, other in ((a, b), (b, a)):
+                if isinstance(one.constant, str) and len(one.constant) == 1:
+                    text = f"({other.text}.size == 1 and {other.text}[0] == {ord(one.constant)})"
+                    return reader.temp(text if op == "Eq" else f"not {text}", BOOL)
+            return reader.temp(f"{'' if op == 'Eq' else 'not '}same_text({a.text}, {b.text})", BOOL)
+        sign = {"Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}[op]
+        return reader.temp(f"order_of_text({a.text}, {b.text}) {sign} 0", BOOL)
+    if isinstance(a.kind, Tuple) and isinstance(b.kind, Tuple):
+        return _compared_tuples(reader, op, _parts(a), _parts(b), node)
+    if op in ("Eq", "NotEq") and type(a.kind) is not type(b.kind) and not isinstance(a.kind, Struct):
+        return reader.constant(op == "NotEq", node)
+    if isinstance(a.kind, List) and isinstance(b.kind, List) and op in ("Eq", "NotEq"):
+        kinds = {a.kind.elem, b.kind.elem} - {None}
+        if len(kinds) == 1 and hashable(next(iter(kinds))) and a.kind == b.kind:
+            return reader.temp(f"{a.text} {'==' if op == 'Eq' else '!='} {b.text}", BOOL)
+    raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)
+
+
+def _compared_tuples(reader: Any, op: str, a: list[Value], b: list[Value], node: Any) -> Value:
+    if not a or not b:
+        return reader.constant(COMPARISONS[op](len(a), len(b)), node)
+    if op in ("Eq", "NotEq") and len(a) != len(b):
+        return reader.constant(op == "NotEq", node)
+    first = reader.once(reader.compared("Eq", a[0], b[0], node))
+    if first.constant is not NO_CONSTANT:
+        return (
+            _compared_tuples(reader, op, a[1:], b[1:], node)
+            if first.constant
+            else _decided(reader, op, a[0], b[0], node)
+        )
+    return reader.choice(
+        reader.truth(first, node),
+        lambda: _compared_tuples(reader, op, a[1:], b[1:], node),
+        lambda: _decided(reader, op, a[0], b[0], node),
+        node,
+    )
+
+
+def _decided(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+    if op in ("Eq", "NotEq"):
+        return Value(BOOL, str(op == "NotEq"))
+    return reader.compared(op, a, b, node)
+
+
+def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
+    """`value in holder`."""
+    kind = holder.kind
+    if isinstance(kind, Struct) and kind.cls is dict and isinstance(value.constant, str):
+        return reader.constant(value.constant in kind.names, node)
+    if isinstance(kind, Set | Dict):
+        text = _key(reader, holder, value, node)
+        return reader.constant(False, node) if text is None else reader.temp(f"{text} in {holder.text}", BOOL)
+    if isinstance(kind, Tuple):
+        return _any_of(reader, value, _parts(holder), node)
+    if isinstance(kind, Text) and isinstance(value.kind, Text):
+        return reader.temp(f"text_in({value.text}, {holder.text})", BOOL)
+    if isinstance(kind, List):
+        found = reader.temp("False", BOOL)
+        value = reader.once(value)
+
+        def look(each: Value) -> None:
+            same = reader.compared("Eq", each, value, node)
+            reader.emit(f"if {reader.truth(same, node)}:", [f"{found.text} = True", "break"])
+
+        iteration.each(reader, iteration.items_of_value(reader, reader.once(holder), node), look)
+        return found
+    raise reader.refuse(f"`in` of a {kind}", node)
+
+
+def _any_of(reader: Any, value: Value, parts: list[Value], node: Any) -> Value:
+    if not parts:
+        return reader.constant(False, node)
+    first = reader.compared("Eq", value, parts[0], node)
+    if first.constant is not NO_CONSTANT:
+        return first if first.constant else _any_of(reader, value, parts[1:], node)
+    first = reader.once(first)
+    return reader.choice(
+        reader.truth(first, node), lambda: Value(BOOL, "True"), lambda: _any_of(reader, value, parts[1:], node), node
+    )
+
+
+# --- methods
+
+_NOTHING: Callable[[], Value] = lambda: Value(NONE, "0", None)
+
+
+@methods(List, "append")
+def append(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`list.append`."""
+    put(reader, holder, reader.once(value), node)
+    return _NOTHING()
+
+
+@methods(Set, "add")
+def add(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`set.add`."""
+    put(reader, holder, reader.once(value), node)
+    return _NOTHING()
+
+
+@methods(Set, "discard")
+def discard(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`set.discard`."""
+    changed(reader, holder, node)
+    text = _key(reader, holder, value, node)
+    if text is not None:
+        reader.emit(f"{holder.text}.discard({text})")
+    return _NOTHING()
+
+
+@methods(Set, "remove")
+def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+    """`set.remove`."""
+    text = _key(reader, holder, value, node)
+    reader.fail_if("True" if text is None else f"{text} not in {holder.text}")
+    return discard(reader, node, holder, value)
+
+
+def changed(reader: Any, holder: Value, node: Any) -> None:
+    """The container is changed, which must not be an argument."""
+    if holder.kind.given:
+        raise reader.refuse("it changes an argument", node)
+
+
+@methods(List, "pop")
+def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Value:
+    """`list.pop`."""
+    changed(reader, holder, node)
+    reader.fail_if(f"len({holder.text}) == 0")
+    if index is None or index.constant == -1:
+        return reader.temp(f"{holder.text}.pop()", holder.kind.elem or INT)
+    k = in_range(reader, reader.index(index, node), f"len({holder.text})")
+    return reader.temp(f"{holder.text}.pop({k})", holder.kind.elem or INT)
+
+
+@methods(List, "insert")
+def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
+    """`list.insert`."""
+    text = widened(reader, holder, reader.once(value), node)
+    reader.emit(f"{holder.text}.insert({reader.index(index, node)}, {text})")
+    return _NOTHING()
+
+
+@methods(List, "extend")
+def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
+    """`list.extend`."""
+    changed(reader, holder, node)
+    if values.kind == holder.kind and values.text == holder.text:
+        raise reader.refuse("a list that is extended by itself", node)
+    items = iteration.items_of_value(reader, reader.once(values), node)
+    iteration.each(reader, items, lambda each: put(reader, holder, each, node))
+    return _NOTHING()
+
+
+@methods(List, "reverse", "clear")
+def reverse(reader: Any, node: Any, holder: Value) -> Value:
+    """`list.reverse`, `list.clear`."""
+    changed(reader, holder, node)
+    reader.emit(f"{holder.text}.{node.func.attr}()")
+    return _NOTHING()
+
+
+@methods(Dict, "clear")
+def clear(reader: Any, node: Any, holder: Value) -> Value:
+    """`dict.clear`."""
+    return reverse(reader, node, holder)
+
+
+@methods(Set, "clear")
+def clear_set(reader: Any, node: Any, holder: Value) -> Value:
+    """`set.clear`."""
+    return reverse(reader, node, holder)
+
+
+@methods(List, "copy")
+def copy(reader: Any, node: Any, holder: Value) -> Value:
+    """`list.copy`."""
+    out = new(reader, node, List)
+    extend(reader, node, out, holder)
+    return out
+
+
+@methods(Dict, "get")
+def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
+    """`dict.get`."""
+    default = default or Value(NONE, "0", None)
+    text = _key(reader, holder, reader.once(key), node)
+    if text is None:
+        return default
+    default = reader.once(default)
+    return reader.choice(
+        f"{text} in {holder.text}",
+        lambda: reader.temp(f"{holder.text}[{text}]", holder.kind.value or INT),
+        lambda: default,
+        node,
+    )
+
+
+@methods(Dict, "pop")
+def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
+    """`dict.pop`, of a key that is there."""
+    changed(reader, holder, node)
+    text = _key(reader, holder, reader.once(key), node)
+    if text is None:
+        reader.stop()
+    reader.fail_if(f"{text} not in {holder.text}")
+    return reader.temp(f"{holder.text}.pop({text})", holder.kind.value or INT)
+
+
+@methods(Struct, "get")
+def get_field(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
+    """`dict.get` of a dict of fields."""
+    if holder.kind.cls is not dict or key.constant is NO_CONSTANT:
+        raise reader.refuse("a key that is not written as a constant", node)
+    if key.constant not in holder.kind.names:
+        return default or Value(NONE, "0", None)
+    place = holder.kind.names.index(key.constant)
+    return Value(holder.kind.items[place], f"{holder.text}[{place}]")

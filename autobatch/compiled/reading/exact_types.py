@@ -1,0 +1,329 @@
+"""What is known of a value before it is computed: its exact Python or NumPy type, and how compiled code holds it.
+
+A type here is what `type(value)` and, of arrays, `dtype` and `ndim` say: Python's `int` and `np.int64` are two types of
+one machine word. A number that is of one type or another, depending on what ran, is a `Union`, which compiled code
+holds as `(tag, int64, float64)`. A container's elements have one type for each place that makes such containers
+(`MakingPlace`), which grows as the program is read until nothing changes any more.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "BOOL",
+    "CONFLICT",
+    "FLOAT",
+    "INT",
+    "NONE",
+    "STR",
+    "TAGS",
+    "Array",
+    "Dict",
+    "List",
+    "MakingPlace",
+    "Maybe",
+    "Mismatch",
+    "Range",
+    "Scalar",
+    "Set",
+    "Static",
+    "Struct",
+    "Text",
+    "Tuple",
+    "Type",
+    "Union",
+    "contains_given",
+    "is_number",
+    "join",
+    "members",
+    "of_dtype",
+    "sample",
+    "union_of",
+]
+
+
+class Mismatch(Exception):  # noqa: N818  # a signal: two types that no variable can hold both of
+    """Two values that are not of one type in compiled code."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number, or None: Python's (`python`), or NumPy's of this dtype."""
+
+    name: str
+    python: bool
+
+    def __str__(self) -> str:
+        return {"int64": "int", "float64": "float"}.get(self.name, self.name) if self.python else f"np.{self.name}"
+
+    @property
+    def kind(self) -> str:
+        """NumPy's letter: b, i, u or f; n for None."""
+        return "n" if self.name == "none" else np.dtype(self.name).kind
+
+
+INT, FLOAT, BOOL, NONE = Scalar("int64", True), Scalar("float64", True), Scalar("bool", True), Scalar("none", True)
+_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32", "float64")
+TAGS = {scalar: tag for tag, scalar in enumerate([NONE, BOOL, INT, FLOAT, *(Scalar(name, False) for name in _DTYPES)])}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Union:
+    """A scalar of one of these types; which is known when it runs."""
+
+    scalars: frozenset[Scalar]
+
+    def __str__(self) -> str:
+        return " or ".join(sorted(map(str, self.scalars)))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Array:
+    """An array; `given`: its memory may be that of an argument."""
+
+    dtype: str
+    ndim: int
+    given: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.ndim}-d array of {self.dtype}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Text:
+    """A string: the code points of its characters."""
+
+    def __str__(self) -> str:
+        return "str"
+
+
+STR = Text()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tuple:
+    """A tuple of these items."""
+
+    items: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return f"tuple ({', '.join(map(str, self.items))})"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Struct:
+    """An object with named parts: a dict of string keys, a dataclass or a named tuple that was given."""
+
+    cls: type
+    names: tuple[str, ...]
+    items: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        return self.cls.__name__
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Range:
+    """A `range`."""
+
+    def __str__(self) -> str:
+        return "range"
+
+
+@dataclasses.dataclass(frozen=True)
+class Static:
+    """An object that is known while compiling: a function, a module, a class, a dtype."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __str__(self) -> str:
+        return f"{getattr(self.value, '__name__', self.value)!s}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Maybe:
+    """Something else than a scalar, or None: held as whether it is there, and itself."""
+
+    inner: Any
+
+    def __str__(self) -> str:
+        return f"{self.inner} or None"
+
+
+class _Conflict:
+    def __str__(self) -> str:
+        return "of several types, by the way that led here"
+
+
+CONFLICT = _Conflict()
+"""The type of a variable of which compiled code cannot hold all that it may be: it must not be read."""
+
+
+class MakingPlace:
+    """A place that makes containers, and the types of what they hold so far; sites whose containers meet are one.
+
+    Attributes:
+        given: the containers are an argument's.
+        changes: counts the changes of all sites of a program, so that it is known when there are none.
+    """
+
+    def __init__(self, number: int, changes: list[int], size: int = 1, given: bool = False) -> None:
+        self.number, self.given, self.changes = number, given, changes
+        self.items: list[Any] = [None] * size
+        self.parent: MakingPlace | None = None
+        self.container: Any = None  # the type of what it makes
+
+    def find(self) -> "MakingPlace":
+        """The site that stands for this one."""
+        site = self
+        while site.parent is not None:
+            site = site.parent
+        return site
+
+    def widen(self, place: int, kind: Any) -> None:
+        """Its containers hold values of this type, too."""
+        site = self.find()
+        joined = join(site.items[place], kind)
+        if joined != site.items[place]:
+            site.items[place] = joined
+            site.changes[0] += 1
+
+    def merge(self, other: "MakingPlace") -> None:
+        """Containers of the two sites meet in one variable."""
+        one, two = self.find(), other.find()
+        if one is two:
+            return
+        two.parent = one
+        one.changes[0] += 1
+        one.given = one.given or two.given
+        for place, kind in enumerate(two.items):
+            if kind is not None:
+                one.widen(place, kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Container:
+    site: MakingPlace
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.site.find() is self.site.find()
+
+    def __hash__(self) -> int:
+        return hash(type(self))  # sites that are two may become one
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.lower()} of {self.site.find().items[0]}"
+
+    @property
+    def elem(self) -> Any:
+        """The type of the elements, or of the keys; None if none is known yet."""
+        return self.site.find().items[0]
+
+    @property
+    def given(self) -> bool:
+        return self.site.find().given
+
+
+class List(_Container):
+    """A list of elements of one type."""
+
+
+class Set(_Container):
+    """A set of elements of one type."""
+
+
+class Dict(_Container):
+    """A dict of keys of one type and values of one type."""
+
+    @property
+    def value(self) -> Any:
+        """The type of the values; None if none is known yet."""
+        return self.site.find().items[1]
+
+
+Type = Any  # one of the above
+
+
+def of_dtype(dtype: Any) -> Scalar:
+    """NumPy's scalar of a dtype.
+
+    Raises:
+        Mismatch: compiled code has no form for it.
+    """
+    name = np.dtype(dtype).name
+    if name not in _DTYPES or np.dtype(dtype).byteorder not in "=|":
+        raise Mismatch(f"numbers of dtype {np.dtype(dtype)}")
+    return Scalar(name, False)
+
+
+def is_number(kind: Type) -> bool:
+    """Whether it is a number for sure."""
+    return isinstance(kind, Scalar) and kind is not NONE and kind.name != "none"
+
+
+def members(kind: Type) -> list[Scalar]:
+    """The scalars that it may be, in one order."""
+    return sorted(kind.scalars, key=TAGS.__getitem__) if isinstance(kind, Union) else [kind]
+
+
+def union_of(scalars: Any) -> Type:
+    """The type of a scalar that may be any of these."""
+    found = frozenset(scalars)
+    return next(iter(found)) if len(found) == 1 else Union(found)
+
+
+def join(a: Type, b: Type) -> Type:
+    """The type of a value that is of either; None is that of no value.
+
+    Raises:
+        Mismatch: compiled code cannot hold either in one variable.
+    """
+    if a is None or a == b:
+        return b
+    if b is None:
+        return a
+    if isinstance(a, Scalar | Union) and isinstance(b, Scalar | Union):
+        return union_of([*members(a), *members(b)])
+    if Maybe in (type(a), type(b)) or NONE in (a, b):
+        one, two = (x.inner if isinstance(x, Maybe) else None if x == NONE else x for x in (a, b))
+        inner = join(one, two)
+        if isinstance(inner, Array | Text | Tuple | Struct | _Container):
+            return Maybe(inner)
+    if isinstance(a, Array) and isinstance(b, Array) and (a.dtype, a.ndim) == (b.dtype, b.ndim):
+        return Array(a.dtype, a.ndim, a.given or b.given)
+    if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
+        return Tuple(tuple(map(join, a.items, b.items)))
+    if isinstance(a, Struct) and isinstance(b, Struct) and (a.cls, a.names) == (b.cls, b.names):
+        return Struct(a.cls, a.names, tuple(map(join, a.items, b.items)))
+    if isinstance(a, _Container) and type(a) is type(b):
+        a.site.merge(b.site)
+        return a
+    raise Mismatch(f"{a} and {b}")
+
+
+def contains_given(kind: Type) -> bool:
+    """Whether a value of this type may share memory with an argument."""
+    if isinstance(kind, Array | _Container):
+        inner = [] if isinstance(kind, Array) else kind.site.find().items
+        return kind.given or any(contains_given(item) for item in inner)
+    if isinstance(kind, Tuple | Struct):
+        return any(contains_given(item) for item in kind.items)
+    return isinstance(kind, Maybe) and contains_given(kind.inner)
+
+
+_SAMPLES: dict[str, Any] = {"int64": 1, "float64": 1.0, "bool": True}
+
+
+def sample(kind: Type) -> Any:
+    """A value of this type: NumPy is asked for the type of a result by computing one."""
+    if isinstance(kind, Scalar):
+        return _SAMPLES[kind.name] if kind.python else np.dtype(kind.name).type(1)
+    return np.ones((1,) * kind.ndim, kind.dtype)

@@ -1,0 +1,387 @@
+"""Expressions: each gives a `Value`, and writes what computes it, in Python's order."""
+
+import ast
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading import arrays, builtin_calls, containers, iteration, numpy_calls
+from autobatch.compiled.reading.calls import CALLS, METHODS, call_function
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    INT,
+    NONE,
+    Array,
+    Dict,
+    List,
+    Maybe,
+    Range,
+    Scalar,
+    Set,
+    Static,
+    Struct,
+    Text,
+    Tuple,
+    Union,
+    is_number,
+)
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert
+from autobatch.compiled.reading.number_operators import OPERATORS, arithmetic, compare, lift, negative, truth_of
+from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram
+from autobatch.compiled.reading.statement_reader import StatementReader
+
+__all__ = ["ExpressionReader", "read_function"]
+
+_TABLES = builtin_calls, numpy_calls  # which fill `CALLS` and `METHODS`
+
+
+class ExpressionReader(StatementReader):
+    """Reads a function: statements and the expressions in them."""
+
+    def expr(self, node: ast.expr) -> Value:
+        method = getattr(self, f"on_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.refuse(f"{type(node).__name__} is not compiled", node)
+        return method(node)
+
+    def exprs(self, nodes: Sequence[ast.expr]) -> list[Value]:
+        """The values of several expressions. A name that a later one could bind again is held."""
+        return [self.held_before(self.expr(node), node, *nodes[place + 1 :]) for place, node in enumerate(nodes)]
+
+    def truth(self, value: Value, node: Any) -> str:
+        kind = value.kind
+        if value.constant is not NO_CONSTANT:
+            return str(bool(value.constant))
+        if isinstance(kind, Scalar | Union):
+            return lift(self, lambda one: Value(BOOL, truth_of(one)), value).text
+        if isinstance(kind, List | Set | Dict):
+            return f"(len({value.text}) > 0)"
+        if isinstance(kind, Text):
+            return f"({value.text}.size > 0)"
+        if isinstance(kind, Array) and kind.ndim == 0:
+            return f"({value.text}[()] != 0)"
+        if isinstance(kind, Tuple):
+            return str(bool(kind.items))
+        raise self.refuse(f"whether a {kind} is true", node)
+
+    # --- names and constants
+
+    def on_name(self, node: ast.Name) -> Value:
+        return self.read(node.id, node)
+
+    def on_constant(self, node: ast.Constant) -> Value:
+        if node.value is Ellipsis or isinstance(node.value, bytes | complex):
+            raise self.refuse(f"{node.value!r} is not compiled", node)
+        return self.constant(node.value, node)
+
+    def on_tuple(self, node: ast.Tuple) -> Value:
+        if any(isinstance(each, ast.Starred) for each in node.elts):
+            raise self.refuse("a tuple with * in it", node)
+        return self.tuple_of(self.exprs(node.elts))
+
+    def on_list(self, node: ast.List) -> Value:
+        return containers.literal(self, node, self.exprs(node.elts), List)
+
+    def on_set(self, node: ast.Set) -> Value:
+        return containers.literal(self, node, self.exprs(node.elts), Set)
+
+    def on_dict(self, node: ast.Dict) -> Value:
+        return containers.dict_literal(self, node)
+
+    def on_listcomp(self, node: ast.ListComp) -> Value:
+        return containers.comprehension(self, node, List)
+
+    def on_setcomp(self, node: ast.SetComp) -> Value:
+        return containers.comprehension(self, node, Set)
+
+    def on_generatorexp(self, node: ast.GeneratorExp) -> Value:
+        raise self.refuse("a generator that is not read at once", node)
+
+    def on_joinedstr(self, node: ast.JoinedStr) -> Value:
+        raise self.refuse("a formatted string", node)
+
+    # --- operators
+
+    def on_binop(self, node: ast.BinOp) -> Value:
+        left = self.held_before(self.expr(node.left), node.left, node.right)
+        return self.binary(type(node.op).__name__, left, self.expr(node.right), node)
+
+    def held_before(self, value: Value, node: ast.expr, *later: ast.expr) -> Value:
+        """A value that stays what it is while later operands are computed, which may bind its name (`:=`) again."""
+        if isinstance(node, ast.Name) and any(isinstance(x, ast.NamedExpr) for each in later for x in ast.walk(each)):
+            return self.held(value)
+        return value
+
+    def binary(self, op: str, a: Value, b: Value, node: Any) -> Value:
+        """`a op b`."""
+        for value in (a, b):
+            if isinstance(value.kind, Static):
+                raise self.refuse(f"{op} of {value.kind}", node)
+        kinds = (a.kind, b.kind)
+        if all(isinstance(kind, Scalar | Union) for kind in kinds):
+            return lift(self, lambda x, y: arithmetic(self, op, x, y), a, b)
+        if any(isinstance(kind, Array) for kind in kinds):
+            return arrays.operator(self, op, a, b, node)
+        return containers.operator(self, op, a, b, node)
+
+    def on_unaryop(self, node: ast.UnaryOp) -> Value:
+        value = self.expr(node.operand)
+        op = type(node.op).__name__
+        if op == "Not":
+            if value.constant is not NO_CONSTANT:
+                return self.constant(not value.constant, node)
+            return self.temp(f"not {self.truth(value, node.operand)}", BOOL)
+        if isinstance(value.kind, Array):
+            return arrays.unary(self, op, value, node)
+        if not isinstance(value.kind, Scalar | Union):
+            raise self.refuse(f"{op} of a {value.kind}", node)
+        if op == "USub":
+            return lift(self, lambda x: negative(self, x), value)
+        if op == "Invert":
+            return lift(self, lambda x: self._inverted(x, node), value)
+        return lift(self, lambda x: x if x.kind != BOOL else Value(INT, f"int64({x.text})"), value)
+
+    def _inverted(self, value: Value, node: Any) -> Value:
+        if value.kind.kind == "b" and not value.kind.python:
+            return self.temp(f"not {value.text}", value.kind)
+        if value.kind.kind not in "iu" or value.kind.kind == "u":
+            raise self.refuse(f"~ of {value.kind}", node)
+        kind = value.kind
+        return self.temp(f"~{value.text}", kind)
+
+    def on_boolop(self, node: ast.BoolOp) -> Value:
+        return self._either(node.values, isinstance(node.op, ast.And), node)
+
+    def _either(self, nodes: Sequence[ast.expr], is_and: bool, node: Any) -> Value:
+        first = self.expr(nodes[0])
+        if len(nodes) == 1:
+            return first
+        if first.constant is not NO_CONSTANT:
+            return self._either(nodes[1:], is_and, node) if bool(first.constant) == is_and else first
+        first = self.held(first)
+        truth = self.truth(first, nodes[0])
+        return self.choice(
+            truth if is_and else f"not {truth}", lambda: self._either(nodes[1:], is_and, node), lambda: first, node
+        )
+
+    def choice(self, condition: str, then: Any, other: Any, node: Any) -> Value:
+        """The value of one of two ways of computing one."""
+        made: list[tuple[Lines, Value]] = []
+
+        def way(body: Any) -> Any:
+            def run() -> None:
+                value = body()
+                made.append((self.lines, value))
+
+            return run
+
+        self.branch(condition, way(then), way(other))
+        if self.env is None or not made:
+            self.stop()
+        kind = None
+        for _, value in made:
+            kind = self.join(kind, value.kind, node)
+        if isinstance(kind, Static):
+            return made[0][1]
+        self.count += 1
+        name = f"t{self.count}"
+        for lines, value in made:
+            lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
+        return Value(kind, name, small=all(value.small for _, value in made))
+
+    def on_ifexp(self, node: ast.IfExp) -> Value:
+        made: list[tuple[Lines, Value]] = []
+
+        def way(body: ast.expr) -> Any:
+            return lambda: made.append((self.lines, self.expr(body)))
+
+        self.conditional(node.test, way(node.body), way(node.orelse), None)
+        if self.env is None or not made:
+            self.stop()
+        kind = None
+        for _, value in made:
+            kind = self.join(kind, value.kind, node)
+        if isinstance(kind, Static) or len(made) == 1:
+            return made[0][1]
+        self.count += 1
+        name = f"t{self.count}"
+        for lines, value in made:
+            lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
+        return Value(kind, name, small=all(value.small for _, value in made))
+
+    def on_compare(self, node: ast.Compare) -> Value:
+        none = self.on_compare_none(node)
+        if none is not None:
+            return none
+        return self._chain(self.expr(node.left), list(zip(node.ops, node.comparators, strict=True)), node)
+
+    def on_compare_none(self, node: ast.Compare) -> Value | None:
+        """`name is None` of what may be None, which is not read otherwise."""
+        match node:
+            case ast.Compare(
+                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
+            ):
+                known = (self.env or {}).get(name)
+                if known is not None and isinstance(known.kind, Maybe) and not known.maybe_unbound:
+                    sign = "not " if isinstance(op, ast.Is) else ""
+                    return self.temp(f"{sign}{self.variable(name, known.kind)}[0]", BOOL)
+        return None
+
+    def _chain(self, left: Value, rest: list[Any], node: Any) -> Value:
+        (op, comparator), *more = rest
+        right = self.expr(comparator)
+        if more:
+            right = self.held(right)
+        out = self.compared(type(op).__name__, left, right, node)
+        if not more:
+            return out
+        if out.constant is not NO_CONSTANT:
+            return self._chain(right, more, node) if out.constant else out
+        out = self.held(out)
+        return self.choice(self.truth(out, node), lambda: self._chain(right, more, node), lambda: out, node)
+
+    def compared(self, op: str, a: Value, b: Value, node: Any) -> Value:
+        """`a op b`, a comparison, `in` or `is`."""
+        if op in ("In", "NotIn"):
+            found = containers.contains(self, a, b, node)
+            if op == "In":
+                return found
+            if found.constant is not NO_CONSTANT:
+                return self.constant(not found.constant, node)
+            return self.temp(f"not {found.text}", BOOL)
+        if op in ("Is", "IsNot"):
+            return self._is(a, b, op == "Is", node)
+        if all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
+            return lift(self, lambda x, y: compare(self, op, x, y), a, b)
+        if any(isinstance(value.kind, Array) for value in (a, b)):
+            return arrays.operator(self, op, a, b, node)
+        return containers.compared(self, op, a, b, node)
+
+    def _is(self, a: Value, b: Value, same: bool, node: Any) -> Value:
+        if b.kind != NONE:
+            if a.constant is not NO_CONSTANT and isinstance(b.constant, bool | type):
+                return self.constant((a.constant is b.constant) == same, node)
+            raise self.refuse("`is` of something else than None", node)
+        if isinstance(a.kind, Union) and NONE in a.kind.scalars:
+            return self.temp(f"({a.text}[0] == 0) == {same}", BOOL)
+        return self.constant((a.kind == NONE) == same, node)
+
+    def on_namedexpr(self, node: ast.NamedExpr) -> Value:
+        value = self.expr(node.value)
+        self.store(node.target, value)
+        return self.read(node.target.id, node)
+
+    # --- attributes, items, calls
+
+    def on_attribute(self, node: ast.Attribute) -> Value:
+        value = self.expr(node.value)
+        kind, name = value.kind, node.attr
+        if isinstance(kind, Static):
+            holder = kind.value
+            try:
+                found = getattr(holder, name)
+            except AttributeError:
+                self.stop()
+            if isinstance(holder, np.ufunc) or getattr(holder, "__name__", "").partition(".")[0] in (
+                "numpy",
+                "math",
+                "heapq",
+            ):
+                return self.constant(found, node)  # nobody changes those
+            return self.known_object(found, lambda: getattr(holder, name), name, node)
+        if isinstance(kind, Struct) and kind.cls is not dict and name in kind.names:
+            place = kind.names.index(name)
+            return Value(kind.items[place], f"{value.text}[{place}]")
+        if isinstance(kind, Array):
+            return arrays.attribute(self, value, name, node)
+        raise self.refuse(f"the attribute {name} of a {kind}", node)
+
+    def on_subscript(self, node: ast.Subscript) -> Value:
+        value = self.held_before(self.expr(node.value), node.value, node.slice)
+        kind = value.kind
+        if isinstance(kind, Array):
+            return arrays.item(self, value, node.slice, node)
+        return containers.item(self, value, node.slice, node)
+
+    def on_call(self, node: ast.Call) -> Value:
+        return call_function(self, node)
+
+    # --- stores
+
+    def store(self, target: ast.expr, value: Value) -> None:
+        match target:
+            case ast.Name(id=name):
+                self.assign(name, value)
+            case ast.Tuple(elts=targets) | ast.List(elts=targets):
+                if any(isinstance(each, ast.Starred) for each in targets):
+                    raise self.refuse("* in what is assigned to", target)
+                for each, part in zip(targets, self.parts(value, len(targets), target), strict=True):
+                    self.store(each, part)
+            case ast.Subscript():
+                holder = self.expr(target.value)
+                if isinstance(holder.kind, Array):
+                    arrays.set_item(self, holder, target.slice, value, target)
+                else:
+                    containers.set_item(self, holder, target.slice, value, target)
+            case _:
+                raise self.refuse(f"an assignment to {type(target).__name__}", target)
+
+    def parts(self, value: Value, count: int, node: Any) -> list[Value]:
+        """The items of something that is unpacked, each in a variable of its own."""
+        kind = value.kind
+        if value.parts is not None:
+            if len(value.parts) != count:
+                self.stop()
+            return [self.held(part) for part in value.parts]
+        if isinstance(kind, Tuple):
+            if len(kind.items) != count:
+                self.stop()
+            return [self.temp(f"{value.text}[{i}]", item) for i, item in enumerate(kind.items)]
+        if isinstance(kind, List):
+            self.fail_if(f"len({value.text}) != {count}")
+            return [self.temp(f"{value.text}[{i}]", kind.elem or INT) for i in range(count)]
+        if isinstance(kind, Array) and kind.ndim:
+            self.fail_if(f"{value.text}.shape[0] != {count}")
+            return [arrays.row(self, value, str(i)) for i in range(count)]
+        raise self.refuse(f"a {kind} that is unpacked", node)
+
+    def augment(self, node: ast.AugAssign) -> None:
+        op = type(node.op).__name__
+        match node.target:
+            case ast.Name(id=name):
+                old = self.held_before(self.read(name, node.target), node.target, node.value)
+                value = self.expr(node.value)
+                if isinstance(old.kind, Array):
+                    arrays.augment(self, old, op, value, node)
+                elif isinstance(old.kind, List | Set | Dict):
+                    containers.augment(self, old, op, value, node)
+                else:
+                    self.assign(name, self.binary(op, old, value, node))
+            case ast.Subscript():
+                holder = self.held(self.expr(node.target.value))
+                if isinstance(holder.kind, Array):
+                    arrays.augment_item(self, holder, node, op)
+                else:
+                    containers.augment_item(self, holder, node, op)
+            case _:
+                raise self.refuse(f"an assignment to {type(node.target).__name__}", node)
+
+    def for_each(self, node: ast.For) -> None:
+        iteration.for_each(self, node)
+
+    def index(self, value: Value, node: Any) -> str:
+        """An index as an int64; anything that is no integer raises in Python, too."""
+        if isinstance(value.kind, Union):
+            return lift(self, lambda one: Value(INT, self.index(one, node)), value).text
+        if not is_number(value.kind) or value.kind.kind == "f":
+            self.stop()
+        return value.text if value.kind.name == "int64" else f"int64({value.text})"
+
+
+def read_function(program: SourceProgram, instance: Instance) -> None:
+    """Read a function for the types of an instance, and write it."""
+    ExpressionReader(program, instance).whole()
+
+
+_ = (OPERATORS, CALLS, METHODS, Range)

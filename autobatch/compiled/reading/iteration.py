@@ -1,0 +1,262 @@
+"""Loops: what is iterated over is a length and a way to get the k-th item. Comprehensions."""
+
+import ast
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.compiled.reading import arrays
+from autobatch.compiled.reading.exact_types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert
+from autobatch.compiled.reading.source_program import Inline
+
+__all__ = ["Iterated", "character", "each", "for_each", "items_of", "over_items", "scoped_loops"]
+
+
+@dataclasses.dataclass
+class Iterated:
+    """Something that is iterated over.
+
+    Attributes:
+        length: text of how many items there are; computed again for each item if it `changes`. Empty: not known.
+        get: the k-th, k being text.
+        head: the first line of a loop of its own, @ being its variable, which `take` makes the item of.
+    """
+
+    length: str
+    get: Callable[[str], Value]
+    changes: bool = False
+    head: str = ""
+    take: Callable[[str], Value] | None = None
+
+
+def for_each(reader: Any, node: ast.For) -> None:
+    """`for target in iterable`, its body and its `else`."""
+    items = items_of(reader, node.iter)
+    over_items(reader, node, items, lambda item: (reader.store(node.target, item), reader.block(node.body)))
+
+
+def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
+    """Run `body(item)` for each item; the node says what is live, and has the loop's `else`."""
+    reader.count += 1
+    k = f"k{reader.count}"
+    if items.changes:
+        reader.emit(f"{k} = -1")
+        exits: list[Any] = []
+
+        def step() -> None:
+            place: list[Any] = []
+            reader.emit(f"{k} += 1", f"if {k} >= {items.length}:", [Inline(place), "break"])
+            exits.append((place, dict(reader.env)))
+            body(items.get(k))
+
+        reader.loop(node, "while True:", step, exits, node.orelse)
+        return
+    take = items.take or items.get
+    head = (items.head or f"for @ in range({items.length}):").replace("@", k)
+    reader.loop(node, head, lambda: body(take(k)), [], node.orelse)
+
+
+def items_of(reader: Any, node: ast.expr) -> Iterated:
+    """What a loop iterates over."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+        found = _iterator_call(reader, node)
+        if found is not None:
+            return found
+    return items_of_value(reader, reader.held(reader.expr(node)), node)
+
+
+def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
+    """`range`, `enumerate`, `zip`, `reversed` and the views of a dict, which are iterated over without being made."""
+    if isinstance(node.func, ast.Attribute):
+        if node.func.attr not in ("items", "keys", "values") or node.args:
+            return None
+        holder = reader.expr(node.func.value)
+        if not isinstance(holder.kind, Dict):
+            raise reader.refuse(f"{node.func.attr} of a {holder.kind}", node)
+        return dict_items(reader, reader.held(holder), node.func.attr)
+    function = reader.expr(node.func)
+    called = function.kind.value if isinstance(function.kind, Static) else None
+    if any(isinstance(arg, ast.Starred) for arg in node.args):
+        return None
+    words = {word.arg: word.value for word in node.keywords}
+    if called is range and not words:
+        return range_items(reader, [reader.expr(arg) for arg in node.args], node)
+    if called is enumerate and 1 <= len(node.args) + len(words) <= 2:
+        inner = items_of(reader, node.args[0])
+        given = node.args[1] if len(node.args) > 1 else words.get("start")
+        start = None if given is None else reader.held(reader.expr(given))
+
+        def numbered(k: str) -> Value:
+            place = (
+                Value(INT, k, small=True)
+                if start is None
+                else reader.binary("Add", start, Value(INT, k, small=True), node)
+            )
+            return reader.tuple_of([place, inner.get(k)])
+
+        return Iterated(inner.length, numbered, inner.changes)
+    if called is zip and not words:
+        parts = [items_of(reader, arg) for arg in node.args]
+        if not parts:
+            return Iterated("0", lambda k: reader.tuple_of([]))
+        length = parts[0].length if len(parts) == 1 else f"min({', '.join(part.length for part in parts)})"
+        changes = any(part.changes for part in parts)
+        if not changes:
+            length = reader.temp(length, INT).text
+        return Iterated(length, lambda k: reader.tuple_of([part.get(k) for part in parts]), changes)
+    if called is reversed and len(node.args) == 1 and not words:
+        inner = items_of(reader, node.args[0])
+        length = reader.temp(inner.length, INT, small=True).text
+        return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, small=True).text))
+    return None
+
+
+def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
+    """A range's numbers."""
+    if not 1 <= len(args) <= 3:
+        reader.stop()
+    held = [reader.held(Value(INT, reader.index(arg, node), arg.constant, arg.small)) for arg in args]
+    start = held[0] if len(held) > 1 else Value(INT, "0", 0, True)
+    stop = held[1] if len(held) > 1 else held[0]
+    step = held[2] if len(held) > 2 else Value(INT, "1", 1, True)
+    if step.constant is NO_CONSTANT:
+        reader.fail_if(f"{step.text} == 0")
+    elif step.constant == 0:
+        reader.stop()
+    small = start.small and stop.small
+    texts = [start.text, stop.text, step.text if step.constant is NO_CONSTANT else str(step.constant)]
+    written = f"range({', '.join(texts if texts[2] != '1' else texts[:2])})"
+    counted = f"len({written})"
+    plain = texts[0] == "0" and texts[2] == "1"
+
+    def get(k: str) -> Value:
+        return reader.temp(k if plain else f"{texts[0]} + {k} * {texts[2]}", INT, small=small)
+
+    def take(k: str) -> Value:
+        return reader.temp(k, INT, small=small)
+
+    return Iterated(counted, get, False, f"for @ in {written}:", take)
+
+
+def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
+    """The items of a list, tuple, string, array, set or dict."""
+    kind = value.kind
+    match kind:
+        case List():
+            return Iterated(
+                f"len({value.text})", lambda k: reader.temp(f"{value.text}[{k}]", kind.elem or INT), changes=True
+            )
+        case Array() if kind.ndim:
+            length = reader.temp(f"{value.text}.shape[0]", INT, small=True).text
+            return Iterated(length, lambda k: arrays.row(reader, value, k))
+        case Text():
+            length = reader.temp(f"{value.text}.size", INT, small=True).text
+            return Iterated(length, lambda k: character(reader, value, k))
+        case Tuple():
+            joined = None
+            for item in kind.items:
+                joined = reader.join(joined, item, node)
+            texts = [convert(f"{value.text}[{i}]", item, joined) for i, item in enumerate(kind.items)]
+            if not texts:
+                return Iterated("0", lambda k: Value(INT, "0"))
+            made = reader.temp(f"({''.join(text + ', ' for text in texts)})", Tuple((joined,) * len(texts)))
+            return Iterated(str(len(texts)), lambda k: reader.temp(f"{made.text}[{k}]", joined))
+        case Range():
+            return Iterated(
+                f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))",
+                lambda k: reader.temp(f"{value.text}[0] + {k} * {value.text}[2]", INT),
+            )
+        case Dict():
+            return dict_items(reader, value, "keys")
+    raise reader.refuse(
+        f"a loop over a {kind}: its order is Python's own" if "set" in str(kind) else f"a loop over a {kind}", node
+    )
+
+
+def dict_items(reader: Any, value: Value, view: str) -> Iterated:
+    """The keys, values or items of a dict, in the order of their insertion."""
+    kind = value.kind
+    key, held = kind.elem or INT, kind.value or INT
+
+    def both(k: str) -> Value:
+        first = reader.temp(f"{k}[0]", key)
+        return reader.tuple_of([first, reader.temp(f"{k}[1]", held)])
+
+    def one(k: str) -> Value:
+        return reader.temp(k, held if view == "values" else key)
+
+    def never(k: str) -> Value:
+        raise reader.refuse("a dict that is looped over together with something else")
+
+    return Iterated("0", never, False, f"for @ in {value.text}.{view}():", both if view == "items" else one)
+
+
+def character(reader: Any, value: Value, k: str) -> Value:
+    """The k-th character of a string; k is in range."""
+    return reader.temp(f"{value.text}[{k}:{k} + 1]", STR)
+
+
+class Everywhere:
+    """Stands for the `for` statement of a loop of our own: all names are live, there is no `else`."""
+
+    live_head = live_out = None
+    orelse: tuple[Any, ...] = ()
+
+
+def each(reader: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
+    """`body(item)` for each item, in a loop of our own."""
+    over_items(reader, Everywhere(), items, body)
+
+
+def own_scope(reader: Any, node: Any) -> None:
+    """Rename, once, what a comprehension binds."""
+    if hasattr(node, "scope_names"):
+        reader.locals |= node.scope_names
+        return
+    names = {x.id for each in node.generators for x in ast.walk(each.target) if isinstance(x, ast.Name)}
+    reader.program.scopes += 1
+    number = reader.program.scopes
+    rename(node, names, number)
+    node.scope_names = {f"{name}.{number}" for name in names}
+    for x in ast.walk(node.generators[0].iter):  # which is of the scope around
+        if isinstance(x, ast.Name) and x.id in node.scope_names:
+            x.id = x.id.rpartition(".")[0]
+    reader.locals |= node.scope_names
+
+
+def rename(node: Any, names: set[str], number: int) -> None:
+    """Give names of a scope of its own, in place, a form that no other names have."""
+    for x in ast.walk(node):
+        if isinstance(x, ast.Name) and x.id in names:
+            x.id = f"{x.id}.{number}"
+
+
+def scoped_loops(reader: Any, node: Any, body: Callable[[], Any]) -> None:
+    """The loops of a comprehension around `body()`."""
+    own_scope(reader, node)
+    names = node.scope_names
+
+    def level(rest: Sequence[ast.comprehension]) -> None:
+        if not rest:
+            body()
+            return
+        first = rest[0]
+        if first.is_async:
+            raise reader.refuse("an asynchronous comprehension", first)
+
+        def inside(item: Value) -> None:
+            reader.store(first.target, item)
+            conditions(first.ifs, rest[1:])
+
+        each(reader, items_of(reader, first.iter), inside)
+
+    def conditions(tests: Sequence[ast.expr], rest: Sequence[ast.comprehension]) -> None:
+        if not tests:
+            level(rest)
+            return
+        reader.conditional(tests[0], lambda: conditions(tests[1:], rest), lambda: None, None)
+
+    level(node.generators)
+    for name in names:
+        reader.env.pop(name, None)

@@ -1,0 +1,142 @@
+"""How values of each type are written in the text that Numba compiles: names, conversions, placeholders."""
+
+import dataclasses
+from typing import Any
+
+from autobatch.compiled.reading.exact_types import (
+    FLOAT,
+    NONE,
+    TAGS,
+    Array,
+    Dict,
+    List,
+    Maybe,
+    Range,
+    Scalar,
+    Set,
+    Struct,
+    Text,
+    Tuple,
+    Type,
+    Union,
+)
+
+__all__ = ["NO_CONSTANT", "Value", "constructor", "convert", "dummy", "rep"]
+
+NO_CONSTANT = object()
+
+
+@dataclasses.dataclass(slots=True)
+class Value:
+    """A value in compiled code.
+
+    Attributes:
+        kind: its type.
+        text: a name, or an expression that may be written any number of times.
+        constant: what it is, if that is known while compiling.
+        small: an int far from overflow, like a length or an index.
+        parts: of a tuple that was just made, its values.
+    """
+
+    kind: Type
+    text: str
+    constant: Any = NO_CONSTANT
+    small: bool = False
+    parts: Any = None
+
+
+def numba_type(kind: Scalar) -> str:
+    """What Numba calls the machine's type of a scalar."""
+    return {"bool": "boolean", "none": "int64"}.get(kind.name, kind.name)
+
+
+def rep(kind: Type) -> str:
+    """How it lies in memory: values of types of one `rep` are held by one variable."""
+    match kind:
+        case Scalar():
+            return kind.name
+        case Union():
+            return "U"
+        case Array():
+            return f"A{kind.ndim}{kind.dtype}"
+        case Text():
+            return "S"
+        case Tuple() | Struct():
+            return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
+        case Range():
+            return "R"
+        case Maybe():
+            return f"M{rep(kind.inner)}"
+        case List() | Set() | Dict():
+            return f"{type(kind).__name__}{kind.site.find().number}"
+        case None:
+            return "int64"
+    return f"X{id(kind)}"
+
+
+def dummy(kind: Type) -> str:
+    """A value of this type that nobody reads."""
+    match kind:
+        case None:
+            return "0"
+        case Scalar():
+            return f"{numba_type(kind)}(0)"
+        case Union():
+            return "(0, 0, 0.0)"
+        case Array():
+            return f"np.empty(({'0, ' * kind.ndim}), np.{kind.dtype})"
+        case Text():
+            return "np.empty(0, np.int32)"
+        case Tuple() | Struct():
+            return f"({''.join(dummy(item) + ', ' for item in kind.items)})"
+        case Range():
+            return "(0, 0, 1)"
+        case Maybe():
+            return f"(False, {dummy(kind.inner)})"
+        case List() | Set() | Dict():
+            return f"new_{rep(kind)}()"
+    return "0"
+
+
+def constructor(kind: Type) -> str:
+    """The function that makes an empty container of this type."""
+    name = rep(kind)
+    if isinstance(kind, List):
+        return f"@jit\ndef new_{name}():\n    return [{dummy(kind.elem)} for _ in range(0)]\n"
+    content = f"{dummy(kind.elem)}: {dummy(kind.value)}" if isinstance(kind, Dict) else dummy(kind.elem)
+    return f"@jit\ndef new_{name}():\n    out = {{{content}}}\n    out.clear()\n    return out\n"
+
+
+def convert(text: str, kind: Type, to: Type) -> str:
+    """The value as a variable of another type holds it: the types were joined, so nothing is lost."""
+    if rep(kind) == rep(to):
+        return text
+    match kind, to:
+        case _, Maybe():
+            if kind == NONE:
+                return dummy(to)
+            inside = (
+                convert(f"{text}[1]", kind.inner, to.inner)
+                if isinstance(kind, Maybe)
+                else convert(text, kind, to.inner)
+            )
+            return f"({text}[0], {inside})" if isinstance(kind, Maybe) else f"(True, {inside})"
+        case Maybe(), _:
+            return "0" if to == NONE else convert(f"{text}[1]", kind.inner, to)
+        case Scalar(), Union():
+            word = "0" if kind == NONE else f"int64({text})"
+            return f"({TAGS[kind]}, 0, float64({text}))" if kind.kind == "f" else f"({TAGS[kind]}, {word}, 0.0)"
+        case Union(), Scalar():
+            payload = f"{text}[{2 if to.kind == 'f' else 1}]"
+            return "0" if to == NONE else payload if to.name in ("int64", "float64") else f"{numba_type(to)}({payload})"
+        case Scalar(), Scalar():
+            return f"{numba_type(to)}({text})"
+        case ((Tuple() | Struct()), (Tuple() | Struct())):
+            items = [convert(f"{text}[{i}]", a, b) for i, (a, b) in enumerate(zip(kind.items, to.items, strict=True))]
+            return f"({''.join(item + ', ' for item in items)})"
+    return text
+
+
+def as_float(value: Value) -> str:
+    """A number as a float64."""
+    return value.text if value.kind.name == FLOAT.name else f"float64({value.text})"

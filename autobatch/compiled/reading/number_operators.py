@@ -1,0 +1,284 @@
+"""Operators on numbers: NumPy is asked for the type of a result, and Python's meaning is written with its guards.
+
+An int that overflows, a division by zero and whatever else compiled code would do otherwise leaves the example to
+Python. What goes wrong with floats alone is seen by the processor's flags, after the example.
+"""
+
+import operator
+import warnings
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    TAGS,
+    Scalar,
+    Type,
+    Union,
+    members,
+    of_dtype,
+    sample,
+    union_of,
+)
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, convert, numba_type
+from autobatch.compiled.reading.source_program import Lines
+
+__all__ = [
+    "COMPARISONS",
+    "OPERATORS",
+    "arithmetic",
+    "as_int",
+    "cast",
+    "compare",
+    "in_range",
+    "lift",
+    "negative",
+    "truth_of",
+]
+
+OPERATORS = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
+    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow, "BitAnd": operator.and_,
+    "BitOr": operator.or_, "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
+    "MatMult": operator.matmul,
+}  # fmt: skip
+COMPARISONS = {
+    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
+    "GtE": operator.ge,
+}  # fmt: skip
+_SIGNS = {"Eq": "==", "NotEq": "!=", "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">="}
+_GUARDED = {"Add": "add", "Sub": "subtract", "Mult": "multiply"}
+_PLAIN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^"}
+_EXACT = 2**53  # ints up to here are floats
+
+
+def result_of(reader: Any, function: Any, *kinds: Type) -> Type:
+    """What NumPy or Python makes of numbers of these types.
+
+    Raises:
+        Unreadable: nothing, or nothing that compiled code has.
+    """
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            out = function(*map(sample, kinds))
+        return {bool: BOOL, int: INT, float: FLOAT}.get(type(out)) or of_dtype(out.dtype)
+    except Exception as error:
+        raise reader.refuse(f"{type(error).__name__}: {error}") from None
+
+
+def lift(reader: Any, function: Any, *values: Value) -> Value:
+    """`function` of scalars, done for each type that a `Union` among them may be of."""
+    for place, value in enumerate(values):
+        if isinstance(value.kind, Union):
+            return _by_type(reader, function, list(values), place)
+    return function(*values)
+
+
+def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Value:
+    """The same where the value at this place is a `Union`: one arm for each type."""
+    held = reader.held(values[place])
+    arms: list[tuple[Scalar, Lines, Value | None]] = []
+    for scalar in members(held.kind):
+        made: list[Value] = []
+        one = Value(scalar, convert(held.text, held.kind, scalar))
+        arguments = [*values[:place], one, *values[place + 1 :]]
+
+        def arm(made: list[Value] = made, arguments: list[Value] = arguments) -> None:
+            made.append(lift(reader, function, *arguments))
+
+        lines, env = reader.arm(arm, reader.env)
+        arms.append((scalar, lines, None if env is None else made[0]))
+    results = [result for _, _, result in arms if result is not None]
+    if not results:
+        reader.stop()
+    kind = union_of([each for result in results for each in members(result.kind)])
+    reader.count += 1
+    name = f"t{reader.count}"
+    for number, (scalar, lines, result) in enumerate(arms):
+        if result is not None:
+            lines.append(f"{name} = {convert(result.text, result.kind, kind)}")
+        is_last = bool(number) and number == len(arms) - 1
+        word = "if" if number == 0 else "elif"
+        reader.emit("else:" if is_last else f"{word} {held.text}[0] == {TAGS[scalar]}:", lines)
+    return Value(kind, name)
+
+
+def as_int(value: Value) -> str:
+    """An integer or bool as an int64."""
+    return value.text if value.kind.name == "int64" else f"int64({value.text})"
+
+
+def cast(value: Value, to: Scalar) -> str:
+    """A number as one of this machine type."""
+    if value.kind.name == to.name:
+        return value.text
+    if to.kind == "b":
+        return f"({value.text} != 0)"
+    return f"{numba_type(to)}({value.text})"
+
+
+def truth_of(value: Value) -> str:
+    """Whether a scalar is true, as text."""
+    if value.kind == NONE:
+        return "False"
+    return value.text if value.kind.name == "bool" else f"({value.text} != 0)"
+
+
+def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
+    """`a op b` of two numbers, each of one type."""
+    if NONE in (a.kind, b.kind):
+        reader.stop()
+    if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT and a.kind.python and b.kind.python:
+        try:
+            return reader.constant(OPERATORS[op](a.constant, b.constant), None)
+        except (ArithmeticError, ValueError, TypeError):
+            reader.stop()
+    kind = result_of(reader, OPERATORS[op], a.kind, b.kind)
+    if op == "Pow" and kind.kind in "iu":
+        return _integer_power(reader, kind, a, b)
+    for value, other in ((a, b), (b, a)):  # a Python int that NumPy's dtype does not hold raises
+        if value.kind == INT and not other.kind.python and kind.kind in "iu" and kind.name != "int64":
+            _check_range(reader, value.text, kind)
+    if kind.kind in "iu" and op in ("Add", "Sub", "Mult"):
+        return _guarded(reader, op, kind, a, b)
+    if kind.kind == "b":
+        if op not in ("BitAnd", "BitOr", "BitXor", "Add", "Mult"):
+            raise reader.refuse(f"{op} of truth values")
+        sign = {"Add": "|", "Mult": "&"}.get(op, _PLAIN.get(op))
+        return reader.temp(f"boolean({a.text} {sign} {b.text})", kind)
+    if kind.kind in "iu":
+        return _integers(reader, op, kind, a, b)
+    x, y = cast(a, kind), cast(b, kind)
+    if op == "Div" and kind == FLOAT:
+        if a.kind.kind != "f" and b.kind.kind != "f":  # of ints: rounded once
+            for value in (a, b):
+                if value.kind == INT and not value.small:
+                    reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
+        if b.constant is NO_CONSTANT or not b.constant:
+            reader.fail_if(f"{y} == 0")
+    if op in ("FloorDiv", "Mod"):
+        if kind.name != "float64":
+            raise reader.refuse(f"{op} of {kind}")
+        if b.constant is NO_CONSTANT or not b.constant:
+            reader.fail_if(f"{y} == 0")
+        return reader.temp(f"{'floor_divide' if op == 'FloorDiv' else 'modulo'}({x}, {y})", kind)
+    if op == "Pow":
+        return reader.temp(f"math.pow({x}, opaque({numba_type(kind)}({y})))", kind)
+    if op not in _PLAIN:
+        raise reader.refuse(f"{op} of {a.kind} and {b.kind}")
+    return reader.temp(f"{x} {_PLAIN[op]} {y}", kind)
+
+
+def _check_range(reader: Any, text: str, kind: Scalar) -> None:
+    """Leave the example to Python where an int64 is not of this dtype's range."""
+    if kind.name == "int64":
+        return
+    info = np.iinfo(kind.name)
+    reader.fail_if(f"{text} < {info.min} or {text} > {info.max}")
+
+
+def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
+    """A sum, difference or product of integers, unless it overflows."""
+    x, y = as_int(a), as_int(b)
+    if a.small and b.small and op != "Mult":
+        out = reader.temp(f"{x} {_PLAIN[op]} {y}", INT)
+    else:
+        reader.count += 1
+        flag = f"o{reader.count}"
+        out = reader.temp("0", INT)
+        reader.lines.pop()
+        reader.emit(f"{out.text}, {flag} = {_GUARDED[op]}({x}, {y})")
+        reader.fail_if(f"{flag} != 0")
+    _check_range(reader, out.text, kind)
+    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})")
+
+
+def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
+    x, y = as_int(a), as_int(b)
+    if op in ("FloorDiv", "Mod"):
+        if b.constant is NO_CONSTANT or b.constant in (0, -1):
+            reader.fail_if(f"{y} == 0")
+            reader.fail_if(f"{y} == -1 and {x} == -9223372036854775808")
+        text = f"{x} {'//' if op == 'FloorDiv' else '%'} {y}"
+    elif op in ("LShift", "RShift"):
+        reader.fail_if(f"{y} < 0 or {y} > 62")
+        text = f"{x} {'<<' if op == 'LShift' else '>>'} {y}"
+        if op == "LShift":
+            reader.fail_if(f"(({x} << {y}) >> {y}) != {x}")
+    elif op in _PLAIN and op != "Div":
+        text = f"{x} {_PLAIN[op]} {y}"
+    else:
+        raise reader.refuse(f"{op} of {a.kind} and {b.kind}")
+    out = reader.temp(text, INT, small=a.small and op in ("FloorDiv", "RShift"))
+    _check_range(reader, out.text, kind)
+    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", small=out.small)
+
+
+def _integer_power(reader: Any, kind: Scalar, a: Value, b: Value) -> Value:
+    """`a ** b` of ints; with a negative exponent it is a float, or raises, in Python."""
+    x, y = as_int(a), as_int(b)
+    if isinstance(b.constant, int) and b.constant < 0 and kind == INT:
+        reader.fail_if(f"{x} == 0")
+        return reader.temp(f"math.pow(float64({x}), opaque(float64({y})))", FLOAT)
+    reader.fail_if(f"{y} < 0")
+    out = reader.temp("0", INT)
+    reader.lines.pop()
+    reader.emit(f"{out.text}, o_{out.text} = integer_power({x}, {y})")
+    reader.fail_if(f"o_{out.text} != 0")
+    _check_range(reader, out.text, kind)
+    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})")
+
+
+def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
+    """`a op b`, a comparison of two scalars, each of one type."""
+    if NONE in (a.kind, b.kind):
+        if op not in ("Eq", "NotEq"):
+            reader.stop()
+        same = (a.kind == b.kind) == (op == "Eq")
+        return Value(BOOL, str(same), same)
+    if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT and a.kind.python and b.kind.python:
+        return reader.constant(COMPARISONS[op](a.constant, b.constant), None)
+    kind = BOOL if a.kind.python and b.kind.python else Scalar("bool", False)
+    sign = _SIGNS[op]
+    floats = [value.kind.kind == "f" for value in (a, b)]
+    if not any(floats):
+        return reader.temp(f"{as_int(a)} {sign} {as_int(b)}", kind)
+    if all(floats) and a.kind.name == b.kind.name:
+        return reader.temp(f"{a.text} {sign} {b.text}", kind)
+    if kind == BOOL:  # Python compares an int and a float exactly
+        for value, is_float in zip((a, b), floats, strict=True):
+            if not is_float and value.kind == INT and not value.small:
+                reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
+        return reader.temp(f"{as_float(a)} {sign} {as_float(b)}", kind)
+    common = result_of(reader, operator.add, a.kind, b.kind)
+    return reader.temp(f"{cast(a, common)} {sign} {cast(b, common)}", kind)
+
+
+def negative(reader: Any, value: Value) -> Value:
+    """`-value`."""
+    if value.constant is not NO_CONSTANT and value.kind.python and value.kind != NONE:
+        return reader.constant(-value.constant, None)
+    if value.kind == NONE:
+        reader.stop()
+    kind = result_of(reader, operator.neg, value.kind)
+    if kind.kind == "f":
+        return reader.temp(f"-{value.text}", kind)
+    if kind.kind == "u":
+        raise reader.refuse("the negative of an unsigned number")
+    return _guarded(reader, "Sub", kind, Value(INT, "0", small=True), value)
+
+
+def in_range(reader: Any, index: str, length: str, constant: Any = NO_CONSTANT) -> str:
+    """An index that counts from the start; out of range leaves the example to Python."""
+    out = reader.temp(index, INT)
+    if constant is NO_CONSTANT or constant < 0:
+        reader.emit(f"if {out.text} < 0:", [f"{out.text} += {length}"])
+        reader.fail_if(f"{out.text} < 0 or {out.text} >= {length}")
+    else:
+        reader.fail_if(f"{out.text} >= {length}")
+    return out.text

@@ -1,0 +1,775 @@
+"""NumPy's functions: arrays are made, reduced, sorted and searched with NumPy's types, and NumPy's errors as guards."""
+
+import ast
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading import arrays, containers
+from autobatch.compiled.reading.builtin_calls import takes_nodes
+from autobatch.compiled.reading.calls import CALLS, calls, constant_of, methods
+from autobatch.compiled.reading.exact_types import (
+    BOOL,
+    FLOAT,
+    INT,
+    NONE,
+    Array,
+    List,
+    Mismatch,
+    Scalar,
+    Static,
+    Tuple,
+    Union,
+    of_dtype,
+)
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, numba_type
+from autobatch.compiled.reading.number_operators import cast, lift
+
+__all__: list[str] = []
+
+
+# --- dtypes, shapes, new arrays
+
+
+def dtype_of(reader: Any, value: Value | None, default: str, node: Any) -> str:
+    """The name of a dtype that is known while compiling."""
+    if value is None or value.kind == NONE:
+        return default
+    found = constant_of(reader, value, None, node, "a dtype")
+    try:
+        return of_dtype(np.dtype(found)).name
+    except (Mismatch, TypeError) as error:
+        raise reader.refuse(f"the dtype {found}: {error}", node) from None
+
+
+def _named(name: str) -> str:
+    return "np.bool_" if name == "bool" else f"np.{name}"
+
+
+def shape_of(reader: Any, value: Value, node: Any) -> tuple[str, int]:
+    """A shape as text, and how many dimensions it has."""
+    values = value.parts if value.parts is not None else None
+    if values is None and isinstance(value.kind, Tuple):
+        values = [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+    texts = []
+    for each in [value] if values is None else values:
+        text = reader.temp(reader.index(each, node), INT).text
+        reader.fail_if(f"{text} < 0")
+        texts.append(text)
+    if not texts:
+        raise reader.refuse("an array of no dimensions", node)
+    return f"({''.join(text + ', ' for text in texts)})", len(texts)
+
+
+def _order(reader: Any, order: Value | None, node: Any) -> None:
+    if order is not None and order.constant not in ("C", "K", "A"):
+        raise reader.refuse("another order than C", node)
+
+
+def _creation(function: Any, name: str) -> None:
+    @calls(function)
+    def make(reader: Any, node: Any, shape: Value, dtype: Value | None = None, order: Value | None = None) -> Value:
+        _order(reader, order, node)
+        text, rank = shape_of(reader, shape, node)
+        kind = dtype_of(reader, dtype, "float64", node)
+        return reader.temp(f"np.{name}({text}, {_named(kind)})", Array(kind, rank))
+
+
+_creation(np.zeros, "zeros")
+_creation(np.ones, "ones")
+_creation(np.empty, "empty")
+
+
+@calls(np.full)
+def full(reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value | None = None) -> Value:
+    """`np.full`."""
+    text, rank = shape_of(reader, shape, node)
+    fill = reader.once(fill_value)
+    if isinstance(fill.kind, Union) and dtype is None:
+        raise reader.refuse("an array of a dtype that is known only when it runs", node)
+    if not isinstance(fill.kind, Scalar | Union) or fill.kind == NONE:
+        raise reader.refuse(f"an array full of {fill.kind}", node)
+    kind = dtype_of(reader, dtype, getattr(fill.kind, "name", ""), node)
+    number = reader.temp(arrays.converted(reader, fill, kind, node), Scalar(kind, False))
+    return reader.temp(f"np.full({text}, {number.text}, {_named(kind)})", Array(kind, rank))
+
+
+def _creation_like(function: Any, name: str) -> None:
+    @calls(function)
+    def make(reader: Any, node: Any, like: Value, dtype: Value | None = None) -> Value:
+        if not isinstance(like.kind, Array):
+            raise reader.refuse(f"an array like a {like.kind}", node)
+        kind = dtype_of(reader, dtype, like.kind.dtype, node)
+        return reader.temp(f"np.{name}({like.text}.shape, {_named(kind)})", Array(kind, like.kind.ndim))
+
+
+_creation_like(np.zeros_like, "zeros")
+_creation_like(np.ones_like, "ones")
+_creation_like(np.empty_like, "empty")
+
+
+@calls(np.full_like)
+def full_like(reader: Any, node: Any, like: Value, fill_value: Value, dtype: Value | None = None) -> Value:
+    """`np.full_like`."""
+    if not isinstance(like.kind, Array):
+        raise reader.refuse(f"an array like a {like.kind}", node)
+    like, fill = reader.once(like), reader.once(fill_value)
+    kind = dtype_of(reader, dtype, like.kind.dtype, node)
+    number = reader.temp(arrays.converted(reader, fill, kind, node), Scalar(kind, False))
+    return reader.temp(f"np.full({like.text}.shape, {number.text}, {_named(kind)})", Array(kind, like.kind.ndim))
+
+
+@calls(np.arange)
+def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> Value:
+    """`np.arange` of integers."""
+    if not 1 <= len(args) <= 3 or any(getattr(arg.kind, "kind", "") not in ("i", "b") for arg in args):
+        raise reader.refuse("np.arange of floats", node)
+    texts = [reader.temp(reader.index(arg, node), INT).text for arg in args]
+    kind = dtype_of(reader, dtype, "int64", node)
+    if len(texts) == 3:
+        reader.fail_if(f"{texts[2]} == 0")
+    out = reader.temp(f"np.arange({', '.join(texts)})", Array("int64", 1))
+    return astype_text(reader, out, kind)
+
+
+@calls(np.eye, np.identity)
+def eye(reader: Any, node: Any, size: Value, dtype: Value | None = None) -> Value:
+    """`np.eye` of a square."""
+    kind = dtype_of(reader, dtype, "float64", node)
+    text = reader.temp(reader.index(size, node), INT).text
+    reader.fail_if(f"{text} < 0")
+    out = reader.temp(f"np.zeros(({text}, {text}), {_named(kind)})", Array(kind, 2))
+    reader.emit(f"for i in range({text}):", [f"{out.text}[i, i] = 1"])
+    return out
+
+
+@calls(np.linspace)
+def linspace(reader: Any, node: Any, start: Value, stop: Value, num: Value | None = None) -> Value:
+    """`np.linspace`."""
+    values = [reader.once(value) for value in (start, stop)]
+    if not all(isinstance(value.kind, Scalar) and value.kind.kind in "biuf" for value in values):
+        raise reader.refuse("np.linspace of these", node)
+    count = reader.constant(50, node) if num is None else num
+    text = reader.temp(reader.index(count, node), INT).text
+    reader.fail_if(f"{text} < 2")
+    a, b = (f"float64({value.text})" for value in values)
+    out = reader.temp(f"np.arange({text}) * (({b} - {a}) / ({text} - 1)) + {a}", Array("float64", 1))
+    reader.emit(f"{out.text}[{text} - 1] = {b}")
+    reader.fail_if(f"{a} == {b}")
+    return out
+
+
+def astype_text(reader: Any, value: Value, name: str) -> Value:
+    """The array as one of this dtype; a new one, unless it has it."""
+    if value.kind.dtype == name:
+        return value
+    out = Array(name, value.kind.ndim)
+    if name == "bool":
+        return reader.temp(f"({value.text} != 0)", out)
+    if np.dtype(name).kind in "iu" and np.dtype(value.kind.dtype).kind == "f":
+        low, high = float(max(np.iinfo(name).min, -9.2e18)), float(min(np.iinfo(name).max, 9.2e18))
+        reader.fail_if(f"not within({value.text}, {low!r}, {high!r})")
+    return reader.temp(f"{value.text}.astype({_named(name)})", out)
+
+
+@methods(Array, "astype")
+def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
+    """`array.astype`."""
+    name = dtype_of(reader, dtype, "", node)
+    if name == value.kind.dtype:
+        return copy(reader, node, value)
+    return astype_text(reader, value, name)
+
+
+@methods(Array, "copy")
+@calls(np.copy)
+def copy(reader: Any, node: Any, value: Value) -> Value:
+    """A copy."""
+    value = arrays.as_array(reader, value, node)
+    return reader.temp(f"{value.text}.copy()", Array(value.kind.dtype, value.kind.ndim))
+
+
+@calls(np.array, np.asarray)
+@takes_nodes
+def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
+    """`np.array`, of an array, a list of numbers or nested lists that are written out."""
+    if not 1 <= len(node.args) <= 2:
+        raise reader.refuse("with these arguments it is not compiled", node)
+    given = node.args[1] if len(node.args) == 2 else dtype
+    wanted = None if given is None else reader.expr(given)
+    function = reader.expr(node.func).kind.value
+    source = node.args[0]
+    if isinstance(source, ast.List | ast.Tuple) and source.elts and isinstance(source.elts[0], ast.List | ast.Tuple):
+        written: list[Any] = list(source.elts)
+        rows = [reader.expr(ast.copy_location(ast.Tuple(each.elts, ast.Load()), each)) for each in written]
+        return _stacked(reader, rows, wanted, node)
+    if isinstance(source, ast.List) and source.elts:
+        value = reader.tuple_of([reader.expr(each) for each in source.elts])
+    else:
+        value = reader.expr(source)
+    if isinstance(value.kind, Array):
+        name = dtype_of(reader, wanted, value.kind.dtype, node)
+        if name != value.kind.dtype:
+            return astype_text(reader, value, name)
+        return value if function is np.asarray else copy(reader, node, value)
+    if isinstance(value.kind, Tuple):
+        parts = value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+        if parts and all(isinstance(part.kind, Array) for part in parts):
+            return _stacked_arrays(reader, parts, wanted, node)
+        return _stacked(reader, [value], wanted, node, flat=True)
+    if isinstance(value.kind, Scalar | Union):
+        raise reader.refuse("an array of no dimensions", node)
+    if isinstance(value.kind, List) and isinstance(value.kind.elem, List):
+        return _nested(reader, reader.once(value), wanted, node)
+    if isinstance(value.kind, List) and isinstance(value.kind.elem, Array) and value.kind.elem.ndim == 1:
+        value = reader.once(value)
+        reader.fail_if(f"not even_arrays({value.text})")
+        out = reader.temp(f"stacked_arrays({value.text})", Array(value.kind.elem.dtype, 2))
+        return astype_text(reader, out, dtype_of(reader, wanted, out.kind.dtype, node))
+    out = arrays.as_array(reader, reader.once(value), node)
+    return astype_text(reader, out, dtype_of(reader, wanted, out.kind.dtype, node))
+
+
+def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value:
+    """An array of a list of lists of one length."""
+    elem = value.kind.elem.elem
+    if not (isinstance(elem, Scalar) and elem.kind in "biuf"):
+        raise reader.refuse(f"an array of lists of {elem}", node)
+    reader.fail_if(f"len({value.text}) == 0 or not even({value.text})")
+    name = dtype_of(reader, wanted, elem.name, node)
+    out = reader.temp(f"np.empty((len({value.text}), len({value.text}[0])), {_named(elem.name)})", Array(elem.name, 2))
+    reader.emit(f"fill_rows({out.text}, {value.text})")
+    return astype_text(reader, out, name)
+
+
+def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, flat: bool = False) -> Value:
+    numbers = [reader.once(part) for row in rows for part in (row.parts or [])]
+    if not numbers or len({len(row.parts or []) for row in rows}) > 1:
+        raise reader.refuse("an array of these", node)
+    kinds = [number.kind for number in numbers]
+    if not all(isinstance(kind, Scalar | Union) and kind != NONE for kind in kinds):
+        raise reader.refuse("an array of these", node)
+    if wanted is None and any(isinstance(kind, Union) for kind in kinds):
+        raise reader.refuse("an array of a dtype that is known only when it runs", node)
+    samples = [np.ones((), kind.name).dtype for kind in kinds if isinstance(kind, Scalar)]
+    name = dtype_of(reader, wanted, np.result_type(*samples).name if samples else "", node)
+    shape = (len(numbers),) if flat else (len(rows), len(numbers) // len(rows))
+    out = reader.temp(f"np.empty({shape}, {_named(name)})", Array(name, len(shape)))
+    for number, place in zip(numbers, np.ndindex(*shape), strict=True):
+        text = arrays.converted(reader, number, name, node)
+        reader.emit(f"{out.text}[{', '.join(map(str, place))}] = {text}")
+    return out
+
+
+def _stacked_arrays(reader: Any, parts: list[Value], wanted: Value | None, node: Any) -> Value:
+    kinds = {(part.kind.dtype, part.kind.ndim) for part in parts}
+    if len(kinds) != 1 or parts[0].kind.ndim != 1:
+        raise reader.refuse("an array of arrays of several types", node)
+    first = parts[0]
+    for part in parts[1:]:
+        reader.fail_if(f"{part.text}.shape != {first.text}.shape")
+    out = reader.temp(
+        f"np.empty(({len(parts)}, {first.text}.size), {_named(first.kind.dtype)})", Array(first.kind.dtype, 2)
+    )
+    for i, part in enumerate(parts):
+        reader.emit(f"{out.text}[{i}] = {part.text}")
+    return astype_text(reader, out, dtype_of(reader, wanted, first.kind.dtype, node))
+
+
+@calls(np.concatenate)
+@takes_nodes
+def concatenate(reader: Any, node: ast.Call) -> Value:
+    """`np.concatenate` of vectors that are written out."""
+    value = (
+        reader.expr(ast.copy_location(ast.Tuple(node.args[0].elts, ast.Load()), node))
+        if (len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple))
+        else None
+    )
+    if value is None or not value.parts:
+        raise reader.refuse("what is joined has to be written out", node)
+    parts = [arrays.as_array(reader, part, node) for part in value.parts]
+    if any(part.kind.ndim != 1 for part in parts):
+        raise reader.refuse("a concatenation of matrices", node)
+    name = of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
+    texts = "".join(astype_text(reader, part, name).text + ", " for part in parts)
+    return reader.temp(f"np.concatenate(({texts}))", Array(name, 1))
+
+
+# --- element by element
+
+
+def _ufunc(ufunc: Any) -> None:
+    @calls(ufunc)
+    def call(reader: Any, node: Any, *args: Value) -> Value:
+        if len(args) != ufunc.nin:
+            raise reader.refuse("with these arguments it is not compiled", node)
+        return arrays.elementwise(reader, ufunc, [reader.once(arg) for arg in args], node)
+
+
+for _name in (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "sin", "cos", "tan", "arcsin", "arccos",
+    "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "floor", "ceil", "trunc", "rint", "absolute",
+    "fabs", "negative", "sign", "isnan", "isinf", "isfinite", "logical_not", "cbrt", "reciprocal", "deg2rad", "rad2deg",
+    "add", "subtract", "multiply", "true_divide", "maximum", "minimum", "fmax", "fmin", "hypot", "arctan2", "copysign",
+    "logaddexp", "logaddexp2", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and",
+    "logical_or", "logical_xor", "remainder", "floor_divide", "power", "float_power", "heaviside", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "invert",
+):  # fmt: skip
+    _ufunc(getattr(np, _name))
+
+
+@calls(np.where)
+def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: Value | None = None) -> Value:
+    """`np.where`."""
+    condition = (
+        reader.once(arrays.as_array(reader, condition, node)) if not isinstance(condition.kind, Scalar) else condition
+    )
+    if x is None or y is None:
+        return nonzero(reader, node, condition)
+    if not isinstance(condition.kind, Array) or condition.kind.dtype != "bool":
+        raise reader.refuse("a condition that is no array of truth values", node)
+    choices = [reader.once(each) for each in (x, y)]
+    samples: list[Any] = []
+    for each in choices:
+        if isinstance(each.kind, Array):
+            samples.append(np.empty((0,), each.kind.dtype))
+        elif isinstance(each.kind, Scalar) and each.kind != NONE:
+            samples.append(
+                {"int64": 1, "float64": 1.0, "bool": True}[each.kind.name]
+                if each.kind.python
+                else np.dtype(each.kind.name).type(1)
+            )
+        else:
+            raise reader.refuse(f"a choice that is {each.kind}", node)
+    name = of_dtype(np.where(np.ones(0, bool), *samples).dtype).name
+    shape = reader.temp(f"{condition.text}.shape", NONE)
+    texts = []
+    for each in choices:
+        if isinstance(each.kind, Array):
+            if each.kind.ndim != condition.kind.ndim:
+                raise reader.refuse("choices of another rank", node)
+            reader.fail_if(f"{each.text}.shape != {shape.text}")
+            texts.append(f"np.ascontiguousarray({astype_text(reader, each, name).text})")
+        else:
+            texts.append(
+                reader.temp(
+                    f"np.full({shape.text}, {arrays.converted(reader, each, name, node)}, {_named(name)})", NONE
+                ).text
+            )
+    return reader.temp(
+        f"chosen(np.ascontiguousarray({condition.text}), {', '.join(texts)})", Array(name, condition.kind.ndim)
+    )
+
+
+@calls(np.nonzero, np.flatnonzero)
+def nonzero(reader: Any, node: Any, value: Value) -> Value:
+    """`np.nonzero` of a vector."""
+    value = arrays.as_array(reader, value, node)
+    if value.kind.ndim != 1:
+        raise reader.refuse("of a matrix", node)
+    out = reader.temp(f"np.nonzero({value.text})[0]", Array("int64", 1))
+    function = reader.expr(node.func).kind.value if isinstance(node.func, ast.Name | ast.Attribute) else np.nonzero
+    return out if function is np.flatnonzero else reader.tuple_of([out])
+
+
+@calls(np.clip)
+def clip(reader: Any, node: Any, value: Value, low: Value, high: Value) -> Value:
+    """`np.clip`: NumPy's minimum of NumPy's maximum."""
+    if low.kind == NONE or high.kind == NONE or isinstance(value.kind, List):
+        raise reader.refuse("with these bounds it is not compiled", node)
+    out = arrays.elementwise(reader, np.maximum, [reader.once(value), reader.once(low)], node)
+    return arrays.elementwise(reader, np.minimum, [out, reader.once(high)], node)
+
+
+# --- reductions
+
+
+def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> int | None:
+    found = constant_of(reader, axis, None, node, "an axis")
+    if found is None:
+        return None
+    if not isinstance(found, int):
+        raise reader.refuse("several axes", node)
+    if not -value.kind.ndim <= found < value.kind.ndim:
+        reader.stop()
+    return found % value.kind.ndim
+
+
+def _lane(reader: Any, value: Value, axis: int, dtype: str, rank: int, reduce: Any) -> Value:
+    """Reduce a matrix along one axis: each row or column by itself."""
+    if rank != 2:
+        raise reader.refuse("a reduction along an axis of more than two dimensions")
+    value = reader.once(value)
+    out = reader.temp(f"np.empty({value.text}.shape[{1 - axis}], {_named(dtype)})", Array(dtype, 1))
+    reader.count += 1
+    k = f"k{reader.count}"
+    place = f"{value.text}[{k}]" if axis == 1 else f"{value.text}[:, {k}]"
+
+    def body() -> None:
+        lane = reader.temp(place, Array(value.kind.dtype, 1))
+        reader.emit(f"{out.text}[{k}] = {reduce(lane).text}")
+
+    lines, _ = reader.arm(body, reader.env)
+    reader.emit(f"for {k} in range({value.text}.shape[{1 - axis}]):", lines)
+    return out
+
+
+def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
+    @calls(function)
+    @methods(Array, name)
+    def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
+        value = reader.once(arrays.as_array(reader, value, node))
+        if keepdims is not None and keepdims.constant is not False:
+            raise reader.refuse("keepdims", node)
+        along = _axis(reader, axis, value, node)
+        dtype = of_dtype(function(np.ones(1, value.kind.dtype)).dtype)
+        if name in ("sum", "prod"):
+            reader.program.approximate = True
+
+        def reduce(lane: Value) -> Value:
+            source = astype_text(reader, lane, dtype.name)
+            flat = reader.temp(f"np.ascontiguousarray({source.text}).ravel()", Array(dtype.name, 1))
+            place, _ = arrays.loop_of(reader, ufunc, [flat.kind, flat.kind], node)
+            start = {"sum": "0", "prod": "1", "any": "False", "all": "True"}.get(name, f"{flat.text}[0]")
+            if not empty:
+                reader.fail_if(f"{flat.text}.size == 0")
+            out = reader.temp(f"np.full(1, {start}, {_named(dtype.name)})", NONE)
+            rest = flat.text if empty else f"{flat.text}[1:]"
+            reader.emit(f"reduce_1(table[{2 * place}], table[{2 * place + 1}], {rest}, {out.text})")
+            return reader.temp(f"{out.text}[0]", dtype)
+
+        if along is None or value.kind.ndim == 1:
+            return reduce(value)
+        return _lane(reader, value, along, dtype.name, value.kind.ndim, reduce)
+
+
+_reduction(np.sum, "sum", np.add, True)
+_reduction(np.prod, "prod", np.multiply, True)
+_reduction(np.max, "max", np.maximum, False)
+_reduction(np.min, "min", np.minimum, False)
+_reduction(np.any, "any", np.logical_or, True)
+_reduction(np.all, "all", np.logical_and, True)
+CALLS[np.amax], CALLS[np.amin] = CALLS[np.max], CALLS[np.min]
+
+
+@calls(np.mean)
+@methods(Array, "mean")
+def mean(reader: Any, node: Any, value: Value, axis: Value | None = None) -> Value:
+    """`np.mean`."""
+    value = reader.once(arrays.as_array(reader, value, node))
+    dtype = of_dtype(np.mean(np.ones(1, value.kind.dtype)).dtype)
+    floats = astype_text(reader, value, dtype.name)
+    total = reader.once(CALLS[np.sum](reader, node, floats, axis))
+    along = _axis(reader, axis, value, node)
+    length = f"{value.text}.size" if along is None else f"{value.text}.shape[{along}]"
+    reader.fail_if(f"{length} == 0")
+    count = Value(dtype, f"{numba_type(dtype)}({length})")
+    if isinstance(total.kind, Array):
+        return arrays.elementwise(reader, np.true_divide, [total, count], node)
+    return reader.temp(f"{total.text} / {count.text}", dtype)
+
+
+@calls(np.var, np.std)
+def var(reader: Any, node: Any, value: Value) -> Value:
+    """`np.var` and `np.std` of all elements."""
+    value = reader.once(arrays.as_array(reader, value, node))
+    middle = mean(reader, node, value)
+    off = arrays.elementwise(reader, np.subtract, [value, reader.once(middle)], node)
+    out = mean(reader, node, arrays.elementwise(reader, np.multiply, [off, off], node))
+    if reader.expr(node.func).kind.value is np.std:
+        return arrays.elementwise(reader, np.sqrt, [reader.once(out)], node)
+    return out
+
+
+def _place(function: Any, name: str) -> None:
+    @calls(function)
+    @methods(Array, name)
+    def call(reader: Any, node: Any, value: Value, axis: Value | None = None) -> Value:
+        value = reader.once(arrays.as_array(reader, value, node))
+        along = _axis(reader, axis, value, node)
+
+        def reduce(lane: Value) -> Value:
+            flat = reader.temp(f"np.ascontiguousarray({lane.text}).ravel()", Array(value.kind.dtype, 1))
+            reader.fail_if(f"{flat.text}.size == 0")
+            return reader.temp(f"place_of_{name[3:]}({flat.text})", Scalar("int64", False))
+
+        if along is None or value.kind.ndim == 1:
+            return reduce(value)
+        return _lane(reader, value, along, "int64", value.kind.ndim, reduce)
+
+
+_place(np.argmax, "argmax")
+_place(np.argmin, "argmin")
+
+
+@calls(np.cumsum)
+@methods(Array, "cumsum")
+def cumsum(reader: Any, node: Any, value: Value) -> Value:
+    """`np.cumsum` of a vector."""
+    value = arrays.as_array(reader, value, node)
+    if value.kind.ndim != 1:
+        raise reader.refuse("of a matrix", node)
+    name = of_dtype(np.cumsum(np.ones(1, value.kind.dtype)).dtype).name
+    return reader.temp(f"running_sum({astype_text(reader, value, name).text})", Array(name, 1))
+
+
+@calls(np.diff)
+def diff(reader: Any, node: Any, value: Value) -> Value:
+    """`np.diff` of a vector."""
+    value = reader.once(arrays.as_array(reader, value, node))
+    if value.kind.ndim != 1 or value.kind.dtype == "bool":
+        raise reader.refuse("of a matrix or of truth values", node)
+    ends = [
+        reader.temp(f"{value.text}[{part}]", Array(value.kind.dtype, 1))
+        for part in ("1:", f":max({value.text}.size - 1, 0)")
+    ]
+    return arrays.elementwise(reader, np.subtract, ends, node)
+
+
+@calls(np.dot, np.matmul)
+def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
+    """`np.dot` of vectors and matrices."""
+    return arrays.matmul(reader, arrays.as_array(reader, a, node), arrays.as_array(reader, b, node), node)
+
+
+@methods(Array, "dot")
+def dot_method(reader: Any, node: Any, a: Value, b: Value) -> Value:
+    """`array.dot`."""
+    return dot(reader, node, a, b)
+
+
+@calls(np.outer)
+def outer(reader: Any, node: Any, a: Value, b: Value) -> Value:
+    """`np.outer` of vectors."""
+    x, y = (reader.once(arrays.as_array(reader, value, node)) for value in (a, b))
+    if x.kind.ndim != 1 or y.kind.ndim != 1:
+        raise reader.refuse("of matrices", node)
+    column = reader.temp(f"np.ascontiguousarray({x.text}).reshape(({x.text}.size, 1))", Array(x.kind.dtype, 2))
+    return arrays.elementwise(reader, np.multiply, [column, y], node)
+
+
+# --- order
+
+
+@calls(np.sort)
+def sort(reader: Any, node: Any, value: Value) -> Value:
+    """`np.sort` of a vector."""
+    out = copy(reader, node, value)
+    _sort_in_place(reader, out, node)
+    return out
+
+
+@methods(Array, "sort")
+def sort_method(reader: Any, node: Any, value: Value) -> Value:
+    """`array.sort`."""
+    if value.kind.given:
+        raise reader.refuse("it writes into an argument", node)
+    _sort_in_place(reader, value, node)
+    return Value(NONE, "0", None)
+
+
+def _sort_in_place(reader: Any, value: Value, node: Any) -> None:
+    if value.kind.ndim != 1:
+        raise reader.refuse("of a matrix", node)
+    reader.emit(f"{value.text}[:] = np.sort({value.text})")
+
+
+@calls(np.argsort)
+@methods(Array, "argsort")
+def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> Value:
+    """`np.argsort` of a vector: where equal elements would show how it sorts, Python runs."""
+    value = reader.once(arrays.as_array(reader, value, node))
+    if value.kind.ndim != 1:
+        raise reader.refuse("of a matrix", node)
+    out = reader.temp(f"np.argsort({value.text}, kind='mergesort')", Array("int64", 1))
+    if constant_of(reader, kind, "quicksort", node, "a kind") not in ("stable", "mergesort"):
+        reader.fail_if(f"has_ties({value.text}, {out.text})")
+    return out
+
+
+@calls(np.searchsorted)
+@methods(Array, "searchsorted")
+def searchsorted(reader: Any, node: Any, value: Value, v: Value, side: Value | None = None) -> Value:
+    """`np.searchsorted`."""
+    value, v = reader.once(arrays.as_array(reader, value, node)), reader.once(v)
+    which = constant_of(reader, side, "left", node, "a side")
+    if which not in ("left", "right") or value.kind.ndim != 1:
+        raise reader.refuse("with these arguments it is not compiled", node)
+    if isinstance(v.kind, Array | List):
+        v = arrays.as_array(reader, v, node)
+        if v.kind.ndim != 1 or v.kind.dtype != value.kind.dtype:
+            raise reader.refuse("values of another dtype", node)
+        return reader.temp(f"places_in({value.text}, {v.text}, {which == 'right'})", Array("int64", 1))
+    if not isinstance(v.kind, Scalar) or v.kind == NONE:
+        raise reader.refuse(f"the place of a {v.kind}", node)
+    common = Scalar(np.result_type(np.dtype(value.kind.dtype), np.dtype(v.kind.name)).name, False)
+    if v.kind.kind != np.dtype(value.kind.dtype).kind or (v.kind.python and value.kind.dtype != v.kind.name):
+        raise reader.refuse("a value of another dtype", node)
+    source = astype_text(reader, value, common.name)
+    return reader.temp(f"place_in({source.text}, {cast(v, common)}, {which == 'right'})", Scalar("int64", False))
+
+
+# --- counting, scattering
+
+
+@calls(np.bincount)
+def bincount(
+    reader: Any, node: Any, value: Value, weights: Value | None = None, minlength: Value | None = None
+) -> Value:
+    """`np.bincount`."""
+    value = reader.once(arrays.as_array(reader, value, node))
+    if value.kind.ndim != 1 or np.dtype(value.kind.dtype).kind not in "i":
+        raise reader.refuse("of what is no vector of integers", node)
+    least = "0" if minlength is None else reader.temp(reader.index(minlength, node), INT).text
+    reader.fail_if(f"{least} < 0 or lowest({value.text}) < 0")
+    if weights is None or weights.kind == NONE:
+        return reader.temp(f"counted({value.text}, {least})", Array("int64", 1))
+    weights = reader.once(astype_text(reader, arrays.as_array(reader, weights, node), "float64"))
+    reader.fail_if(f"{weights.text}.shape != {value.text}.shape")
+    return reader.temp(f"weighed({value.text}, {weights.text}, {least})", Array("float64", 1))
+
+
+@calls(np.add.at)
+def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
+    """`np.add.at` of a vector, or of a matrix with a tuple of two indices."""
+    holder, value = reader.once(holder), reader.once(value)
+    if holder.kind.given:
+        raise reader.refuse("it writes into an argument", node)
+    if isinstance(index.kind, Tuple):
+        parts = index.parts or [Value(kind, f"{index.text}[{i}]") for i, kind in enumerate(index.kind.items)]
+    else:
+        parts = [index]
+    if len(parts) != holder.kind.ndim or not all(isinstance(part.kind, Array | List) for part in parts):
+        raise reader.refuse("with these indices it is not compiled", node)
+    indices = [arrays.as_array(reader, part, node) for part in parts]
+    names = [
+        arrays.checked_places(reader, each, f"{holder.text}.shape[{axis}]", node) for axis, each in enumerate(indices)
+    ]
+    for name in names[1:]:
+        reader.fail_if(f"{name}.size != {names[0]}.size")
+    if isinstance(value.kind, Array):
+        if value.kind.ndim != 1 or value.kind.dtype not in arrays._SAFE(holder.kind.dtype):
+            raise reader.refuse("values of another rank or dtype", node)
+        reader.fail_if(f"{value.text}.size != {names[0]}.size")
+        text = f"{value.text}[i]"
+    else:
+        text = reader.temp(
+            arrays.converted(reader, value, holder.kind.dtype, node), Scalar(holder.kind.dtype, False)
+        ).text
+        if isinstance(value.kind, Scalar) and value.kind.kind == "f" and np.dtype(holder.kind.dtype).kind != "f":
+            reader.stop()
+    where_ = ", ".join(f"{name}[i]" for name in names)
+    reader.emit(f"for i in range({names[0]}.size):", [f"{holder.text}[{where_}] += {text}"])
+    return Value(NONE, "0", None)
+
+
+@calls(np.triu_indices, np.tril_indices)
+def triangle(reader: Any, node: Any, n: Value, k: Value | None = None) -> Value:
+    """`np.triu_indices` and `np.tril_indices` of a square."""
+    size = reader.temp(reader.index(n, node), INT).text
+    off = "0" if k is None else reader.temp(reader.index(k, node), INT).text
+    reader.fail_if(f"{size} < 0")
+    upper = reader.expr(node.func).kind.value is np.triu_indices
+    both = reader.temp(f"triangle({size}, {off}, {upper})", NONE).text
+    return reader.tuple_of([reader.temp(f"{both}[{i}]", Array("int64", 1)) for i in range(2)])
+
+
+# --- shapes
+
+
+@methods(Array, "reshape")
+@calls(np.reshape)
+def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
+    """`array.reshape`."""
+    given = shape[0] if len(shape) == 1 else reader.tuple_of(list(shape))
+    parts = given.parts if given.parts is not None else [given]
+    if isinstance(given.kind, Tuple) and given.parts is None:
+        parts = [Value(kind, f"{given.text}[{i}]") for i, kind in enumerate(given.kind.items)]
+    texts = []
+    known = [part for part in parts if part.constant != -1]
+    value = reader.once(value)
+    product = " * ".join([reader.temp(reader.index(part, node), INT).text for part in known]) or "1"
+    for part in parts:
+        if part.constant == -1:
+            if len(known) != len(parts) - 1:
+                reader.stop()
+            reader.fail_if(f"{product} == 0 or {value.text}.size % ({product}) != 0")
+            texts.append(f"{value.text}.size // ({product})")
+        else:
+            texts.append(reader.index(part, node))
+            reader.fail_if(f"{texts[-1]} < 0")
+    if len(known) == len(parts):
+        reader.fail_if(f"{product} != {value.text}.size")
+    shape_text = f"({''.join(text + ', ' for text in texts)})"
+    # where NumPy gives a view, so does this; a copy of what is not in C order could hide a later write
+    kind = value.kind
+    return reader.temp(
+        f"np.ascontiguousarray({value.text}).reshape({shape_text})", Array(kind.dtype, len(parts), kind.given)
+    )
+
+
+@methods(Array, "ravel", "flatten")
+def ravel(reader: Any, node: Any, value: Value) -> Value:
+    """`array.flatten`; `ravel` as well."""
+    out = reader.temp(f"np.ascontiguousarray({value.text}).ravel()", Array(value.kind.dtype, 1, value.kind.given))
+    return copy(reader, node, out) if node.func.attr == "flatten" else out
+
+
+@methods(Array, "item", "tolist")
+def item(reader: Any, node: Any, value: Value) -> Value:
+    """`array.item` of one element; `array.tolist` of a vector."""
+    kind = Scalar(value.kind.dtype, True) if value.kind.dtype in ("int64", "float64", "bool") else None
+    if kind is None:
+        kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
+    if node.func.attr == "item":
+        reader.fail_if(f"{value.text}.size != 1")
+        first = reader.temp(f"np.ascontiguousarray({value.text}).ravel()[0]", Scalar(value.kind.dtype, False))
+        return reader.temp(cast(first, kind), kind)
+    if value.kind.ndim != 1:
+        raise reader.refuse("of a matrix", node)
+    out = containers.new(reader, node, List)
+    out.kind.site.widen(0, kind)
+    reader.join(out.kind.elem, kind, node)
+    if out.kind.elem != kind:
+        raise reader.refuse("a list of several types of numbers", node)
+    reader.emit(f"{out.text} = [{cast(Value(Scalar(value.kind.dtype, False), 'x'), kind)} for x in {value.text}]")
+    return out
+
+
+@methods(Scalar, "item")
+def scalar_item(reader: Any, node: Any, value: Value) -> Value:
+    """`scalar.item`."""
+
+    def one(x: Value) -> Value:
+        if x.kind.python:
+            reader.stop()
+        kind = {"f": FLOAT, "b": BOOL}.get(x.kind.kind, INT)
+        return Value(kind, cast(x, kind))
+
+    return lift(reader, one, value)
+
+
+def _constructor(name: str) -> None:
+    @calls(getattr(np, name))
+    def make(reader: Any, node: Any, value: Value) -> Value:
+        kind = of_dtype(np.dtype(getattr(np, name)))
+        if not isinstance(value.kind, Scalar | Union):
+            raise reader.refuse(f"a number of a {value.kind}", node)
+        if (
+            isinstance(value.kind, Scalar)
+            and value.kind.python
+            and value.constant is not NO_CONSTANT
+            and value.kind != NONE
+        ):
+            try:
+                return reader.constant(getattr(np, name)(value.constant), node)
+            except (OverflowError, ValueError, TypeError):
+                reader.stop()
+        return reader.temp(arrays.converted(reader, value, kind.name, node), kind)
+
+
+for _name in ("bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "float32", "float64"):
+    _constructor(_name)
+
+
+_ = Static

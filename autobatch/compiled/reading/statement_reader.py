@@ -1,0 +1,639 @@
+"""Statements: each is read with the types of the variables before it, written, and gives those after it.
+
+A loop is read until the types at its head settle, then written. Where ways meet (after an arm, at a `break`, at the
+head of a loop) a variable that has several types gets the one that joins them; one that has none is gone, and reading
+it is refused. One that may be unbound has a flag beside it.
+"""
+
+import ast
+import builtins
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.reading.exact_types import (
+    CONFLICT,
+    NONE,
+    STR,
+    Array,
+    Maybe,
+    Mismatch,
+    Scalar,
+    Static,
+    Tuple,
+    Type,
+    Union,
+    join,
+    union_of,
+)
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, dummy, rep
+from autobatch.compiled.reading.source_program import (
+    Captured,
+    Inline,
+    Instance,
+    Lines,
+    SourceProgram,
+    Unreadable,
+    flat,
+    joined_results,
+)
+
+__all__ = ["FAIL", "StatementReader", "Stop"]
+
+FAIL = "return @fail@"
+
+
+class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
+    """What is read here never returns, or fails whenever it runs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Variable:
+    """What is known of a variable at a point; `small` is about ints: far from overflow."""
+
+    kind: Type
+    maybe_unbound: bool = False
+    small: bool = False
+
+
+Env = dict[str, Variable]
+
+
+@dataclasses.dataclass
+class _Loop:
+    """A loop that is being read: where it is left, and where it goes on."""
+
+    breaks: list[tuple[Lines, Env]] = dataclasses.field(default_factory=list)
+    continues: list[tuple[Lines, Env]] = dataclasses.field(default_factory=list)
+
+
+class StatementReader:
+    """Reads one function for types of its arguments.
+
+    Attributes:
+        env: the variables here; None where nothing runs.
+        lines: where text goes.
+    """
+
+    def __init__(self, program: SourceProgram, instance: Instance) -> None:
+        self.program, self.instance, self.function = program, instance, instance.function
+        self.tree = program.tree(instance.function)
+        self.env: Env | None = {}
+        self.lines: Lines = []
+        self.names: dict[tuple[str, str], str] = {}
+        self.count = 0
+        self.loops: list[_Loop] = []
+        self.returns: list[tuple[Lines, Value]] = []
+        self.heads: dict[Any, Env] = {}
+        self.locals = set(instance.function.__code__.co_varnames) | set(instance.function.__code__.co_cellvars)
+        self.node: Any = self.tree
+
+    # --- writing
+
+    def emit(self, *lines: Any) -> None:
+        """Write lines here."""
+        self.lines.extend(lines)
+
+    def temp(self, text: str, kind: Type, **facts: Any) -> Value:
+        """A new variable with this value."""
+        self.count += 1
+        name = f"t{self.count}"
+        self.emit(f"{name} = {text}")
+        return Value(kind, name, **facts)
+
+    def fail_if(self, condition: str) -> None:
+        """Leave the example to Python where this holds."""
+        self.emit(f"if {condition}:", [FAIL])
+
+    def stop(self) -> None:
+        """Leave the example to Python here, always."""
+        self.emit(FAIL)
+        raise Stop
+
+    def refuse(self, why: str, node: Any = None) -> Unreadable:
+        """What to raise where there is no compiled form, with the user's line."""
+        node = node if node is not None and hasattr(node, "lineno") else self.node
+        code = self.function.__code__
+        what = ast.unparse(node).partition("\n")[0]
+        return Unreadable(f"{code.co_filename}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}")
+
+    def site(self, node: Any, container: Any, size: int = 1) -> Any:
+        """The type of the containers that are made here."""
+        site = self.program.site((self.instance.name, id(node), container.__name__), size)
+        site.container = container
+        return container(site)
+
+    def join(self, a: Type, b: Type, node: Any = None) -> Type:
+        """The type of either.
+
+        Raises:
+            Unreadable: there is none.
+        """
+        try:
+            return join(a, b)
+        except Mismatch as error:
+            raise self.refuse(f"here is {error}, which is not one type", node) from None
+
+    # --- variables
+
+    def variable(self, name: str, kind: Type) -> str:
+        """The variable of compiled code that holds a name while it is of this type."""
+        key = name, rep(kind)
+        if key not in self.names:
+            self.names[key] = (
+                f"v_{name}_{len(self.names)}" if name.isascii() and "." not in name else f"v_{len(self.names)}"
+            )
+        return self.names[key]
+
+    def assign(self, name: str, value: Value) -> None:
+        """Bind a name."""
+        assert self.env is not None
+        if isinstance(value.kind, Static):
+            self.env[name] = Variable(value.kind)
+            return
+        self.emit(f"{self.variable(name, value.kind)} = {value.text}")
+        old = self.env.get(name)
+        if old is not None and old.maybe_unbound:
+            self.emit(f"b_{self.variable(name, None)} = True")
+        self.env[name] = Variable(value.kind, small=value.small)
+
+    def read(self, name: str, node: Any, whole: bool = False) -> Value:
+        """The value of a name.
+
+        Args:
+            whole: None is a value like another; else what may be None and is not a number must not be it.
+        """
+        assert self.env is not None
+        known = self.env.get(name)
+        if known is not None:
+            if known.kind is CONFLICT:
+                raise self.refuse(f"{name} is {CONFLICT}", node)
+            if isinstance(known.kind, Static):
+                return Value(known.kind, "0", known.kind.value)
+            if known.maybe_unbound:
+                self.fail_if(f"not b_{self.variable(name, None)}")
+            text = self.variable(name, known.kind)
+            if isinstance(known.kind, Maybe) and not whole:
+                self.fail_if(f"not {text}[0]")
+                return self.temp(f"{text}[1]", known.kind.inner)
+            return Value(known.kind, text, small=known.small)
+        if name in self.locals:
+            self.stop()  # it is unbound, whichever way led here
+        return self.outside(name, node)
+
+    def outside(self, name: str, node: Any) -> Value:
+        """A name of the function's closure, its module or Python."""
+        function = self.function
+        free = function.__code__.co_freevars
+        if name in free:
+            cell = function.__closure__[free.index(name)]  # type: ignore[index]
+
+            def read() -> Any:
+                return cell.cell_contents
+        elif name in function.__globals__:
+            holder = function.__globals__
+
+            def read() -> Any:
+                return holder[name]
+        elif hasattr(builtins, name):
+
+            def read() -> Any:
+                return getattr(builtins, name)
+        else:
+            self.stop()
+        try:
+            found = read()
+        except (ValueError, KeyError):
+            self.stop()
+        return self.known_object(found, read, name, node)
+
+    def known_object(self, found: Any, read: Any, name: str, node: Any) -> Value:
+        """An object that is known while compiling; the program holds for as long as it is that one."""
+        if isinstance(found, np.ndarray):
+            return self.captured(found, read, name, node)
+        if isinstance(found, list | dict | set | frozenset):
+            raise self.refuse(f"{name} is a {type(found).__name__} from outside of the function", node)
+        if not any(each.seen is found for each in self.program.constants):
+            self.program.constants.append(Captured(read, found))
+        return self.constant(found, node)
+
+    def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
+        """An array from outside."""
+        kind = Array(found.dtype.name, found.ndim, True)
+        for text, known in self.program.captured.items():
+            if known.seen is found:
+                return Value(kind, text)
+        text = f"g{len(self.program.captured)}"
+        self.program.captured[text] = Captured(read, found, kind)
+        return Value(kind, text)
+
+    def constant(self, found: Any, node: Any) -> Value:
+        """The value of an immutable object."""
+        kind: Any
+        match found:
+            case None:
+                return Value(NONE, "0", None)
+            case bool():
+                return Value(Scalar("bool", True), str(found), found)
+            case np.bool_():
+                return Value(Scalar("bool", False), str(bool(found)))
+            case np.generic():
+                try:
+                    kind = Scalar(found.dtype.name, False)
+                    np.dtype(kind.name)
+                    text = _float(float(found)) if kind.kind == "f" else str(int(found))
+                except (TypeError, ValueError):
+                    raise self.refuse(f"a number of dtype {found.dtype}", node) from None
+                return Value(kind, f"np.{kind.name}({text})")
+            case int():
+                if not -(2**63) < found < 2**63:
+                    raise self.refuse("an int of more than 64 bits", node)
+                return Value(Scalar("int64", True), f"({found})", int(found), small=abs(found) < 2**31)
+            case float():
+                return Value(Scalar("float64", True), _float(found), found)
+            case str():
+                codes = "".join(f"{ord(each)}, " for each in found)
+                text = f"np.array(({codes}), np.int32)" if found else "np.empty(0, np.int32)"
+                return Value(STR, text, found)
+            case tuple():
+                items = [self.constant(each, node) for each in found]
+                return self.tuple_of(items)
+        return Value(Static(found), "0", found)
+
+    def tuple_of(self, items: Sequence[Value]) -> Value:
+        """A tuple of values."""
+        for item in items:
+            if isinstance(item.kind, Static):
+                return Value(Static(tuple(each.constant for each in items)), "0", parts=list(items))
+        constant = tuple(item.constant for item in items)
+        known = NO_CONSTANT if any(each is NO_CONSTANT for each in constant) else constant
+        text = f"({''.join(item.text + ', ' for item in items)})"
+        return Value(Tuple(tuple(item.kind for item in items)), text, known, parts=list(items))
+
+    # --- where ways meet
+
+    def meet(self, ends: list[tuple[Lines, Env]], live: Any, at: Any = None) -> Env | None:
+        """The variables after several ways; each way's lines get what makes them so."""
+        if not ends:
+            return None
+        out: Env = {}
+        for name in {name for _, env in ends for name in env}:
+            if live is not None and name not in live and "." not in name:
+                continue
+            kind, maybe = None, any(name not in env or env[name].maybe_unbound for _, env in ends)
+            try:
+                for _, env in ends:
+                    if name in env:
+                        if env[name].kind is CONFLICT:
+                            raise Mismatch
+                        kind = join(kind, env[name].kind)
+            except Mismatch:
+                kind = CONFLICT
+            if maybe and isinstance(kind, Static):
+                kind = CONFLICT
+            small = all(env[name].small for _, env in ends if name in env)
+            out[name] = Variable(kind, maybe, small)
+        for lines, env in ends:
+            lines += self.adjusted(env, out)
+        return out
+
+    def adjusted(self, env: Env, to: Env) -> Lines:
+        """What turns variables as they are into what they are to be."""
+        out: Lines = []
+        for name, wanted in to.items():
+            if isinstance(wanted.kind, Static) or wanted.kind is CONFLICT:
+                continue
+            target = self.variable(name, wanted.kind)
+            known = env.get(name)
+            flag = f"b_{self.variable(name, None)}" if wanted.maybe_unbound else ""
+            if known is None:
+                out += [f"{target} = {dummy(wanted.kind)}", f"{flag} = False"]
+                continue
+            source = self.variable(name, known.kind)
+            if source != target:
+                out.append(f"{target} = {convert(source, known.kind, wanted.kind)}")
+            if flag and not known.maybe_unbound:
+                out.append(f"{flag} = True")
+        return out
+
+    def block(self, body: Sequence[ast.stmt]) -> None:
+        """Statements, one after the other."""
+        for node in body:
+            if self.env is None:
+                return
+            self.node = node
+            try:
+                self.statement(node)
+            except Stop:
+                self.env = None
+
+    def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
+        """What statements, or a function, write from these variables, and the variables after it."""
+        lines, before = self.lines, self.env
+        self.lines, self.env = [], None if env is None else dict(env)
+        try:
+            if callable(body):
+                body()
+            else:
+                self.block(body)
+        except Stop:
+            self.env = None
+        finally:
+            if not self.lines:
+                self.lines.append("pass")
+            written, after = self.lines, self.env
+            self.lines, self.env = lines, before
+        return written, after
+
+    def branch(self, condition: str, then: Any, other: Any, live: Any = None, narrowed: Any = None) -> None:
+        """Either way."""
+        assert self.env is not None
+        first_env, second_env = narrowed or (self.env, self.env)
+        first, one = self.arm(then, first_env)
+        second, two = self.arm(other, second_env)
+        ends = [(lines, env) for lines, env in ((first, one), (second, two)) if env is not None]
+        after = self.meet(ends, live)
+        self.emit(f"if {condition}:", first, "else:", second)
+        self.env = after
+
+    # --- statements
+
+    def statement(self, node: ast.stmt) -> None:
+        """One statement."""
+        method = getattr(self, f"on_{type(node).__name__.lower()}", None)
+        if method is None:
+            raise self.refuse(f"{type(node).__name__} statements are not compiled", node)
+        method(node)
+
+    def on_pass(self, node: ast.Pass) -> None:
+        pass
+
+    def on_expr(self, node: ast.Expr) -> None:
+        if not isinstance(node.value, ast.Constant):
+            self.expr(node.value)
+
+    def on_assert(self, node: ast.Assert) -> None:
+        self.fail_if(f"not {self.truth(self.expr(node.test), node.test)}")
+
+    def on_raise(self, node: ast.Raise) -> None:
+        self.stop()
+
+    def on_assign(self, node: ast.Assign) -> None:
+        value = self.expr(node.value)
+        if len(node.targets) > 1 and not isinstance(value.kind, Static):
+            value = self.held(value)
+        for target in node.targets:
+            self.store(target, value)
+
+    def on_annassign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.store(node.target, self.expr(node.value))
+
+    def held(self, value: Value) -> Value:
+        """The value in a variable that nothing else binds."""
+        if isinstance(value.kind, Static):
+            return value
+        return self.temp(value.text, value.kind, constant=value.constant, small=value.small, parts=value.parts)
+
+    def once(self, value: Value) -> Value:
+        """The value as a name, where its text is an expression."""
+        return value if value.text.isidentifier() or value.constant is not NO_CONSTANT else self.held(value)
+
+    def on_augassign(self, node: ast.AugAssign) -> None:
+        self.augment(node)
+
+    def on_return(self, node: ast.Return) -> None:
+        if isinstance(node.value, ast.Name):
+            value = self.read(node.value.id, node.value, whole=True)
+        else:
+            value = Value(NONE, "0", None) if node.value is None else self.expr(node.value)
+        if isinstance(value.kind, Static):
+            raise self.refuse(f"it returns {value.kind}", node)
+        if not isinstance(value.kind, Scalar) or value.parts is not None:
+            value = self.held(value)
+        place: Lines = []
+        self.lines.append(Inline(place))
+        self.returns.append((place, value))
+        self.env = None
+
+    def on_if(self, node: ast.If) -> None:
+        self.conditional(node.test, node.body, node.orelse, getattr(node, "live_out", None))
+
+    def conditional(self, test: ast.expr, then: Any, other: Any, live: Any) -> None:
+        """`if test: then else: other`; a test that is known runs one arm, one of None or type narrows a variable."""
+        match test:
+            case ast.UnaryOp(op=ast.Not()):
+                return self.conditional(test.operand, other, then, live)
+            case ast.Compare(
+                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
+            ):
+                known = (self.env or {}).get(name)
+                if known is not None and isinstance(known.kind, Union | Maybe) and not known.maybe_unbound:
+                    return self.none_test(test, name, known, then, other, live)
+        value = self.expr(test)
+        if value.constant is not NO_CONSTANT and not isinstance(value.kind, Tuple):
+            chosen = then if value.constant else other
+            lines, self.env = self.arm(chosen, self.env)
+            self.emit("if True:", lines)
+            return None
+        return self.branch(self.truth(value, test), then, other, live)
+
+    def none_test(self, test: Any, name: str, known: Variable, then: Any, other: Any, live: Any) -> None:
+        """`if name is None: then else: other`, or the other way round; the name is of another type in each."""
+        assert self.env is not None
+        source, kind = self.variable(name, known.kind), known.kind
+        if isinstance(kind, Maybe):
+            rest, is_none = kind.inner, self.temp(f"not {source}[0]", Scalar("bool", True))
+        else:
+            rest = union_of([each for each in kind.scalars if each != NONE])
+            found = f"{source}[0] == 0" if NONE in kind.scalars else "False"
+            is_none = self.temp(found, Scalar("bool", True))
+        without, none = dict(self.env), dict(self.env)
+        without[name], none[name] = Variable(rest), Variable(NONE)
+        target = self.variable(name, rest)
+        unpacked = f"{target} = {convert(source, kind, rest)}" if target != source else "pass"
+        nothing = f"{self.variable(name, NONE)} = 0"
+        if isinstance(test.ops[0], ast.IsNot):
+            then, other = other, then
+
+        def with_(line: str, body: Any) -> Any:
+            def run() -> None:
+                self.emit(line)
+                body() if callable(body) else self.block(body)
+
+            return run
+
+        first, second = with_(nothing, then), with_(unpacked, other)
+        self.branch(is_none.text, first, second, live, narrowed=(none, without))
+
+    def on_break(self, node: ast.Break) -> None:
+        assert self.env is not None
+        place: Lines = []
+        self.lines += [Inline(place), "break"]
+        self.loops[-1].breaks.append((place, self.env))
+        self.env = None
+
+    def on_continue(self, node: ast.Continue) -> None:
+        assert self.env is not None
+        place: Lines = []
+        self.lines += [Inline(place), "continue"]
+        self.loops[-1].continues.append((place, self.env))
+        self.env = None
+
+    def on_while(self, node: ast.While) -> None:
+        def body() -> None:
+            value = self.expr(node.test)
+            if value.constant is NO_CONSTANT or not value.constant:
+                place: Lines = []
+                assert self.env is not None
+                self.emit(f"if not {self.truth(value, node.test)}:", [Inline(place), "break"])
+                exits.append((place, dict(self.env)))
+            self.block(node.body)
+
+        exits: list[tuple[Lines, Env]] = []
+        self.loop(node, "while True:", body, exits, node.orelse)
+
+    def loop(self, node: Any, head: str, body: Any, exits: list[tuple[Lines, Env]], orelse: Any) -> None:
+        """A loop: its body is read until the types at its head settle.
+
+        Args:
+            head: its first line; with exits left empty by `body`, the loop ends by itself, at its head.
+            exits: where `body` finds it at its end.
+        """
+        assert self.env is not None
+        live_head, live_out = node.live_head, node.live_out
+        ends_itself = head.startswith("for")
+
+        def once(env: Env) -> tuple[Lines, list[tuple[Lines, Env]], _Loop]:
+            exits.clear()
+            self.loops.append(_Loop())
+            written, after = self.arm(body, env)
+            loop = self.loops.pop()
+            ends = list(loop.continues)
+            if after is not None:
+                ends.append((written, after))
+            return written, ends, loop
+
+        entry = dict(self.env)
+        start = {name: known for name, known in entry.items() if live_head is None or name in live_head or "." in name}
+        key = id(node), tuple(sorted((name, str(known), rep(known.kind)) for name, known in start.items()))
+        kept = hasattr(node, "lineno")  # a statement of the user's, not a loop of our own
+        env = self.heads.get(key, start) if kept else start
+        returns, count = len(self.returns), self.count
+        while True:
+            _, ends, _ = once(env)
+            joined = self.meet([([], start), ([], env), *(([], each) for _, each in ends)], live_head) or {}
+            del self.returns[returns:]
+            if joined == env:
+                break
+            env = joined
+        if kept:
+            self.heads[key] = env
+        self.count = count
+        self.emit(*self.adjusted(entry, env))
+        before: Lines = []
+        self.lines.append(Inline(before))
+        written, ends, loop = once(env)
+        for lines, each in ends:
+            lines += self.adjusted(each, env)
+        self.emit(head, written)
+        tail: Lines = []
+        ways = [(tail, env)] if ends_itself else exits
+        self.count += 1
+        flag = f"ended{self.count}"
+        if orelse:
+            normal = self.meet(ways, None)
+            lines, after = self.arm(orelse, normal)
+            lines[:0] = tail
+            self.env = self.meet([*([] if after is None else [(lines, after)]), *loop.breaks], live_out)
+            tail = lines
+        else:
+            self.env = self.meet([*ways, *loop.breaks], live_out)
+        if tail and loop.breaks:
+            before.append(f"{flag} = True")
+            for place, _ in loop.breaks:
+                place.append(f"{flag} = False")
+            self.emit(f"if {flag}:", tail)
+        else:
+            self.lines += tail
+
+    def on_for(self, node: ast.For) -> None:
+        self.for_each(node)
+
+    # --- given by other modules, which know expressions
+
+    def expr(self, node: ast.expr) -> Value:
+        """The value of an expression."""
+        raise AssertionError
+
+    def truth(self, value: Value, node: Any) -> str:
+        """Whether a value is true, as text."""
+        raise AssertionError
+
+    def store(self, target: ast.expr, value: Value) -> None:
+        """`target = value`."""
+        raise AssertionError
+
+    def augment(self, node: ast.AugAssign) -> None:
+        """`target op= value`."""
+        raise AssertionError
+
+    def for_each(self, node: ast.For) -> None:
+        """`for target in iterable`."""
+        raise AssertionError
+
+    # --- the whole function
+
+    def whole(self) -> None:
+        """Read the function, and write it into its instance."""
+        instance, args = self.instance, self.tree.args
+        names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+        if args.vararg or args.kwarg:
+            raise self.refuse("a function of any number of arguments", self.tree)
+        texts = []
+        for name, kind in zip(names, instance.kinds, strict=True):
+            assert self.env is not None
+            self.env[name] = Variable(kind)
+            if not isinstance(kind, Static):
+                texts.append(self.variable(name, kind))
+        self.block(self.tree.body)
+        if self.env is not None:
+            place: Lines = []
+            self.lines.append(Inline(place))
+            self.returns.append((place, Value(NONE, "0", None)))
+        before = instance.result
+        try:
+            result = joined_results(instance, [value.kind for _, value in self.returns] + [before])
+        except Mismatch as error:
+            raise self.refuse(f"it returns {error}", self.tree) from None
+        if result != before:
+            instance.result = result
+            self.program.changes[0] += 1
+        for place, value in self.returns:
+            place.append(f"return True, {convert(value.text, value.kind, result)}")
+        if not self.returns:
+            self.lines.append(FAIL)
+        body = _spread(self.lines)
+        if instance.recursive:
+            body = ["depth -= 1", "if depth < 0:", [FAIL], *body]
+        head = f"def {instance.name}({', '.join(['table', 'depth', *texts])}@extra@):"
+        text = "\n".join(flat(["@jit", head, body])) + "\n"
+        instance.text = text.replace("@fail@", f"False, {dummy(result)}")
+
+
+def _spread(lines: Lines) -> Lines:
+    out: Lines = []
+    for line in lines:
+        if isinstance(line, Inline):
+            out += _spread(line.place)
+        else:
+            out.append((_spread(line) or ["pass"]) if isinstance(line, list) else line)
+    return out
+
+
+def _float(number: float) -> str:
+    return (
+        "NAN" if number != number else "INF" if number == np.inf else "(-INF)" if number == -np.inf else f"({number!r})"
+    )

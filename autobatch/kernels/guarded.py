@@ -1,0 +1,457 @@
+"""Arithmetic that says when it is not Python's: what compiled code of users' functions is written in.
+
+`add`, `subtract` and `multiply` give an int64 and whether it overflowed. `float_flags` and `clear_flags` are C's
+floating-point status: an operation that made NaN of numbers, divided by zero or overflowed has set a flag. `apply_1`
+and `apply_2` call the inner loop of a NumPy ufunc by its address, so that a transcendental function has NumPy's bits.
+"""
+
+import math
+import platform
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.cpython.unsafe.tuple import tuple_setitem
+from numba.extending import intrinsic
+
+from autobatch.kernels.jit import jit
+
+__all__ = [
+    "FLAGS",
+    "add",
+    "apply_1",
+    "apply_2",
+    "clear_flags",
+    "common_shape",
+    "common_shape_ranked",
+    "float_flags",
+    "floor_divide",
+    "hypot",
+    "integer_power",
+    "modulo",
+    "multiply",
+    "opaque",
+    "order_of_text",
+    "product_11",
+    "product_12",
+    "product_21",
+    "product_22",
+    "reduce_1",
+    "room",
+    "same_text",
+    "scalar_1",
+    "scalar_2",
+    "spread",
+    "spread_same",
+    "stable_order",
+    "subtract",
+    "text_in",
+    "wrapped",
+]
+
+FLAGS = 0b111 if platform.machine().lower() in ("arm64", "aarch64") else 0b1101  # invalid, divided by zero, overflow
+
+
+def _with_overflow(name: str) -> Any:
+    @intrinsic
+    def operation(typing_context, a, b):
+        pair: Any = types
+        signature = pair.UniTuple(types.int64, 2)(types.int64, types.int64)
+
+        def generate(context, builder, signature, args):
+            word, bit = ir.IntType(64), ir.IntType(1)
+            kind = ir.FunctionType(ir.LiteralStructType([word, bit]), [word, word])
+            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.s{name}.with.overflow.i64")
+            both = builder.call(function, args)
+            flag = builder.zext(builder.extract_value(both, 1), word)
+            return context.make_tuple(builder, signature.return_type, [builder.extract_value(both, 0), flag])
+
+        return signature, generate
+
+    return operation
+
+
+add = _with_overflow("add")
+subtract = _with_overflow("sub")
+multiply = _with_overflow("mul")
+
+
+@intrinsic
+def float_flags(typing_context):
+    """The floating-point status flags that are set."""
+
+    def generate(context, builder, signature, args):
+        word = ir.IntType(32)
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "fetestexcept")
+        return builder.call(function, [word(FLAGS)])
+
+    return types.int32(), generate
+
+
+@intrinsic
+def clear_flags(typing_context):
+    """Set no floating-point status flag."""
+
+    def generate(context, builder, signature, args):
+        word = ir.IntType(32)
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "feclearexcept")
+        return builder.call(function, [word(FLAGS)])
+
+    return types.int32(), generate
+
+
+@intrinsic
+def opaque(typing_context, value):
+    """The same float, of which the compiler knows nothing: a power that it knows becomes a product, of other bits."""
+
+    def generate(context, builder, signature, args):
+        kind = args[0].type
+        register = "w" if FLAGS == 0b111 else "x"
+        assembly = ir.InlineAsm(ir.FunctionType(kind, [kind]), "", f"={register},0", side_effect=False)
+        return builder.call(assembly, [args[0]])
+
+    return value(value), generate
+
+
+def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count: Any, steps: list[Any]) -> None:
+    """Call a ufunc's inner loop: `void (char **args, intptr *dimensions, intptr *steps, void *data)`."""
+    byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
+
+    def array_of(kind: Any, values: list[Any]) -> Any:
+        place = cgutils.alloca_once(builder, kind, size=len(values))
+        for index, value in enumerate(values):
+            builder.store(value, builder.gep(place, [ir.IntType(32)(index)]))
+        return place
+
+    kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), word.as_pointer(), word.as_pointer(), byte]).as_pointer()
+    arguments = [array_of(byte, pointers), array_of(word, [count]), array_of(word, steps)]
+    builder.call(builder.inttoptr(address, kind), [*arguments, builder.inttoptr(data, byte)])
+
+
+@intrinsic
+def _call_1(typing_context, address, data, x, y, count, x_step, y_step):
+    signature = types.void(*[types.int64] * 7)
+
+    def generate(context, builder, signature, args):
+        byte = ir.IntType(8).as_pointer()
+        pointers = [builder.inttoptr(args[2], byte), builder.inttoptr(args[3], byte)]
+        _loop_call(builder, args[0], args[1], pointers, args[4], list(args[5:7]))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def _call_2(typing_context, address, data, x, y, z, count, x_step, y_step, z_step):
+    signature = types.void(*[types.int64] * 9)
+
+    def generate(context, builder, signature, args):
+        byte = ir.IntType(8).as_pointer()
+        pointers = [builder.inttoptr(arg, byte) for arg in args[2:5]]
+        _loop_call(builder, args[0], args[1], pointers, args[5], list(args[6:9]))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def scalar_1(typing_context, address, data, x, like):
+    """loop(x) of one number; `like` is a number of the result's type."""
+    signature = like(types.int64, types.int64, x, like)
+
+    def generate(context, builder, signature, args):
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
+        value = context.data_model_manager[x].as_data(builder, args[2])
+        place = cgutils.alloca_once_value(builder, value)
+        out = cgutils.alloca_once(builder, context.get_data_type(like))
+        pointers = [builder.bitcast(place, byte), builder.bitcast(out, byte)]
+        _loop_call(builder, args[0], args[1], pointers, word(1), [word(8), word(8)])
+        return context.data_model_manager[like].from_data(builder, builder.load(out))
+
+    return signature, generate
+
+
+@intrinsic
+def scalar_2(typing_context, address, data, x, y, like):
+    """loop(x, y) of two numbers; `like` is a number of the result's type."""
+    signature = like(types.int64, types.int64, x, y, like)
+
+    def generate(context, builder, signature, args):
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
+        places = [
+            cgutils.alloca_once_value(builder, context.data_model_manager[kind].as_data(builder, value))
+            for kind, value in ((x, args[2]), (y, args[3]))
+        ]
+        places.append(cgutils.alloca_once(builder, context.get_data_type(like)))
+        pointers = [builder.bitcast(place, byte) for place in places]
+        _loop_call(builder, args[0], args[1], pointers, word(1), [word(8)] * 3)
+        return context.data_model_manager[like].from_data(builder, builder.load(places[-1]))
+
+    return signature, generate
+
+
+@jit
+def reduce_1(address, data, x, out):
+    """out[0] = loop(out[0], x[i]) for each i, in the order, and with the pairs, of NumPy's reductions."""
+    _call_2(address, data, out.ctypes.data, x.ctypes.data, out.ctypes.data, x.size, 0, x.itemsize, 0)
+
+
+@jit
+def same_text(a, b):
+    """Whether two strings are equal."""
+    if a.size != b.size:
+        return False
+    for i in range(a.size):  # noqa: SIM110  # a loop that Numba compiles well
+        if a[i] != b[i]:
+            return False
+    return True
+
+
+@jit
+def order_of_text(a, b):
+    """-1, 0 or 1: how two strings compare."""
+    for i in range(min(a.size, b.size)):
+        if a[i] != b[i]:
+            return -1 if a[i] < b[i] else 1
+    return (a.size > b.size) - (a.size < b.size)
+
+
+@jit
+def text_in(part, whole):
+    """Whether a string occurs in another."""
+    for start in range(whole.size - part.size + 1):  # noqa: SIM110
+        if same_text(part, whole[start : start + part.size]):
+            return True
+    return False
+
+
+@jit
+def stable_order(keys, backwards):
+    """The places of a list's elements in their order; equal ones stay in the order in which they are."""
+    count = len(keys)
+    order, other = np.arange(count), np.empty(count, np.int64)
+    width = 1
+    while width < count:
+        for start in range(0, count, 2 * width):
+            middle, end = min(start + width, count), min(start + 2 * width, count)
+            i, j = start, middle
+            for k in range(start, end):
+                if i < middle and j < end:
+                    one, two = keys[order[i]], keys[order[j]]
+                    second = two > one if backwards else two < one
+                else:
+                    second = i >= middle
+                if second:
+                    other[k] = order[j]
+                    j += 1
+                else:
+                    other[k] = order[i]
+                    i += 1
+        order, other = other, order
+        width *= 2
+    return order
+
+
+@jit
+def apply_1(address, data, x, out):
+    """out[i] = loop(x[i]); both are one-dimensional and contiguous."""
+    _call_1(address, data, x.ctypes.data, out.ctypes.data, x.size, x.itemsize, out.itemsize)
+
+
+@jit
+def apply_2(address, data, x, y, out):
+    """out[i] = loop(x[i], y[i]); an operand of one element is that element throughout. All are contiguous."""
+    count = out.size
+    x_step = x.itemsize if x.size == count else 0
+    y_step = y.itemsize if y.size == count else 0
+    _call_2(address, data, x.ctypes.data, y.ctypes.data, out.ctypes.data, count, x_step, y_step, out.itemsize)
+
+
+@jit
+def floor_divide(a, b):
+    """Python's `a // b` of floats; b is not 0."""
+    mod = math.fmod(a, b)
+    div = (a - mod) / b
+    if mod != 0.0 and (b < 0.0) != (mod < 0.0):
+        div -= 1.0
+    if div != 0.0:
+        out = np.floor(div)
+        if div - out > 0.5:
+            out += 1.0
+        return out
+    return math.copysign(0.0, a / b)
+
+
+@jit
+def modulo(a, b):
+    """Python's `a % b` of floats; b is not 0."""
+    mod = math.fmod(a, b)
+    if mod != 0.0:
+        if (b < 0.0) != (mod < 0.0):
+            mod += b
+        return mod
+    return math.copysign(0.0, b)
+
+
+@jit
+def hypot(a, b):
+    """`math.hypot` of two, as CPython has computed it since 3.10: scaled by a power of two, and corrected."""
+    x, y = abs(a), abs(b)
+    if x == np.inf or y == np.inf:
+        return np.inf
+    if x != x or y != y:
+        return np.nan
+    largest = max(x, y)
+    if largest == 0.0:
+        return 0.0
+    _, exponent = math.frexp(largest)
+    if exponent < -1023:
+        # too small to be scaled: CPython scales by another factor first
+        tiny = 2.2250738585072014e-308
+        return tiny * hypot(a / tiny, b / tiny)
+    scale = math.ldexp(1.0, -exponent)
+    total, low_1, low_2 = 1.0, 0.0, 0.0
+    for value in (x, y):
+        part = value * scale
+        high, low = square_exactly(part)
+        sum_ = total + high
+        low_1 += low
+        low_2 += (total - sum_) + high
+        total = sum_
+    root = math.sqrt(total - 1.0 + (low_1 + low_2))
+    high, low = square_exactly(root)
+    sum_ = total - high
+    low_1 -= low
+    low_2 += (total - sum_) - high
+    total = sum_
+    correction = total - 1.0 + (low_1 + low_2)
+    return (root + correction / (2.0 * root)) / scale
+
+
+@jit
+def square_exactly(x):
+    """x * x as the float nearest to it and the rest."""
+    scaled = x * 134217729.0
+    high = scaled - (scaled - x)
+    low = x - high
+    square = x * x
+    return square, ((high * high - square) + 2.0 * high * low) + low * low
+
+
+@jit
+def integer_power(base, exponent):
+    """`base ** exponent` and whether it overflowed; the exponent is not negative."""
+    out, over = np.int64(1), np.int64(0)
+    square, left = np.int64(base), np.int64(exponent)
+    while left > 0:
+        if left & 1:
+            out, flag = multiply(out, square)
+            over |= flag
+        left >>= 1
+        if left > 0:
+            square, flag = multiply(square, square)
+            over |= flag
+    return out, over
+
+
+@jit
+def room(buffer, used, more):
+    """The buffer, or a larger copy of it if `more` elements after the first `used` do not fit."""
+    if used + more <= buffer.size:
+        return buffer
+    out = np.empty(max(2 * buffer.size, used + more), buffer.dtype)
+    out[:used] = buffer[:used]
+    return out
+
+
+@jit
+def common_shape(a, b):
+    """The shape that two of one rank broadcast to, and whether they do."""
+    out, fits = a, True
+    for axis in range(len(a)):
+        if a[axis] != b[axis]:
+            if a[axis] == 1:
+                out = tuple_setitem(out, axis, b[axis])
+            elif b[axis] != 1:
+                fits = False
+    return out, fits
+
+
+@jit
+def common_shape_ranked(a, b):
+    """The same where b has more dimensions than a."""
+    out, fits, more = b, True, len(b) - len(a)
+    for axis in range(len(a)):
+        if a[axis] != b[axis + more]:
+            if b[axis + more] == 1:
+                out = tuple_setitem(out, axis + more, a[axis])
+            elif a[axis] != 1:
+                fits = False
+    return out, fits
+
+
+@jit
+def spread(x, shape):
+    """x broadcast to a shape, in C order."""
+    return np.ascontiguousarray(np.broadcast_to(x, shape))
+
+
+@jit
+def spread_same(x, shape):
+    """The same where the ranks are equal: no copy where nothing is to be done."""
+    if x.shape == shape:
+        return np.ascontiguousarray(x)
+    return np.ascontiguousarray(np.broadcast_to(x, shape))
+
+
+@jit
+def wrapped(places, length):
+    """Indices counted from the start; none at all if one is out of range."""
+    out = np.empty(places.size, np.int64)
+    for i in range(places.size):
+        place = np.int64(places[i])
+        if place < 0:
+            place += length
+        if place < 0 or place >= length:
+            return np.empty(places.size + 1, np.int64)
+        out[i] = place
+    return out
+
+
+@jit
+def product_11(a, b, zero):
+    """The inner product of two vectors."""
+    for i in range(a.size):
+        zero += a[i] * b[i]
+    return zero
+
+
+@jit
+def product_21(a, b, zero):
+    """A matrix times a vector."""
+    out = np.full(a.shape[0], zero)
+    for i in range(a.shape[0]):
+        out[i] = product_11(a[i], b, zero)
+    return out
+
+
+@jit
+def product_12(a, b, zero):
+    """A vector times a matrix."""
+    out = np.full(b.shape[1], zero)
+    for k in range(a.size):
+        for j in range(b.shape[1]):
+            out[j] += a[k] * b[k, j]
+    return out
+
+
+@jit
+def product_22(a, b, zero):
+    """A matrix times a matrix."""
+    out = np.full((a.shape[0], b.shape[1]), zero)
+    for i in range(a.shape[0]):
+        for k in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                out[i, j] += a[i, k] * b[k, j]
+    return out

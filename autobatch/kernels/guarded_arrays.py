@@ -1,0 +1,223 @@
+"""What compiled code of users' functions calls on arrays: NumPy's searches, counts and joins, on checked operands."""
+
+import numpy as np
+
+from autobatch.kernels.jit import jit
+
+__all__ = [
+    "chosen",
+    "counted",
+    "even",
+    "even_arrays",
+    "fill_rows",
+    "has_ties",
+    "lowest",
+    "overlap",
+    "place_in",
+    "place_of_max",
+    "place_of_min",
+    "places_in",
+    "running_sum",
+    "stacked_arrays",
+    "triangle",
+    "weighed",
+    "within",
+]
+
+
+@jit
+def within(x, low, high):
+    """Whether every element lies between two bounds; NaN does not."""
+    for value in x.flat:  # noqa: SIM110  # a loop that Numba compiles well
+        if not low <= value <= high:
+            return False
+    return True
+
+
+@jit
+def even(rows):
+    """Whether the lists have one length."""
+    for row in rows:  # noqa: SIM110
+        if len(row) != len(rows[0]):
+            return False
+    return True
+
+
+@jit
+def fill_rows(out, rows):
+    """out[i] = rows[i], lists of one length."""
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            out[i, j] = rows[i][j]
+
+
+@jit
+def even_arrays(rows):
+    """Whether there are vectors, and they have one length."""
+    if len(rows) == 0:
+        return False
+    for row in rows:  # noqa: SIM110
+        if row.size != rows[0].size:
+            return False
+    return True
+
+
+@jit
+def stacked_arrays(rows):
+    """A matrix of vectors of one length."""
+    out = np.empty((len(rows), rows[0].size), rows[0].dtype)
+    for i in range(len(rows)):
+        out[i] = rows[i]
+    return out
+
+
+@jit
+def chosen(condition, x, y):
+    """`np.where` of arrays of one shape, in C order; x is overwritten nowhere."""
+    out = np.empty_like(x)
+    for i in range(x.size):
+        out.flat[i] = x.flat[i] if condition.flat[i] else y.flat[i]
+    return out
+
+
+@jit
+def place_of_max(x):
+    """The first place of the largest element; NaN is the largest. Not empty."""
+    place = 0
+    for i in range(x.size):
+        if x[i] != x[i]:
+            return i
+        if x[i] > x[place]:
+            place = i
+    return place
+
+
+@jit
+def place_of_min(x):
+    """The first place of the smallest element; NaN is the smallest. Not empty."""
+    place = 0
+    for i in range(x.size):
+        if x[i] != x[i]:
+            return i
+        if x[i] < x[place]:
+            place = i
+    return place
+
+
+@jit
+def running_sum(x):
+    """`np.cumsum`."""
+    out = np.empty(x.size, x.dtype)
+    for i in range(x.size):
+        out[i] = x[i] if i == 0 else out[i - 1] + x[i]
+    return out
+
+
+@jit
+def has_ties(x, order):
+    """Whether two elements are equal, or none is to be compared: their order then shows how it was sorted."""
+    for i in range(1, x.size):
+        a, b = x[order[i - 1]], x[order[i]]
+        if not a < b:
+            return True
+    return False
+
+
+@jit
+def place_in(x, value, right):
+    """`np.searchsorted` of one value."""
+    low, high = 0, x.size
+    while low < high:
+        middle = (low + high) // 2
+        if right:
+            after = not (value < x[middle] or (x[middle] != x[middle] and value == value))
+        else:
+            after = x[middle] < value or (value != value and x[middle] == x[middle])
+        if after:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@jit
+def places_in(x, values, right):
+    """`np.searchsorted` of several values."""
+    out = np.empty(values.size, np.int64)
+    for i in range(values.size):
+        out[i] = place_in(x, values[i], right)
+    return out
+
+
+@jit
+def lowest(x):
+    """The smallest integer, 0 of none."""
+    out = np.int64(0)
+    for value in x:
+        out = min(out, np.int64(value))
+    return out
+
+
+@jit
+def counted(x, least):
+    """`np.bincount` of integers that are not negative."""
+    length = least
+    for value in x:
+        length = max(length, np.int64(value) + 1)
+    out = np.zeros(length, np.int64)
+    for value in x:
+        out[value] += 1
+    return out
+
+
+@jit
+def weighed(x, weights, least):
+    """`np.bincount` with weights."""
+    length = least
+    for value in x:
+        length = max(length, np.int64(value) + 1)
+    out = np.zeros(length, np.float64)
+    for i in range(x.size):
+        out[x[i]] += weights[i]
+    return out
+
+
+@jit
+def triangle(size, off, upper):
+    """`np.triu_indices(size, off)`, or `np.tril_indices`."""
+    count = 0
+    for i in range(size):
+        for j in range(size):
+            if (j - i >= off) if upper else (j - i <= off):
+                count += 1
+    rows, columns = np.empty(count, np.int64), np.empty(count, np.int64)
+    k = 0
+    for i in range(size):
+        for j in range(size):
+            if (j - i >= off) if upper else (j - i <= off):
+                rows[k], columns[k] = i, j
+                k += 1
+    return rows, columns
+
+
+@jit
+def overlap(a, b):
+    """Whether two arrays may share memory."""
+    if a.size == 0 or b.size == 0:
+        return False
+    a_first, a_last = extent(a)
+    b_first, b_last = extent(b)
+    return a_first <= b_last and b_first <= a_last
+
+
+@jit
+def extent(x):
+    """The first and the last byte of an array that is not empty."""
+    first = last = x.ctypes.data
+    for axis in range(x.ndim):
+        step = (x.shape[axis] - 1) * x.strides[axis]
+        if step < 0:
+            first += step
+        else:
+            last += step
+    return first, last + x.itemsize - 1

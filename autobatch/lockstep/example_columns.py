@@ -1,0 +1,183 @@
+"""The batches of a call, example by example: columns of their values, parts of them, and results as batches again."""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.examples import lanes_of, stack_results
+from autobatch.batches.masked import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed import PackedBatch
+from autobatch.core.batched import Batched, Lengths
+from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
+from autobatch.facts.purity import may_change
+from autobatch.lockstep.values.merging import concatenated, stackable
+
+_SMALL = 1 << 16  # bytes: a copy of so many takes no longer than to find out what a function changes
+
+__all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
+
+
+class ExampleColumns:
+    """The arguments of a call on batches as one column of values for each batch, and what all examples share.
+
+    As in lock-step, what the function writes into its arguments does not reach the batches: their values are copies if
+    it may do so. An array that is a corner of a padded one has no gaps, as it would have alone.
+
+    Attributes:
+        batches: those among the arguments, once each; shared: what all examples share, by any name.
+    """
+
+    __slots__ = ("_function", "_is_flat", "_takes", "batches", "shared")
+
+    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self._function = function
+        self._takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
+        self._is_flat = True
+        self.batches: list[Any] = []
+        self.shared: dict[str, Any] = {}
+        for key, arg in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
+            if isinstance(arg, Batch):
+                self._takes.append((key, self._column(arg)))
+                self._is_flat = self._is_flat and type(key) is int
+                continue
+            self._takes.append((key, None))
+            other = map_batches(lambda leaf: _Slot(self._column(leaf)), arg) if is_node(arg) else arg
+            self._is_flat = self._is_flat and other is arg
+            self.shared[str(key)] = other
+
+    def _column(self, batch: Any) -> int:
+        for column, known in enumerate(self.batches):
+            if known is batch:
+                return column
+        self.batches.append(batch)
+        return len(self.batches) - 1
+
+    def values(self, start: int = 0, stop: int | None = None) -> list[list[Any]]:
+        """The values of the examples from `start` up to `stop`, one list for each batch."""
+        whole = start == 0 and stop is None
+        columns = []
+        for batch in self.batches:
+            part = self._unshared(batch if whole else lanes_between(batch, start, stop))
+            column = part.examples()
+            if column and type(column[0]) is np.ndarray and column[0].ndim > 1:
+                column = [value if value.flags.c_contiguous else np.ascontiguousarray(value) for value in column]
+            columns.append(column)
+        return columns
+
+    def _unshared(self, batch: Any) -> Any:
+        """A batch whose data the examples may write into."""
+        packed = isinstance(batch, PackedBatch)
+        if not (packed or isinstance(batch, MaskedBatch)):
+            return batch
+        data = batch.values if packed else batch.data
+        if type(data) is not np.ndarray or (data.nbytes > _SMALL and not may_change([self._function], [])):
+            return batch
+        if packed:
+            return PackedBatch.of(data.copy(), batch.offsets)
+        return MaskedBatch.in_region(Batched(data.copy(), batch.sizes, batch.scalar), None)
+
+    def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
+        """What stands at each place of the call, example by example, and what is given by name to all of them.
+
+        None where a batch is given by name or inside of a container: `arguments_of` says more.
+        """
+        if not self._is_flat:
+            return None
+        count = len(columns[0])
+        positional = [
+            itertools.repeat(self.shared[str(key)], count) if at is None else columns[at]
+            for key, at in self._takes
+            if type(key) is int
+        ]
+        return positional, {key: self.shared[key] for key, _ in self._takes[len(positional) :]}
+
+    def recorded(self) -> dict[str, Any]:
+        """`shared`, and what tells this call from others whose recordings are kept."""
+        return {**self.shared, "in columns": f"{self._takes}"}
+
+    def arguments_of(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of the call of one example, from its values and `shared`, in whatever form that is given."""
+        positional: list[Any] = []
+        named: dict[str, Any] = {}
+        for key, column in self._takes:
+            if column is not None:
+                arg = values[column]
+            else:
+                arg = map_leaves(_Slot, lambda at: values[at.column], given[f"{key}"])
+            if isinstance(key, int):
+                positional.append(arg)
+            else:
+                named[key] = arg
+        return positional, named
+
+
+class _Slot:
+    """Where a value of an example belongs in an argument that all examples share."""
+
+    __slots__ = ("column",)
+
+    def __init__(self, column: int) -> None:
+        self.column = column
+
+
+def map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with its batches changed; parts without a batch stay the very objects that they are."""
+    return map_leaves(Batch, change, tree)
+
+
+def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with its leaves of one kind changed; parts without one stay the very objects that they are."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if not is_node(tree) or not any(isinstance(leaf, kind) for leaf in leaves(tree)):
+        return tree
+    if isinstance(tree, dict):
+        keys, children = tuple(tree), list(tree.values())
+    elif isinstance(tree, list | tuple):
+        keys, children = tuple(range(len(tree))), list(tree)
+    else:
+        keys = attributes(tree)
+        children = [getattr(tree, key) for key in keys]
+    one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys))
+    return unflatten(one_level, [map_leaves(kind, change, child) for child in children])
+
+
+def lanes_between(batch: Any, start: int, stop: int | None) -> Any:
+    """The lanes from `start` up to `stop` of a batch that belongs to no run; its data is a view."""
+    if isinstance(batch, MaskedBatch):
+        sizes = tuple(Lengths(n.values[start:stop]) if isinstance(n, Lengths) else n for n in batch.sizes)
+        out = MaskedBatch.in_region(Batched(batch.data[start:stop], sizes, batch.scalar), None)
+        return out
+    if isinstance(batch, PackedBatch):
+        offsets = batch.offsets[start : None if stop is None else stop + 1]
+        first, last = int(offsets[0]), int(offsets[-1])
+        values = batch.values
+        values = lanes_between(values, first, last) if isinstance(values, PackedBatch) else values[first:last]
+        return PackedBatch.of(values, offsets - first)
+    return ObjectBatch(batch.examples()[start:stop])
+
+
+def joined(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
+    """The results of calls on parts of batches, with so many examples each, as one; its form is not settled yet."""
+    flat = [flatten(piece) for piece in pieces]
+    if all(structure == flat[0][1] for _, structure in flat[1:]):
+        columns = list(zip(*(values for values, _ in flat), strict=True))
+        if columns and all(_is_alike(column) for column in columns):
+            return unflatten(flat[0][1], [_joined_leaf(column) for column in columns])
+    lanes = [lane for piece, count in zip(pieces, counts, strict=True) for lane in lanes_of(piece, count)]
+    return stack_results(lanes)
+
+
+def _is_alike(column: Sequence[Any]) -> bool:
+    first = column[0]
+    if isinstance(first, Batch):
+        return stackable(column)
+    return not isinstance(first, np.ndarray) and all(each is first for each in column)
+
+
+def _joined_leaf(column: Sequence[Any]) -> Any:
+    return concatenated(column) if isinstance(column[0], Batch) else column[0]

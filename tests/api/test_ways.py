@@ -1,0 +1,419 @@
+"""Calls by whichever way: the results have one form, effects come once and in order, and `way` says what runs."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.api import ways
+from autobatch.api.chooser import Portion
+from autobatch.api.ways import NAMES
+from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
+from autobatch.testing import inspect
+from tests import law
+
+WAYS = ["lockstep", "loop", "fly"]
+RAGGED = [np.arange(3.0), np.arange(1.0), np.zeros(0), np.arange(5.0)]
+EVEN = [np.arange(4.0), -np.arange(4.0), np.ones(4)]
+
+
+@dataclasses.dataclass
+class Pair:
+    first: object
+    second: object
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_known():
+    ways.forget_costs()
+
+
+def doubled(x):
+    return x * 2.0
+
+
+def last_of(x):
+    return x[-1] if len(x) else -1.0
+
+
+def counted(x):
+    return len(x)
+
+
+def tail(x):
+    return x[1:]
+
+
+def a_row_each(x):
+    return np.stack([x, x + 1.0])
+
+
+def sorted_down(x):
+    return -np.sort(-x)
+
+
+def much(x):
+    return {"sum": x.sum(), "twice": (x + x, 3), "text": "a", "none": None, "same": np.ones(2), "flag": len(x) > 2}
+
+
+def of_a_class(x):
+    return Pair(x * x, x.mean() if len(x) else np.float64(0))
+
+
+def same_for_all(x):
+    return 7
+
+
+def words_only(x):
+    return "no number", None
+
+
+def lists(x):
+    out = []
+    for v in x:
+        out.append(v * 2)
+    return out
+
+
+def positive(x):
+    return x[x > 1]
+
+
+def shape_of(tree):
+    """What a caller sees of the form of a result: classes, shapes of data, dimensions, lengths."""
+    if isinstance(tree, ab.MaskedBatch):
+        return "masked", tree.data.shape, tree.data.dtype, tree.dims, tree.lengths.tolist(), tree.scalar
+    if isinstance(tree, ab.PackedBatch):
+        return "packed", tree.values.shape, tree.values.dtype, tree.offsets.tolist()
+    if isinstance(tree, dict):
+        return {key: shape_of(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree), [shape_of(value) for value in tree]
+    if isinstance(tree, Pair):
+        return Pair, shape_of(tree.first), shape_of(tree.second)
+    return type(tree)
+
+
+def batches():
+    wide = np.full((4, 9), np.nan)
+    for row, x in zip(wide, RAGGED, strict=True):
+        row[: len(x)] = x
+    yield "ragged", lambda: ab.MaskedBatch.from_examples(RAGGED)
+    yield "wide", lambda: ab.MaskedBatch(wide.copy(), lengths=[len(x) for x in RAGGED])
+    yield "even", lambda: ab.MaskedBatch.from_examples(EVEN)
+    yield "even, of a varying dimension", lambda: ab.MaskedBatch.from_examples(EVEN, dims=[True])
+    yield "even and wide", lambda: ab.MaskedBatch(np.ones((2, 6)), lengths=[4, 4])
+    yield "one", lambda: ab.MaskedBatch.from_examples(RAGGED[:1])
+    yield "one, of a varying dimension", lambda: ab.MaskedBatch(np.ones((1, 5)), lengths=[3])
+    yield "packed", lambda: ab.PackedBatch.from_examples(RAGGED)
+    yield "one, packed", lambda: ab.PackedBatch.from_examples(RAGGED[:1])
+
+
+MAKERS = [pytest.param(make, id=name) for name, make in batches()]
+SEVERAL = [each for each in MAKERS if not each.id.startswith("one")]
+FUNCTIONS = [
+    doubled, last_of, counted, tail, a_row_each, sorted_down, much, of_a_class, same_for_all, words_only, lists,
+    positive,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_a_result_has_one_form_whichever_way_ran(function, make):
+    found = {}
+    for way in WAYS:
+        with ab.options(way=way):
+            out = ab.batch(function)(make())
+        law.assert_same(ab.examples(out), [function(x) for x in make().examples()])
+        found[way] = shape_of(out)
+    assert found["loop"] == found["lockstep"]
+    assert found["fly"] == found["lockstep"]
+
+
+class Script:
+    """In place of the rule: so many examples by each way, in this order; a limit of 0 stops a way at once.
+
+    Attributes:
+        log: (way, what became of it).
+    """
+
+    def __init__(self, *portions):
+        self.portions = list(portions)
+        self.log = []
+
+    def next(self):
+        return self.portions.pop(0)
+
+    def ran(self, way, count, seconds):
+        self.log.append((way, count))
+
+    def stopped(self, way, seconds, reason=""):
+        self.log.append((way, "stopped"))
+
+    def refused(self, way, seconds, reason):
+        self.log.append((way, "refused"))
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Have the portions given run, whatever is known."""
+
+    def have(*portions):
+        script = Script(*(Portion(*each) for each in portions))
+        monkeypatch.setattr(ways.History, "turn", lambda history, count: script)
+        return script
+
+    with ab.options(way="auto"):
+        yield have
+
+
+def steps(x, log):
+    h = 0.0
+    for v in x:
+        log.append(1)
+        h = np.tanh(h + v)
+    return h
+
+
+@pytest.mark.parametrize("first", ["loop", "lockstep"])
+@pytest.mark.parametrize("second", ["loop", "lockstep"])
+@pytest.mark.parametrize("make", SEVERAL)
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_a_call_may_be_shared_out_between_ways(function, make, first, second, scripted):
+    size = make().batch_size
+    if "lockstep" in (first, second) and function is positive:
+        pytest.skip("it has no lock-step form")
+    script = scripted((first, 1), (second, size - 1))
+    out = ab.batch(function)(make())
+    assert script.log == [(first, 1), (second, size - 1)]
+    law.assert_same(ab.examples(out), [function(x) for x in make().examples()])
+    with ab.options(way="lockstep"):
+        assert shape_of(out) == shape_of(ab.batch(function)(make()))
+
+
+@pytest.mark.parametrize("stopped", ["lockstep", "fly"])
+def test_what_is_stopped_leaves_nothing_behind(stopped, scripted):
+    script = scripted(("loop", 1), (stopped, 3, 0.0), ("loop", 3))
+    log = []
+    batch = ab.MaskedBatch.from_examples(RAGGED)
+    out = ab.batch(steps)(batch, log) if stopped == "lockstep" else ab.map(steps, RAGGED, log=log)
+    assert (stopped, "stopped") in script.log
+    expected = []
+    law.assert_same(ab.examples(out) if stopped == "lockstep" else out, [steps(x, expected) for x in RAGGED])
+    assert log == expected
+
+
+def test_a_while_loop_and_recursion_are_stopped_too(scripted):
+    def halves(x):
+        n = x.sum()
+        while n > 0.1:
+            n = n / 2.0
+        return n
+
+    def below(x):
+        return x.sum() if len(x) < 2 else below(x[1:]) + 1.0
+
+    for function in (halves, below):
+        script = scripted(("lockstep", 4, 0.0), ("loop", 4))
+        out = ab.batch(function)(ab.MaskedBatch.from_examples(RAGGED))
+        assert script.log == [("lockstep", "stopped"), ("loop", 4)]
+        law.assert_same(ab.examples(out), [function(x) for x in RAGGED])
+
+
+def test_nobody_catches_that_a_way_is_stopped():
+    assert not issubclass(OverTime, Exception)
+
+
+def fails(x):
+    if x.sum() > 5:
+        raise ValueError(f"too much: {x.sum()}")
+    return x.sum()
+
+
+@pytest.mark.parametrize(
+    "portions", [[("loop", 4)], [("loop", 1), ("lockstep", 3), ("loop", 3)], [("loop", 2), ("fly", 2)]]
+)
+def test_an_error_names_its_example(portions, scripted):
+    scripted(*portions)
+    with pytest.raises(ValueError, match=r"too much: 10\.0") as caught:
+        ab.batch(fails)(ab.MaskedBatch.from_examples(RAGGED))
+    assert "raised for example 3" in caught.value.__notes__
+
+
+@pytest.mark.parametrize("portions", [[("loop", 4)], [("loop", 3), ("fly", 1)]])
+def test_an_error_in_a_map_names_its_example(portions, scripted):
+    scripted(*portions)
+    with pytest.raises(ValueError, match=r"too much: 10\.0") as caught:
+        ab.map(fails, RAGGED)
+    assert "raised for example 3" in caught.value.__notes__
+
+
+def drops(x):
+    return ab.nn.dropout(ab.nn.dropout(x, 0.5), 0.1)
+
+
+@pytest.mark.parametrize("portions", [[("loop", 4)], [("loop", 1), ("lockstep", 3)], [("loop", 2), ("fly", 2)]])
+def test_random_numbers_are_those_of_the_example(portions, scripted):
+    examples = [np.ones(40) * i for i in range(1, 5)]
+    with ab.options(seed=3, way="lockstep"):
+        expected = ab.batch(drops)(ab.MaskedBatch.from_examples(examples))
+    scripted(*portions)
+    with ab.options(seed=3):
+        law.assert_same(ab.examples(ab.batch(drops)(ab.MaskedBatch.from_examples(examples))), ab.examples(expected))
+        scripted(*(each for each in portions if each[0] != "lockstep"), ("loop", 3))
+        law.assert_same(ab.map(drops, examples), ab.examples(expected))
+
+
+def test_gradients_flow_through_parts(scripted):
+    def loss(w, run):
+        out = run(w)
+        return sum((each * each).sum() for each in ab.examples(out))
+
+    def f(x, w):
+        return np.tanh(x * w)
+
+    def call(w):
+        return ab.batch(f)(ab.MaskedBatch.from_examples(RAGGED), w)
+
+    with ab.options(way="lockstep"):
+        expected = ab.grad(loss)(np.float64(0.3), call)
+    script = scripted(("loop", 2), ("lockstep", 2))
+    np.testing.assert_allclose(ab.grad(loss)(np.float64(0.3), call), expected)
+    assert script.log == [("loop", 2), ("lockstep", 2)]
+
+
+def changes_its_argument(x):
+    x[:1] += 10.0
+    return x.sum()
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_a_call_does_not_change_its_batches(way, make):
+    batch, before = make(), [x.copy() for x in make().examples()]
+    with ab.options(way=way):
+        law.assert_same(
+            ab.examples(ab.batch(changes_its_argument)(batch)), [changes_its_argument(x.copy()) for x in before]
+        )
+    law.assert_same(batch.examples(), before)
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("mapped", [False, True])
+def test_every_example_runs_once_while_the_ways_are_tried(mapped):
+    log = []
+    f = ab.batch(steps)
+    for _ in range(40):
+        examples = [np.arange(float(n % 5)) for n in range(30)]
+        out = (
+            ab.map(steps, examples, log=log) if mapped else ab.examples(f(ab.MaskedBatch.from_examples(examples), log))
+        )
+        law.assert_same(out, [steps(x, []) for x in examples])
+    assert len(log) == 40 * sum(n % 5 for n in range(30))
+
+
+@pytest.mark.chosen
+def test_nothing_is_known_of_other_sizes():
+    f = ab.batch(doubled)
+    for size in (1, 2, 4, 8):
+        for length in (1, 8):
+            f(ab.MaskedBatch.from_examples([np.ones(length)] * size))
+            f(ab.MaskedBatch.from_examples([np.ones(length, np.float32)] * size))
+    assert len(ways._functions[id(doubled.__code__)].kinds) == 16
+
+
+@pytest.mark.chosen
+def test_what_is_known_is_bounded():
+    for size in range(1, 200):
+        ab.batch(doubled)(ab.MaskedBatch.from_examples([np.ones((1,) * (size % 9), f"f{4 << size % 2}")] * size))
+    assert len(ways._functions[id(doubled.__code__)].kinds) <= 64
+    for number in range(600):
+        namespace = {}
+        exec(f"def made(x):\n    return x + {number}", namespace)
+        ab.map(namespace["made"], [1.0])
+    assert len(ways._functions) <= 512
+
+
+def test_strict_stays_in_lock_step():
+    with ab.options(way="auto"):
+        with pytest.raises(UnsupportedError, match="strict=True"):
+            ab.batch(positive_by_python, strict=True)(ab.MaskedBatch.from_examples(RAGGED))
+        with inspect.op_calls() as ops:
+            ab.batch(doubled, strict=True)(ab.MaskedBatch.from_examples(EVEN))
+        assert ops
+
+
+def positive_by_python(x):
+    return sorted({float(v) for v in x})
+
+
+@pytest.mark.parametrize("way", ["loop", "fly"])
+def test_a_pinned_way_runs(way):
+    with ab.options(way=way), inspect.op_calls() as ops:
+        ab.batch(doubled)(ab.MaskedBatch.from_examples(EVEN))
+        ab.map(doubled, EVEN)
+    assert bool(ops) == (way == "fly")
+
+
+def test_an_unknown_way_is_an_error():
+    with pytest.raises(UnsupportedError, match="one of auto, loop, lockstep, fly, compiled"), ab.options(way="quick"):
+        pass
+
+
+def test_sizes_that_differ_are_an_error_in_each_way():
+    two, three = ab.MaskedBatch.from_examples([[1.0]] * 2), ab.MaskedBatch.from_examples([[1.0]] * 3)
+    for way in ("auto", *WAYS):
+        with ab.options(way=way), pytest.raises(ShapeError, match="x has 2, y has 3 examples"):
+            ab.batch(lambda x, y: x + y)(two, three)
+
+
+def test_no_examples_are_as_in_lock_step():
+    for way in ("auto", *WAYS):
+        with ab.options(way=way):
+            out = ab.batch(doubled)(ab.MaskedBatch(np.zeros((0, 3)), lengths=[]))
+            assert out.data.shape == (0, 3)
+            assert ab.map(doubled, []) == []
+
+
+@pytest.mark.chosen
+def test_a_refusal_is_said_once_and_another_way_taken(scripted):
+    script = scripted(("lockstep", 4, 1.0), ("loop", 4))
+    with pytest.warns(FallbackWarning, match="it runs as a loop over the examples"):
+        out = ab.batch(positive_by_python)(ab.MaskedBatch.from_examples(RAGGED))
+    assert script.log == [("lockstep", "refused"), ("loop", 4)]
+    law.assert_same(ab.examples(out), [positive_by_python(x) for x in RAGGED])
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("mapped", [False, True])
+def test_explain_shows_the_way_that_the_call_names_until_costs_are_known(mapped):
+    given = EVEN if mapped else ab.MaskedBatch.from_examples(EVEN)
+    call = (lambda: ab.map(doubled, given)) if mapped else (lambda: ab.batch(doubled)(given))
+    named = "on the fly" if mapped else "lock-step"
+    for _ in range(3):
+        assert ab.explain(doubled, given).way == named
+    for _ in range(40):
+        call()
+    (known,) = ways._functions[id(doubled.__code__)].kinds.values()
+    own = "fly" if mapped else "lockstep"
+    for cheap, dear, way in (("loop", own, "the loop over the examples"), (own, "loop", named)):
+        for each, seconds in ((cheap, 1e-6), (dear, 1.0)):
+            for _ in range(5):
+                known.costs[each].add(1, seconds)
+        report = ab.explain(doubled, given)
+        assert report.way == way
+        assert report.why == "it has cost least"
+        assert set(report.costs) == {"the loop over the examples", named}
+        assert f"{NAMES[dear]} 1000000.0 µs an example" in str(report)
+
+
+@pytest.mark.chosen
+def test_explain_says_why_a_way_is_not_possible():
+    batch = ab.MaskedBatch.from_examples(RAGGED)
+    report = ab.explain(positive_by_python, batch)
+    assert report.way != "lock-step"
+    assert "test_ways.py" in next(iter(report.fallbacks))
