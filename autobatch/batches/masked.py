@@ -283,7 +283,12 @@ class MaskedBatch(Batched, ArrayBatch):
         region = current_region()
         size = -1
         non_c_order = False
-        for arg in args:
+        given = args
+        if region is None and len(args) == 1 and type(args[0]) is MaskedBatch:  # its data is guarded, if it is ragged
+            (arg,) = args
+            non_c_order = arg._view is not None and arg._view.non_c_order
+            args, given = (Batched(arg.data, arg.sizes, arg.scalar),), ()
+        for arg in given:
             if type(arg) is MaskedBatch:
                 if arg._view is not None and arg._view.non_c_order:
                     non_c_order = True
@@ -308,7 +313,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self._view = self._views = None
         if non_c_order or op.layout is not None:
             self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
-        if region is None:
+        if region is None and Lengths in map(type, out.sizes):
             self.guard_data()
         return self
 

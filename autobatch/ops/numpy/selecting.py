@@ -12,7 +12,7 @@ from autobatch.errors import note_example
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
-from autobatch.ops.rules.aliasing import into, view
+from autobatch.ops.rules.aliasing import into, is_scalar, view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.kinds import elementwise
@@ -129,6 +129,8 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not is_boxed(dst):
         raise Declined("a plain array is written to")
+    if is_scalar(dst):
+        raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dtype_of(dst).name}")
     if src is dst:
         return
     if not np.can_cast(dtype_of(src), dtype_of(dst), casting) and type(src) not in (int, float, bool):  # type: ignore[arg-type]
