@@ -59,7 +59,7 @@ LATE_IMPORTS = {
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
         for name in ("pyarrow", "awkward", "polars", "pandas", "torch")
     },
-    ("autobatch.tables.keyed.arrow", "pyarrow"): "only where a table goes to Arrow or comes from it",
+    ("autobatch.tables.keyed.arrow_columns", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
 
