@@ -102,6 +102,19 @@ def find_rows(keys, index, special, out, lo, hi):
 
 
 @jit
+def find_sorted(keys, known, out, lo, hi):
+    """out[i] = the place of keys[i] in ascending `known`, -1 for a key that is not there."""
+    for i in range(lo, hi):
+        key = keys[i]
+        first, count = 0, known.shape[0]
+        while count > 1:
+            half = count >> 1
+            first = first + half if known[first + half] <= key else first
+            count -= half
+        out[i] = first if count == 1 and known[first] == key else -1
+
+
+@jit
 def find_others(keys, index, special, out):
     """As `find_rows` for those that were not found, in another index."""
     missing = 0

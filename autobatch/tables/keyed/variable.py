@@ -13,7 +13,7 @@ from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, St
 from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
 from autobatch.tables.keyed import admission as admissions
-from autobatch.tables.keyed.arrow_columns import arrow_table, blocks_of_arrow
+from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
 from autobatch.tables.keyed.eviction import check_eviction, victims
 from autobatch.tables.keyed.face import KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
