@@ -44,7 +44,10 @@ __all__ = ["PackedRows", "PendingRows", "bag_mode", "index_table", "lookup", "lo
 def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""
     if not is_integer_index(index):
-        return otherwise(index)
+        if id_bound(table) is not None:
+            return otherwise(index)
+        if not isinstance(index, list):
+            raise DTypeError(f"a table of keys is indexed by keys, integers of any rank; got {index!r}")
     return lookup_p(table, index if is_boxed(index) else table_ids(table, index))
 
 

@@ -276,6 +276,11 @@ class SparseRows(SparseCotangent):
         >>> dense.ravel()
         array([0., 0., 6.])
         """
+        if self.num_rows is None:
+            raise UnsupportedError(
+                "the gradient of a table of keys has no place in an array: differentiate look-ups, bags or "
+                "np.asarray(table), not look-ups beside the whole table"
+            )
         if not isinstance(dense, np.ndarray) or dense.shape != self.shape:
             found = f"shape {dense.shape}" if isinstance(dense, np.ndarray) else f"a {type(dense).__name__}"
             raise ShapeError(f"add_to(dense) with {found}; expected an array of shape {self.shape}")
