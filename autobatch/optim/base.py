@@ -39,7 +39,7 @@ class Leaf:
 def is_parameter(value: Any) -> bool:
     """A float array, table or float number; anything else in a tree of parameters is left alone."""
     if isinstance(value, np.ndarray | np.generic) or is_table(value):
-        return value.dtype.kind == "f"
+        return value.dtype.kind == "f" and value.dtype.itemsize <= 8
     return isinstance(value, float)
 
 

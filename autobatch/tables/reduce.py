@@ -34,7 +34,7 @@ from autobatch.ops.rules.ragged_checks import (
     table_ids,
 )
 from autobatch.tables.modes import MODES, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
-from autobatch.tables.row_access import gather, lanes_of_runs, locate, pool, poolable, steadily
+from autobatch.tables.row_access import check_computed, gather, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 
 __all__ = ["bags", "check_bag_table", "empty_value", "pooled", "segment_p", "segment_rows_p"]
@@ -98,8 +98,7 @@ def _segment(
     ids = operands[1] if fused else None
     weights = operands[1 + fused] if weighted else None
     dtype = dtype_of(data)
-    if dtype.kind not in "fiub":
-        raise DTypeError(f"a segment reduction of {dtype}; expected floats, integers or booleans")
+    check_computed(dtype, "a segment reduction", "fiub")
     if weights is not None:
         weights = _as_weights(weights, dtype)
     names = (mode,) if isinstance(mode, str) else mode

@@ -123,8 +123,9 @@ class SparseRows(SparseCotangent):
             raise ShapeError(
                 f"ids of shape {ids.shape} and rows of shape {shape_of(rows)}; expected (n,) ids and (n, ...) rows"
             )
-        if dtype_of(rows).hasobject or dtype_of(rows).kind in "SUMm":
-            raise DTypeError(f"rows have dtype {dtype_of(rows)}; expected numbers: write rows.astype(np.float32)")
+        dtype = dtype_of(rows)
+        if dtype.kind not in "fciub" or (dtype.kind == "f" and dtype.itemsize > 8):
+            raise DTypeError(f"rows have dtype {dtype}; expected numbers: write rows.astype(np.float32)")
         self.num_rows = None if num_rows is None else whole_number(num_rows, "num_rows")
         check_ids(ids, self.num_rows)
         self.ids = ids
