@@ -12,7 +12,6 @@ import itertools
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -40,6 +39,7 @@ __all__ = ["NotCompiled", "compiled_map", "refusal", "wait_until_compiled"]
 
 _WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled
+_FUNCTIONS = 512  # that are remembered
 _KINDS = 32  # kinds of examples that are remembered of one function
 _CHECKED = 2  # examples that also run in Python when a module is used first
 
@@ -74,8 +74,35 @@ class _Form:
     failures: int = 0
 
 
-_forms: "weakref.WeakKeyDictionary[Any, dict[str, _Form]]" = weakref.WeakKeyDictionary()
+_forms: "dict[Any, tuple[FunctionType, dict[str, _Form]]]" = {}
+_refusals: dict[Any, str | None] = {}
 _lock = threading.Lock()
+
+
+def _forms_of(function: FunctionType) -> "dict[str, _Form]":
+    """The forms of a function, which are those of any other of the same code, closure and defaults."""
+    closure = tuple(id(cell.cell_contents) if _is_bound(cell) else None for cell in function.__closure__ or ())
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    key = (function.__code__, id(function.__globals__), closure, tuple(map(id, defaults)))
+    if key not in _forms:
+        if len(_forms) >= _FUNCTIONS:
+            _forms.clear()
+        _forms[key] = (function, {})  # it keeps alive what the ids are of
+    kept, forms = _forms[key]
+    if kept is not function and any(
+        _is_bound(one) != _is_bound(two) or (_is_bound(one) and one.cell_contents is not two.cell_contents)
+        for one, two in zip(kept.__closure__ or (), function.__closure__ or (), strict=True)
+    ):  # a cell was bound again since, and what its id was of is gone
+        _forms[key] = (function, forms := {})
+    return forms
+
+
+def _is_bound(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
 
 
 class _Place:
@@ -117,11 +144,6 @@ class _CompiledCall:
                 raise note_example(error, self.first + index)  # noqa: B904 - the same error, with its note
 
 
-@functools.lru_cache(maxsize=512)
-def _refusal(code: Any, function: FunctionType) -> str | None:
-    return first_refusal(function)
-
-
 def refusal(function: Callable[..., Any]) -> str | None:
     """Why a function can never be compiled, from its syntax alone; None if it may be.
 
@@ -129,7 +151,12 @@ def refusal(function: Callable[..., Any]) -> str | None:
     """
     if not isinstance(function, FunctionType):
         return f"{type(function).__name__} is no plain function"
-    return _refusal(function.__code__, function)
+    code = function.__code__
+    if code not in _refusals:
+        if len(_refusals) >= _FUNCTIONS:
+            _refusals.clear()
+        _refusals[code] = first_refusal(function)
+    return _refusals[code]
 
 
 def compiled_map(
@@ -223,7 +250,7 @@ def _prepared(
     own = [_is_own(value) for value in values]
     key = f"{own}{[describe(kind) for kind in kinds]}"
     with _lock:
-        forms = _forms.setdefault(function, {})
+        forms = _forms_of(function)
         form = forms.get(key)
         if form is None or not _holds(form):
             if len(forms) >= _KINDS:
@@ -387,7 +414,11 @@ def _run(call: _CompiledCall, form: _Form) -> list[Any]:
         start = time.perf_counter()
         for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
             status[:] = 0
-            outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
+            try:
+                outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
+            except Exception:  # there is no memory for an array, say: Python says it as it says it
+                failed.extend(range(first, last))
+                return [None] * (last - first)
             if not status[-1]:
                 break
             form.careful = 1

@@ -21,6 +21,7 @@ from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
     List,
+    Maybe,
     Mismatch,
     Scalar,
     Set,
@@ -334,9 +335,12 @@ class Keeper:
             case Union():
                 for place, dtype in enumerate(("int64", "int64", "float64")):
                     self._put(dtype, f"{text}[{place}]", lines)
+            case Maybe():
+                self._put("bool", f"{text}[0]", lines)
+                inside: Lines = []
+                self.keep(kind.inner, f"{text}[1]", inside)
+                lines += [f"if {text}[0]:", inside or ["pass"]]
             case Array():
-                if kind.given:
-                    raise Mismatch("it returns an argument, or a part of one")
                 for axis in range(kind.ndim):
                     self._put("int64", f"{text}.shape[{axis}]", lines)
                 self._all(kind.dtype, f"np.ascontiguousarray({text}).ravel()", lines)
@@ -364,8 +368,13 @@ class Keeper:
                 raise Mismatch(f"it returns a {kind}")
 
 
-def apart(kind: Type, text: str, lines: Lines) -> None:
+def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines) -> None:
     """Write what leaves an example to Python where one object, or one memory, stands in its result twice.
+
+    So does a result that is an argument, or a part of one.
+
+    Args:
+        given: the name and the dtype of each array that arguments lie in.
 
     Raises:
         Mismatch: that cannot be seen.
@@ -377,6 +386,10 @@ def apart(kind: Type, text: str, lines: Lines) -> None:
         match kind:
             case Array():
                 arrays.append(text)
+                if kind.given:
+                    checks.extend((text, name) for name, dtype in given if dtype == kind.dtype)
+            case Maybe():
+                look(kind.inner, f"{text}[1]")
             case Tuple():
                 for place, item in enumerate(kind.items):
                     look(item, f"{text}[{place}]")
@@ -387,8 +400,9 @@ def apart(kind: Type, text: str, lines: Lines) -> None:
                     raise Mismatch("it returns two lists, which may be one")
                 sites.append(kind.site.find())
 
+    checks: list[tuple[str, str]] = []
     look(kind, text)
-    for one, two in itertools.combinations(arrays, 2):
+    for one, two in (*checks, *itertools.combinations(arrays, 2)):
         lines += [f"if overlap({one}, {two}):", ["ok = False"]]
 
 
@@ -430,6 +444,11 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             ends = np.cumsum(arrays[0]).tolist()
             text = arrays[1].tobytes().decode("utf-32-le", "surrogatepass")
             return [text[start:end] for start, end in itertools.pairwise([0, *ends])], arrays[2:]
+        case Maybe():
+            there = arrays[0].tolist()
+            found, rest = _unpack(kind.inner, arrays[1:], sum(there))
+            inner = iter(found)
+            return [next(inner) if is_there else None for is_there in there], rest
         case Tuple() | Struct():
             columns = []
             for item in kind.items:

@@ -389,15 +389,14 @@ def sort(
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
         kind = keys.kind.elem or INT
         _ordered(reader, kind, node)
+        _without_nan(reader, keys.text, kind)
         order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
         reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
         return Value(NONE, "0", None)
     _ordered(reader, elem, node)
-    if backwards:
-        order = reader.temp(f"stable_order({holder.text}, True)", NONE)
-        reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
-    else:
-        reader.emit(f"{holder.text}.sort()")
+    _without_nan(reader, holder.text, elem)
+    order = reader.temp(f"stable_order({holder.text}, {backwards})", NONE)
+    reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
     return Value(NONE, "0", None)
 
 
@@ -431,6 +430,22 @@ def _ordered(reader: Any, kind: Any, node: Any) -> None:
         raise reader.refuse(f"an order of {kind}", node)
 
 
+def _nan_in(text: str, kind: Any) -> list[str]:
+    """Tests of a number, or of the numbers in a tuple, for NaN."""
+    if isinstance(kind, Tuple):
+        return [test for place, item in enumerate(kind.items) for test in _nan_in(f"{text}[{place}]", item)]
+    return [f"{text} != {text}"] if kind.kind == "f" else []
+
+
+def _without_nan(reader: Any, text: str, kind: Any) -> None:
+    """Where NaN is to be put in order, how it is sorted shows: Python runs."""
+    tests = _nan_in("x", kind)
+    if tests:
+        flag = reader.temp("False", BOOL)
+        reader.emit(f"for x in {text}:", [f"if {' or '.join(tests)}:", [f"{flag.text} = True"]])
+        reader.fail_if(flag.text)
+
+
 # --- heapq
 
 
@@ -441,6 +456,9 @@ def _heap(reader: Any, holder: Value, value: Value | None, node: Any) -> str:
     containers.changed(reader, holder, node)
     if holder.kind.elem is not None:
         _ordered(reader, holder.kind.elem, node)
+    tests = [] if value is None else _nan_in(value.text, value.kind)
+    if tests:
+        reader.fail_if(" or ".join(tests))
     return text
 
 
@@ -474,6 +492,8 @@ def heappushpop(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 def heapify(reader: Any, node: Any, holder: Value) -> Value:
     """`heapq.heapify`."""
     _heap(reader, holder, None, node)
+    if holder.kind.elem is not None:
+        _without_nan(reader, holder.text, holder.kind.elem)
     reader.emit(f"heapq.heapify({holder.text})")
     return Value(NONE, "0", None)
 

@@ -27,6 +27,7 @@ from autobatch.compiled.reading.exact_types import (
     Type,
     Union,
     join,
+    of_dtype,
     union_of,
 )
 from autobatch.compiled.reading.machine import (
@@ -232,7 +233,10 @@ class StatementReader:
 
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
         """An array from outside."""
-        kind = Array(found.dtype.name, found.ndim, True)
+        try:
+            kind = Array(of_dtype(found.dtype).name, found.ndim, True)
+        except Mismatch as error:
+            raise self.refuse(f"{name} holds {error}", node) from None
         for text, known in self.program.captured.items():
             if known.seen is found:
                 return Value(kind, text)
