@@ -127,6 +127,16 @@ def test_any_change_of_any_shape_is_found(folder, array):
         assert len(sizes(folder)) == 1
 
 
+def test_the_parts_of_an_array_are_at_most_twice_its_size(folder):
+    array = np.zeros((1000, 8))
+    with ab.Checkpoints(folder, keep=1, full_every=1000) as saver:
+        for step in range(30):
+            array[step % 3 :: 3] += 1
+            saver.save(step, array)
+            assert sum(sizes(folder).values()) < 2.2 * array.nbytes
+            assert_same(saver.restore().params, array)
+
+
 def test_keys_that_changed_are_written_alone(folder):
     users = KeyTable(4)
     users.update(range(1000), 1)
