@@ -534,3 +534,31 @@ def test_other_programs_read_the_files(folder):
     found = numpy_reader.load_file(path)
     assert_same(found["params/dense/emb"], training.params["dense"]["emb"].weights)
     assert sorted(found["params/users#keys"].tolist()) == sorted(training.params["users"].found)
+
+
+class Net:
+    def __init__(self):
+        self.emb, self.rnn, self.out = ab.nn.Embedding(20, 3), ab.nn.LSTM(3, 4), ab.nn.Linear(4, 2)
+        self.labels = ["no", "yes"]
+
+    def __call__(self, words):
+        return self.out(self.rnn(self.emb(words))[0][-1])
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_model_of_layers_goes_on(folder, given):
+    gradient = ab.grad(lambda net: (net(np.array([3, 1, 3])) ** 2).sum())
+    optimizer, net = ab.optim.Adam(0.1), Net()
+    state = optimizer.init(net)
+    with ab.Checkpoints(folder) as saver:
+        for number in range(2):
+            net, state = optimizer.update(net, gradient(net), state)
+            saver.save(number, net, state)
+        like = Net()
+        other, own, _ = saver.restore(like, optimizer.init(like)) if given else saver.restore()
+    assert type(other) is Net
+    assert other.labels == net.labels
+    net, state = optimizer.update(net, gradient(net), state)
+    other, own = optimizer.update(other, gradient(other), own)
+    words = np.array([1, 2, 3, 19])
+    assert_same(other(words), net(words))
