@@ -207,7 +207,8 @@ class Checkpoints:
                 if not len(changed):
                     save.entries[name] = before
                     return
-                if 2 * len(changed) <= len(digests):
+                stored = sum(part["count"] for part in before[1:])  # so all parts are at most twice the array
+                if 2 * len(changed) <= len(digests) and stored + len(changed) <= len(digests):
                     save.add(name, before, *changes_stream(name, array, changed))
                     return
         save.add(name, [], array_stream(name, array), {"tensor": name})

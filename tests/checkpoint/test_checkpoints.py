@@ -127,6 +127,16 @@ def test_any_change_of_any_shape_is_found(folder, array):
         assert len(sizes(folder)) == 1
 
 
+def test_the_parts_of_an_array_are_at_most_twice_its_size(folder):
+    array = np.zeros((1000, 8))
+    with ab.Checkpoints(folder, keep=1, full_every=1000) as saver:
+        for step in range(30):
+            array[step % 3 :: 3] += 1
+            saver.save(step, array)
+            assert sum(sizes(folder).values()) < 2.2 * array.nbytes
+            assert_same(saver.restore().params, array)
+
+
 def test_keys_that_changed_are_written_alone(folder):
     users = KeyTable(4)
     users.update(range(1000), 1)
@@ -524,3 +534,31 @@ def test_other_programs_read_the_files(folder):
     found = numpy_reader.load_file(path)
     assert_same(found["params/dense/emb"], training.params["dense"]["emb"].weights)
     assert sorted(found["params/users#keys"].tolist()) == sorted(training.params["users"].found)
+
+
+class Net:
+    def __init__(self):
+        self.emb, self.rnn, self.out = ab.nn.Embedding(20, 3), ab.nn.LSTM(3, 4), ab.nn.Linear(4, 2)
+        self.labels = ["no", "yes"]
+
+    def __call__(self, words):
+        return self.out(self.rnn(self.emb(words))[0][-1])
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_model_of_layers_goes_on(folder, given):
+    gradient = ab.grad(lambda net: (net(np.array([3, 1, 3])) ** 2).sum())
+    optimizer, net = ab.optim.Adam(0.1), Net()
+    state = optimizer.init(net)
+    with ab.Checkpoints(folder) as saver:
+        for number in range(2):
+            net, state = optimizer.update(net, gradient(net), state)
+            saver.save(number, net, state)
+        like = Net()
+        other, own, _ = saver.restore(like, optimizer.init(like)) if given else saver.restore()
+    assert type(other) is Net
+    assert other.labels == net.labels
+    net, state = optimizer.update(net, gradient(net), state)
+    other, own = optimizer.update(other, gradient(other), own)
+    words = np.array([1, 2, 3, 19])
+    assert_same(other(words), net(words))
