@@ -245,6 +245,10 @@ def following_views(
                 set_order(part, True)
             for base in viewed:
                 unclear_view(part, base)
+                if not hasattr(type(part), "_view"):  # objects, which no write into the argument would reach
+                    region: Any = current_region()
+                    if region is not None:
+                        region.root.freeze(base)
         return out
 
     return call, linked

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch
-from autobatch.batches.masked import MaskedBatch, pad_rows
+from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.over_examples import plain_data
 from autobatch.batches.packing import as_arrays, flat_numbers
 from autobatch.core.abstract_eval import check_plain, ndim_of
@@ -17,6 +17,7 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
     check_offsets,
@@ -27,6 +28,7 @@ from autobatch.ops.rules.ragged_checks import (
     filler_lengths,
     lengths_of,
     offsets_from,
+    pad_rows,
     read_csr,
 )
 
@@ -436,7 +438,7 @@ class PackedBatch(Packed, ArrayBatch):
 
     def __iter__(self) -> Iterator[Any]:
         if current_region() is not None and not isinstance(self.values, PackedBatch):
-            return iter(narrowed(self).to_masked())
+            return (unclear_view(row, self) for row in narrowed(self).to_masked())
         raise self._no_iteration()
 
     def __reduce__(self) -> Any:

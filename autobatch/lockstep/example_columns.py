@@ -13,10 +13,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
-from autobatch.facts.purity import may_change
 from autobatch.lockstep.values.merging import concatenated, stackable
-
-_SMALL = 1 << 16  # bytes: a copy of so many takes no longer than to find out what a function changes
 
 __all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
 
@@ -24,17 +21,17 @@ __all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
 class ExampleColumns:
     """The arguments of a call on batches as one column of values for each batch, and what all examples share.
 
-    As in lock-step, what the function writes into its arguments does not reach the batches: their values are copies if
-    it may do so. An array that is a corner of a padded one has no gaps, as it would have alone.
+    An array of an example that is a corner of a padded one goes in without gaps, as it would alone; what is written
+    into it goes back into the batch (`give_back`), as what is written into any other does.
 
     Attributes:
         batches: those among the arguments, once each; shared: what all examples share, by any name.
     """
 
-    __slots__ = ("_function", "_is_flat", "_takes", "batches", "shared")
+    __slots__ = ("_apart", "_is_flat", "_takes", "batches", "shared")
 
-    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._function = function
+    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self._apart: list[tuple[np.ndarray, np.ndarray]] = []
         self._takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
         self._is_flat = True
         self.batches: list[Any] = []
@@ -61,24 +58,21 @@ class ExampleColumns:
         whole = start == 0 and stop is None
         columns = []
         for batch in self.batches:
-            part = self._unshared(batch if whole else lanes_between(batch, start, stop))
-            column = part.examples()
+            column = (batch if whole else lanes_between(batch, start, stop)).examples()
             if column and type(column[0]) is np.ndarray and column[0].ndim > 1:
-                column = [value if value.flags.c_contiguous else np.ascontiguousarray(value) for value in column]
+                for place, value in enumerate(column):
+                    if type(value) is np.ndarray and not value.flags.c_contiguous:
+                        column[place] = alone = np.ascontiguousarray(value)
+                        alone.flags.writeable = value.flags.writeable
+                        self._apart.append((value, alone))
             columns.append(column)
         return columns
 
-    def _unshared(self, batch: Any) -> Any:
-        """A batch whose data the examples may write into."""
-        packed = isinstance(batch, PackedBatch)
-        if not (packed or isinstance(batch, MaskedBatch)):
-            return batch
-        data = batch.values if packed else batch.data
-        if type(data) is not np.ndarray or (data.nbytes > _SMALL and not may_change([self._function], [])):
-            return batch
-        if packed:
-            return PackedBatch.of(data.copy(), batch.offsets)
-        return MaskedBatch.in_region(Batched(data.copy(), batch.sizes, batch.scalar), None)
+    def give_back(self) -> None:
+        """Write what was written into copies into the batches."""
+        for part, whole in self._apart:
+            if part.flags.writeable:
+                part[...] = whole
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
         """What stands at each place of the call, example by example, and what is given by name to all of them.

@@ -1,9 +1,12 @@
 """A lock-step call from its arguments to its result, and the way to the next way where there is none."""
 
+import collections
 import copy
 import dataclasses
 import functools
 import inspect
+import itertools
+import operator
 import weakref
 from collections.abc import Callable, MappingView
 from types import FunctionType
@@ -24,6 +27,7 @@ from autobatch.core.diagnostics import fell_back
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
+from autobatch.lockstep.argument_writes import apart_from, argument_writes
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.calls.functions import captures_lanes
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
@@ -166,7 +170,7 @@ def instead(
     if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
-    columns = ExampleColumns(function, args, kwargs)
+    columns = ExampleColumns(args, kwargs)
     try:
         with region(None):
             results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
@@ -175,6 +179,8 @@ def instead(
         if not refused.failed:
             fell_back(reason, where, way)
         raise
+    finally:
+        columns.give_back()
     fell_back(reason, where, way)
     return in_form(stack_results(results), size, columns.batches)
 
@@ -229,30 +235,48 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
     size, ours = root.batch_size, root.convert(function)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
+    entered: dict[int, tuple[Any, Any]] = {}
     with region(root), example(LaneExample(size, _lanes_of_keys, first)):
         given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
-        args, kwargs = [_entered(arg, root) for arg in args], {key: _entered(arg, root) for key, arg in kwargs.items()}
-        out = ours(*args, **kwargs)
+        out = ours(
+            *[_entered(arg, root, entered) for arg in args],
+            **{key: _entered(arg, root, entered) for key, arg in kwargs.items()},
+        )
         if root.outside is not None:
             root.outside.read(out)
         out = _left(out, root)
         prints = [(at.lanes(), values, named) for at, values, named in root.prints]
+        writes = argument_writes(entered.values(), (args, kwargs))
+        if writes:
+            if prints:
+                raise NeedsLoop("what an example prints may be part of what it writes to")
+            out = apart_from(writes, out)
         if root.outside is not None:
             root.outside.commit(size)
+        collections.deque(itertools.starmap(operator.setitem, writes), maxlen=0)  # all of them, or none
     out = in_form(out, size, given)
     _show(prints, size)
     return out
 
 
-def _entered(tree: Any, root: Root) -> Any:
-    """An argument inside the run: its batches are new objects of the root region, their padding as it came."""
+def _entered(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
+    """An argument inside the run: its batches are new objects of the root region, their padding as it came.
+
+    Args:
+        entered: receives (batch, what it is inside), by the batch's id: one batch given twice is one array.
+    """
 
     def enter(leaf: Any) -> Any:
-        if not isinstance(leaf, MaskedBatch):
-            other = copy.copy(leaf)
-            other.region = root
-            return other
-        return MaskedBatch.in_region(Batched(leaf.data, leaf.sizes, leaf.scalar), root)
+        known = entered.get(id(leaf))
+        if known is not None:
+            return known[1]
+        if isinstance(leaf, MaskedBatch):
+            inside: Any = MaskedBatch.in_region(Batched(leaf.data, leaf.sizes, leaf.scalar), root)
+        else:
+            inside = copy.copy(leaf)
+            inside.region = root
+        entered[id(leaf)] = leaf, inside
+        return inside
 
     return map_batches(enter, tree)
 
@@ -294,7 +318,11 @@ def _left(tree: Any, root: Root) -> Any:
 
 def _is_made_of_lanes(value: Any) -> bool:
     """Whether a result that is no container is a function of converted code, or holds what differs by example."""
-    if isinstance(value, MappingView) or (isinstance(value, FunctionType) and is_rewritten(value)):
+    if (
+        isinstance(value, MappingView)
+        or hasattr(type(value), "_ab_internal")
+        or (isinstance(value, FunctionType) and is_rewritten(value))
+    ):
         return True
     return callable(value) and not isinstance(value, type) and captures_lanes(value)
 

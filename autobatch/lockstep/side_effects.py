@@ -173,21 +173,33 @@ class Outside:
         """The effects of each example, in order, with their keys and values."""
         here = current_region()
         turns: list[list[tuple[SideEffect, Any, Any]]] = [[] for _ in range(size)]
+        copies: dict[tuple[int, int], Any] = {}
         try:
             for effect in self.effects:
                 set_region(effect.region)
                 key, value = narrow_tree(effect.key), narrow_tree(effect.value)
                 for place, index in enumerate(effect.region.lanes().tolist()):
-                    turns[index].append((effect, _own(lane(key, place)), _own(lane(value, place))))
+                    own = _own(lane(value, place), effect.value, index, copies)
+                    turns[index].append((effect, lane(key, place), own))
         finally:
             set_region(here)
         return turns
 
 
-def _own(value: Any) -> Any:
+def _own(value: Any, source: Any, index: int, copies: dict[tuple[int, int], Any]) -> Any:
+    """What an example leaves outside: arrays of its own, and one array where the same one is left twice.
+
+    Args:
+        value: of the example; source: of all of them. copies: what was left so far, by the source and the example.
+    """
     if type(value) is tuple:
-        return tuple(map(_own, value))
-    return value.copy() if type(value) is np.ndarray else value
+        return tuple([_own(*each, index, copies) for each in zip(value, source, strict=True)])
+    if type(value) is not np.ndarray:
+        return value
+    known = copies.get((id(source), index))
+    if known is None:
+        known = copies[id(source), index] = value.copy()
+    return known
 
 
 def _now(effect: SideEffect, key: Any) -> Any:

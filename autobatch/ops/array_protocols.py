@@ -17,7 +17,7 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.along_axis import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
-from autobatch.ops.numpy.shaping import flat_view
+from autobatch.ops.numpy.shaping import FlatIterator
 from autobatch.ops.numpy.without_op import reason, twin
 from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
 from autobatch.ops.rules.dispatch import (
@@ -92,7 +92,7 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     """The method of ndarray whose arguments are those of a NumPy function behind its first."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _of(function)(self, *args, **kwargs)
+        return FUNCTIONS.get(function, function)(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = f"As `{name_of(function)}` of the array."
@@ -320,7 +320,11 @@ class ArrayFace:
 
     @property
     def flat(self) -> Any:
-        return flat_view(self)
+        return FlatIterator(self)
+
+    @flat.setter
+    def flat(self, value: Any) -> None:
+        FlatIterator(self)[:] = value
 
     # selection
 
@@ -397,6 +401,8 @@ def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
         if rank_of(top) == BATCH_RANK:
             raise NeedsLoop("a result that differs between examples is written into an array that they share")
         return refuse(called, inputs, {**kwargs, "out": out}, "a plain array as out=")
+    if is_scalar(target):
+        raise TypeError("return arrays must be of ArrayType")
     where = kwargs.pop("where", True)
     if where is not True:
         inputs = tuple(np.where(where, x, np.ones((), dtype_of(x))) for x in inputs)

@@ -241,7 +241,12 @@ def update(symbol: str, x: Any, value: Any) -> Any:
         return _UPDATES[symbol](x, value)
     if isinstance(x, VALUES):
         return BINARY[symbol](x, value)
+    if isinstance(x, PackedBatch):
+        require_whole(x)
+        return _UPDATES[symbol](x, value)
     if isinstance(x, LaneList):
+        if symbol == "+" and (isinstance(value, Batch | np.ndarray) or is_boxed(value)):
+            raise NeedsLoop("a list is updated in place by an array, whose operator it is")
         if symbol != "+":
             return x.repeat(value) if symbol == "*" else _PLAIN[symbol](x, value)
         if isinstance(value, LaneList):

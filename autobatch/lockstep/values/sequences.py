@@ -98,16 +98,18 @@ class RowSequence(LaneSequence):
             `offsets[step]` on; else (lanes, steps, *item).
         order: the loop's `Order`; None where the lanes stay as they are.
         last: the items of the current step, whose number is `step`.
+        named: the batch that the loop runs over, as other names know it; held: its data as the loop began.
         looked: {id of a table: its rows that were looked up by these items}.
     """
 
     __slots__ = (
-        "__weakref__", "_self", "backwards", "data", "last", "looked", "offsets", "order", "region", "rest", "sizes",
-        "source", "step",
+        "__weakref__", "_self", "backwards", "data", "held", "last", "looked", "named", "offsets", "order", "region",
+        "rest", "sizes", "source", "step",
     )  # fmt: skip
 
-    def __init__(self, source: MaskedBatch, backwards: bool = False) -> None:
+    def __init__(self, source: MaskedBatch, backwards: bool = False, named: Any = None) -> None:
         super().__init__()
+        self.named = source if named is None else named
         if not source.sizes:
             kind = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
             raise TypeError(f"iteration over a {kind}")
@@ -126,6 +128,7 @@ class RowSequence(LaneSequence):
         super().open(order)
         source, lengths = self.source, self.lengths()
         source.data = padded(source.data)
+        self.held = _data_of(self.named)
         self.order = order
         self.last: Any = None
         self.looked: dict[int, Any] = {}
@@ -161,6 +164,8 @@ class RowSequence(LaneSequence):
         self.data = rows_p(flat, rows, unique=True) if is_boxed(flat) else flat.take(rows, axis=0)
 
     def at(self, step: int, region: Any) -> Any:
+        if _data_of(self.named) is not self.held:
+            raise NeedsLoop("an array is written to while a loop runs over it")
         if region is not self.region:
             self.region = region
             self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
@@ -170,7 +175,7 @@ class RowSequence(LaneSequence):
         items.pop(id(self.last), None)
         self.last, self.step = out, step
         items[id(out)] = self._self
-        return freeze(unclear_view(out, self.source)) if self.sizes else out
+        return freeze(unclear_view(out, self.named)) if self.sizes else out
 
     def packed(self, chunk: Any) -> Any:
         """The items of all steps of a chunk, one step after the other: (rows, *item)."""
@@ -187,6 +192,10 @@ class RowSequence(LaneSequence):
             return size
         values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
         return Lengths(values[:count])
+
+
+def _data_of(batch: Any) -> Any:
+    return batch.values if isinstance(batch, Packed) else batch.data
 
 
 class Trees(LaneSequence):
@@ -423,7 +432,7 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
             source = source.to_masked()  # type: ignore[attr-defined]
         if isinstance(source, ObjectBatch):
             raise NeedsLoop("a loop over objects that differ by example")
-        return RowSequence(source, backwards)
+        return RowSequence(source, backwards, iterable)
     if isinstance(iterable, LaneList) and iterable.is_spread:
         return Watched(iterable, _of_list(iterable, backwards))
     return None

@@ -12,7 +12,7 @@ from autobatch.errors import note_example
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, setitem
 from autobatch.ops.numpy.shaping import flat_view
-from autobatch.ops.rules.aliasing import into, view
+from autobatch.ops.rules.aliasing import into, is_scalar, view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.kinds import elementwise
@@ -56,12 +56,6 @@ def where(condition: Any, /, *choices: Any, **named: Any) -> Any:
 
 def _operand(x: Any) -> Any:
     return x if is_boxed(x) or type(x) in (int, float, bool, complex) else np.asarray(x)
-
-
-# casts and copies
-
-
-# reads by position
 
 
 @implements(np.take, out=into)
@@ -135,6 +129,8 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not is_boxed(dst):
         raise Declined("a plain array is written to")
+    if is_scalar(dst):
+        raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dtype_of(dst).name}")
     if src is dst:
         return
     if not np.can_cast(dtype_of(src), dtype_of(dst), casting) and type(src) not in (int, float, bool):  # type: ignore[arg-type]
@@ -149,9 +145,6 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     if ndim_of(values):
         raise Declined("np.putmask with an array of values")
     copyto(a, values, casting="unsafe", where=mask)
-
-
-# where elements are
 
 
 def _argwhere(x: Any) -> Any:

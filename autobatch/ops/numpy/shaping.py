@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -123,18 +123,12 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     return transpose(a, order)
 
 
-# axes of one
-
-
 @implements(np.expand_dims)
 def expand_dims(a: Any, axis: Any) -> Any:
     axes = axis if isinstance(axis, list | tuple) else (axis,)
     places = normalise_axes(axes, ndim_of(a) + len(axes))
     index = tuple(None if place in places else slice(None) for place in range(ndim_of(a) + len(axes)))
     return a[index] if is_boxed(a) else np.asarray(a)[index]
-
-
-# broadcasting
 
 
 @implements(np.broadcast_to)
@@ -192,7 +186,7 @@ broadcast_to_p = Op("broadcast_to", _broadcast_to, rule=_broadcast_to_rule, vjp=
 
 @implements(np.reshape)
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None = None) -> Any:
-    """np.reshape of each example; one size may be -1, and sizes may differ between examples."""
+    """np.reshape of each example; one size may be negative, and sizes may differ between examples."""
     if order == "F":
         template = tuple(shape) if isinstance(shape, list | tuple) else (shape,)
         return transpose(reshape(transpose(a), template[::-1], copy=copy))
@@ -201,6 +195,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     if order not in ("C", "A", "K"):
         raise Declined(f"reshape with order={order!r}")
     template, operands = size_operands(shape)
+    template = tuple([-1 if type(size) is int and size < 0 else size for size in template])  # as NumPy takes them
     out = reshape_p(a, *operands, shape=template)
     if copy or not is_boxed(out):
         return zero_d(out)
@@ -217,8 +212,55 @@ def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands:
 
 
 def flat_view(a: Any) -> Any:
-    """All elements of an array in C order, such that a write into them is one into the array, as `ndarray.flat` is."""
+    """All elements of an array in C order, such that a write into them is one into the array."""
     return view(reshape_p(a, shape=(-1,)), a, _derive_reshape, _restore_reshape, ((-1,), ()), contiguous=True)
+
+
+class FlatIterator:
+    """`ndarray.flat` of an array of ours: an iterator in NumPy, which has items, but no operators and no shape.
+
+    Of what else NumPy has it has nothing: there each example's own arrays decide.
+    """
+
+    __slots__ = ("_array",)
+    _ab_internal = True
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return np.flatiter
+
+    def __getitem__(self, index: Any) -> Any:
+        out = flat_view(self._array)[index]
+        return np.array(out) if ndim_of(out) else out  # a copy
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        flat_view(self._array)[index] = value
+
+    def __iter__(self) -> Any:
+        return iter(flat_view(self._array))
+
+    def copy(self) -> Any:
+        return flat_view(self._array).copy()
+
+    def __getattr__(self, name: str) -> Any:
+        if not hasattr(np.flatiter, name):
+            raise AttributeError(f"'numpy.flatiter' object has no attribute {name!r}")
+        self._refuse()
+
+    def __len__(self) -> int:
+        return flat_view(self._array).__len__()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise refused(self._array, NeedsLoop("ndarray.flat as an object"))
+
+    __array__ = __next__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
+
+
+FlatIterator.__name__ = "flatiter"
 
 
 def _shares(a: Any, shape: Any) -> bool | None:

@@ -325,5 +325,7 @@ def into(out: Any, new: Any) -> Any:
     """
     if not is_boxed(out):
         raise Declined("a plain array as out=")
+    if is_scalar(out):
+        raise TypeError("output must be an array")
     write(out, cast_for_write(new, out))
     return out
