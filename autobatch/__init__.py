@@ -1,9 +1,10 @@
 """autobatch: write a model for one example, run it over a whole batch, with the results and gradients of the loop."""
 
-from autobatch import optim, testing
+from autobatch import nn, optim, testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
-from autobatch.api.transforms import grad, map, shared, value_and_grad
+from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
+from autobatch.autodiff.stop_gradient import stop_gradient
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.concat import concat
 from autobatch.batches.data.example_sequence import Examples
@@ -16,11 +17,11 @@ from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
-from autobatch.ops import nn
 from autobatch.report.explain import explain
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.keyed import admission
+from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
@@ -79,6 +80,7 @@ __all__ = [
     "SparseRows",
     "SplitTable",
     "Table",
+    "Vocabulary",
     "admission",
     "batch",
     "collate",
@@ -91,6 +93,8 @@ __all__ = [
     "extend",
     "gather",
     "grad",
+    "hash_keys",
+    "jvp",
     "lazy",
     "lengths_to_offsets",
     "lengths_to_padded",
@@ -105,6 +109,7 @@ __all__ = [
     "mean",
     "min",
     "minibatches",
+    "multi_hash",
     "nn",
     "offsets_to_lengths",
     "offsets_to_segment_ids",
@@ -144,6 +149,7 @@ __all__ = [
     "sort_segments",
     "source",
     "sparse_to_lengths",
+    "stop_gradient",
     "strategies",
     "sum",
     "testing",

@@ -4,12 +4,13 @@
     python -m tests.mutate --count 200 --seed 1 --reached /tmp/reached.json --resume /tmp/seen.json
 
 A mutant changes one thing: an operator, a comparison, a condition (negated), a constant or what is returned. Kinds are
-drawn equally often, then a place of that kind anywhere in the package. Each mutant is made in a temporary copy of the
-repository, where tests run up to the first that fails, which is named: those of its folder, the nearest to its place
-first; with `--reached` those that reach its place in one run of all tests, the shortest first. A mutant that no test
-fails for *survived*: its diff is printed at the end. One whose tests took too long is not known, and does not count as
-seen. The same seed on the same sources draws the same mutants; with `--resume`, a second run tries only those that the
-first did not see. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
+drawn equally often, then a place of that kind anywhere in the package. Each is tried in a temporary copy of the
+repository, up to the first test that fails, which is named: on the tests of its folder, those nearest to its place
+first; with `--reached` on those that reach its place in one run of all tests, the shortest first. All that can be
+switched on and off are in one copy, whose tests are collected once (`tests/switches.py`). A mutant that no test fails
+for *survived*: its diff is printed at the end. One whose tests took too long is not known, and does not count as seen.
+The same seed on the same sources draws the same mutants; with `--resume`, a second run tries only those that the first
+did not see. The exit status is 0 where at least `--least` percent were seen, 1 otherwise.
 
 Not drawn: what only a person reads (`raise`, `assert`, `__repr__`, f-strings, `warn`), annotations, `strict=` of `zip`,
 and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by the law change no result.
@@ -17,17 +18,14 @@ and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by t
 
 import argparse
 import ast
-import concurrent.futures
 import contextlib
 import dataclasses
 import difflib
 import functools
-import hashlib
 import itertools
 import json
 import os
 import pathlib
-import queue
 import random
 import re
 import shutil
@@ -35,9 +33,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from tests.reached import Reached, record
+import pytest
+
+from tests.switches import Driver, switched
 
 __all__ = ["Mutant", "draw", "main", "mutants"]
 
@@ -253,6 +253,28 @@ class Copy:
         skipped = shutil.ignore_patterns(".git", ".venv", ".hypothesis", ".*_cache", "*.egg-info", "shared")
         shutil.copytree(ROOT, folder, ignore=skipped)
 
+    def switch(self, drawn: list[Mutant]) -> set[int]:
+        """Put a switch before each mutant that can have one; the numbers of those."""
+        numbers: set[int] = set()
+        for path in sorted({mutant.path for mutant in drawn}):
+            source = (ROOT / path).read_bytes()
+            here = {i: (each.start, each.applied(source)) for i, each in enumerate(drawn) if each.path == path}
+            text, have = switched(source, here)
+            if have and "/kernels/" not in path:
+                (self.folder / path).write_text(text, encoding="utf-8")
+                numbers |= have
+        return numbers
+
+    def collected(self, driver: Driver) -> None:
+        """Have pytest collect all tests of this copy, in this process, for the driver."""
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests" and name != "tests.switches"]:
+            del sys.modules[name]
+        sys.path[:] = [str(self.folder), *(path for path in sys.path if pathlib.Path(path).resolve() != ROOT)]
+        os.chdir(self.folder)
+        os.environ["PYTHONPATH"] = str(self.folder)
+        pytest.main(["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", f"--timeout={_HANGS}"], plugins=[driver])
+        os.chdir(ROOT)
+
     def write(self, path: str, source: bytes) -> None:
         """Write a file, as of another second than before: what is compiled of it is kept by its time and size."""
         (self.folder / path).write_bytes(source)
@@ -314,66 +336,36 @@ class Copy:
         found = re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
         return found[1] if found else f"pytest itself, exit status {run.returncode}"
 
-    def verdict(self, mutant: Mutant, batches: list[list[str]], limit: float) -> str:
+    def verdict(self, mutant: Mutant, limit: float) -> str:
         """The name of the test that sees it, "" if none does, "?" if that was not known in time."""
-        end = time.monotonic() + limit
+        tests, end = tests_of(mutant), time.monotonic() + limit
         with self.mutated(mutant):
-            for tests in batches:
+            while tests:
+                now, tests = tests[:_AT_ONCE], tests[_AT_ONCE:]
                 try:
-                    if seen := self.failing(tests, max(end - time.monotonic(), 1)):
+                    if seen := self.failing(now, max(end - time.monotonic(), 1)):
                         return seen
                 except subprocess.TimeoutExpired:
                     return "?"
         return ""
 
 
-def batches_of(mutant: Mutant, reached: Reached) -> list[list[str]]:
-    """The tests for a mutant, in the order in which they run: those that reach it, the shortest first, where known."""
-    name = name_of(mutant)
-    mine = sorted((seconds, test) for test, (seconds, places) in reached.items() if name in places)
-    tests = [test for _, test in mine]
-    if tests:
-        return [tests[:40], tests[40:400], tests[400:]][: 1 + (len(tests) > 40) + (len(tests) > 400)]
-    files = tests_of(mutant)
-    return [files[at : at + _AT_ONCE] for at in range(0, len(files), _AT_ONCE)]
-
-
-def name_of(mutant: Mutant) -> str:
-    """What a mutant is known by as long as its file does not change."""
-    source = (ROOT / mutant.path).read_bytes()
-    return f"{mutant.path}:{mutant.start}:{hashlib.sha256(source).hexdigest()[:12]}"
-
-
-def reached_by(drawn: list[Mutant], log: pathlib.Path) -> Reached:
-    """Which tests reach the places of these mutants: as noted in a file, which one run of all tests makes."""
-    if log.exists():
-        noted: Reached = json.loads(log.read_text())
-        return noted
-    places: dict[str, list[tuple[int, str]]] = {}
-    for mutant in sorted(set(drawn)):
-        places.setdefault(mutant.path, []).append((mutant.start, name_of(mutant)))
+def try_all(drawn: list[Mutant], asked: argparse.Namespace, tell: Callable[[Mutant, str, float], None]) -> None:
+    """Try mutants, and tell of each the verdict and the seconds that it took."""
     with tempfile.TemporaryDirectory() as folder:
-        found = record(Copy(pathlib.Path(folder, "0")).folder, places, ["tests", "autobatch"])
-    log.write_text(json.dumps(found))
-    return found
-
-
-def tried(drawn: list[Mutant], jobs: int, limit: float, reached: Reached) -> Iterator[tuple[Mutant, str, float]]:
-    """Each mutant, the verdict on it and after how many seconds, as they come."""
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
-        for number in range(jobs):
-            copies.put(Copy(pathlib.Path(folder, str(number))))
-
-        def one(mutant: Mutant) -> tuple[Mutant, str, float]:
-            start, copy = time.monotonic(), copies.get()
-            try:
-                return mutant, copy.verdict(mutant, batches_of(mutant, reached), limit), time.monotonic() - start
-            finally:
-                copies.put(copy)
-
-        for done in concurrent.futures.as_completed([pool.submit(one, mutant) for mutant in drawn]):
-            yield done.result()
+        copy = Copy(pathlib.Path(folder, "switched"))
+        numbers = copy.switch(drawn)
+        if numbers:
+            driver = Driver(
+                numbers, lambda number: tests_of(drawn[number]), lambda number, *said: tell(drawn[number], *said),
+                jobs=asked.jobs, limit=asked.limit, reached=asked.reached,
+            )  # fmt: skip
+            copy.collected(driver)
+            numbers -= driver.of_imports
+        copy = Copy(pathlib.Path(folder, "one"))
+        for number in sorted({*range(len(drawn))} - numbers):
+            start = time.monotonic()
+            tell(drawn[number], copy.verdict(drawn[number], asked.limit), time.monotonic() - start)
 
 
 def main() -> int:
@@ -397,8 +389,8 @@ def main() -> int:
     seen: dict[str, str] = json.loads(asked.resume.read_text()) if asked.resume and asked.resume.exists() else {}
     verdicts = {mutant: seen[diff] for mutant, diff in diffs.items() if diff in seen}
     rest = [mutant for mutant in drawn if mutant not in verdicts]
-    reached = reached_by(drawn, asked.reached) if asked.reached else {}
-    for mutant, test, seconds in tried(rest, asked.jobs, asked.limit, reached):
+
+    def tell(mutant: Mutant, test: str, seconds: float) -> None:
         verdicts[mutant] = test
         line = source[mutant.path].count(b"\n", 0, mutant.start) + 1
         said = {"": "SURVIVED", "?": "not known in time"}.get(test, f"seen by {test}")
@@ -406,6 +398,8 @@ def main() -> int:
         if asked.resume and test not in ("", "?"):
             seen[diffs[mutant]] = test
             asked.resume.write_text(json.dumps(seen))
+
+    try_all(rest, asked, tell)
     survived = sorted(mutant for mutant, test in verdicts.items() if test in ("", "?"))
     for mutant in survived:
         print(f"\n{'not known in time' if verdicts[mutant] else 'survived'}: {mutant.kind}")

@@ -39,6 +39,7 @@ LAYERS = [
     ("optim",),
     ("checkpoint",),
     ("api",),
+    ("nn",),
     ("testing", "report"),
     ("cli",),
 ]
@@ -48,7 +49,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES_OF_THEIR_OWN = {"errors", "cli"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
-NAMESPACES = {"testing", "optim"}
+NAMESPACES = {"testing", "optim", "nn"}
 
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
@@ -59,21 +60,22 @@ LATE_IMPORTS = {
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
         for name in ("pyarrow", "awkward", "polars", "pandas", "torch")
     },
+    ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
 
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 240
-MOST_LINES = 62_000
+MOST_FILES = 255
+MOST_LINES = 66_000
 MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 0
 MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
-MOST_MODULES_SEEN_FROM_ELSEWHERE = 24
+MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
 TESTED_IN = {
-    "autodiff": "tables",
+    "autodiff": "autodiff",
     "ops": "numpy_functions",
     "optim": "tables",
     "rewrite": "lockstep",

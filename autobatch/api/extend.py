@@ -11,12 +11,13 @@ array([ 0.5 , -0.75])
 """
 
 from autobatch.core.batched import Batched, Lengths, padding_mask
-from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op
 from autobatch.ops.numpy.reductions import reduction
 from autobatch.ops.rules.dispatch import Declined, implements
 from autobatch.ops.rules.kinds import elementwise
 from autobatch.ops.rules.padding import fill, unbroadcast
+from autobatch.ops.rules.row_gather import Scatter
 
 __all__ = [
     "Batched",

@@ -6,8 +6,9 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.ways import run_map
+from autobatch.api.call_ways import run_map
 from autobatch.autodiff import grad as plain
+from autobatch.autodiff import jvp as forward
 from autobatch.autodiff.tape import active_tape
 from autobatch.core.diagnostics import fell_back, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
@@ -18,6 +19,7 @@ from autobatch.tables.protocol import Table
 __all__ = [
     "Shared",
     "grad",
+    "jvp",
     "map",
     "map_with_stats",
     "shared",
@@ -217,6 +219,33 @@ def value_and_grad(
     (9.0, 6.0)
     """
     return _forgetting(plain.value_and_grad(taped(f), argnums, has_aux))
+
+
+def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
+    """The value of a function and its derivative along a direction, the Jacobian times a vector.
+
+    Args:
+        f: any function that `grad` takes, with arrays or trees of them as results; called twice.
+        primals: its arguments, a tuple.
+        tangents: as many directions, each of its argument's structure and shapes; None where an argument stays as it
+            is. That of a table is an array of its shape.
+
+    Returns:
+        (value, tangent): the tangent has the value's structure, shapes and dtypes, and None for a leaf that is no
+        float.
+
+    Raises:
+        UnsupportedError: no tuples of one length, a result that is a batch, or what `grad` raises.
+        StructureError, ShapeError, DTypeError: a tangent that is not like its argument.
+
+    Source: JAX's `jax.jvp`, here by differentiating the gradient.
+
+    >>> import numpy as np
+    >>> value, tangent = jvp(lambda x: x * x, (np.array([1.0, 2.0]),), (np.array([1.0, 0.5]),))
+    >>> tangent
+    array([2., 2.])
+    """
+    return _forgetting(forward.jvp)(taped(f), primals, tangents)
 
 
 def taped(f: Any) -> Any:

@@ -22,7 +22,6 @@ from autobatch.core.abstract_eval import (
     is_non_c_order,
     may_leave_c_order,
     ndim_of,
-    shape_of,
 )
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.current import current_region
@@ -31,7 +30,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
-from autobatch.ops.rules.ragged_checks import as_ids
+from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
 
 _SHOWN = 4  # examples in a repr
@@ -39,7 +38,6 @@ _SHOWN = 4  # examples in a repr
 __all__ = [
     "MaskedBatch",
     "as_data",
-    "pad_rows",
     "pad_stack",
     "read_dims",
     "sizes_from_lengths",
@@ -285,7 +283,12 @@ class MaskedBatch(Batched, ArrayBatch):
         region = current_region()
         size = -1
         non_c_order = False
-        for arg in args:
+        given = args
+        if region is None and len(args) == 1 and type(args[0]) is MaskedBatch:  # its data is guarded, if it is ragged
+            (arg,) = args
+            non_c_order = arg._view is not None and arg._view.non_c_order
+            args, given = (Batched(arg.data, arg.sizes, arg.scalar),), ()
+        for arg in given:
             if type(arg) is MaskedBatch:
                 if arg._view is not None and arg._view.non_c_order:
                     non_c_order = True
@@ -310,7 +313,7 @@ class MaskedBatch(Batched, ArrayBatch):
         self._view = self._views = None
         if non_c_order or op.layout is not None:
             self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
-        if region is None:
+        if region is None and Lengths in map(type, out.sizes):
             self.guard_data()
         return self
 
@@ -539,24 +542,6 @@ def _pad_corner(x: Any, padded: tuple[int, ...]) -> Any:
             missing = (*x.shape[:axis], size - x.shape[axis], *x.shape[axis + 1 :])
             x = np.concatenate([x, np.zeros(missing, x.dtype)], axis=axis)
     return x
-
-
-def pad_rows(values: Any, lengths: Lengths, filler: Any = 0) -> Any:
-    """(B, longest, ...) from (N, ...) rows, one example's after the other; padding is `filler`.
-
-    By one gather where the rows carry gradients: each padded position reads one row of `filler`, which takes its
-    cotangent.
-    """
-    mask = lengths.mask(lengths.max())
-    count, *shape = shape_of(values)
-    if not is_boxed(values):
-        out = np.full((*mask.shape, *shape), filler, values.dtype)
-        out[mask] = values
-        return out
-    rows = np.concatenate([values, np.full((1, *shape), filler, values.dtype)])
-    index = np.full(mask.shape, count)
-    index[mask] = np.arange(count)
-    return rows[index]
 
 
 def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:

@@ -81,11 +81,14 @@ class ObjectBatch(Batch):
             return loop_over_examples(function, args, kwargs, DIFFER)
         return map_lanes(function, *args, **kwargs)
 
+    def _looped(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        args, kwargs = narrow_tree(tuple(args)), narrow_tree(kwargs)
+        if not any(isinstance(leaf, ObjectBatch) for leaf in leaves((args, kwargs))):
+            return function(*args, **kwargs)
+        return loop_over_examples(function, args, kwargs, DIFFER)
+
     def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
-        args = [narrowed(arg) for arg in args]
-        if not any(isinstance(arg, ObjectBatch) for arg in args):
-            return op(*args, **params)
-        return loop_over_examples(op, args, params, DIFFER)
+        return self._looped(op, args, params)
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return loop_over_examples(function, args, kwargs, reason or DIFFER)
@@ -96,16 +99,10 @@ class ObjectBatch(Batch):
         self.values = new.examples()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        inputs = tuple(map(narrowed, inputs))
-        if not any(isinstance(each, ObjectBatch) for each in (*inputs, *kwargs.values())):
-            return getattr(ufunc, method)(*inputs, **kwargs)
-        return loop_over_examples(getattr(ufunc, method), inputs, kwargs, DIFFER)
+        return self._looped(getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        args, kwargs = narrow_tree(args), narrow_tree(kwargs)
-        if not any(isinstance(leaf, ObjectBatch) for leaf in leaves((args, kwargs))):
-            return func(*args, **kwargs)
-        return loop_over_examples(func, args, kwargs, DIFFER)
+        return self._looped(func, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         raise refuse(

@@ -1,5 +1,6 @@
 """`PackedBatch`: the examples' values one after the other, and the offsets where each begins; no padding."""
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from autobatch.batches.any_batch import FORMS, Batch, form, narrowed, refuse
 from autobatch.batches.array_batch import ArrayBatch
-from autobatch.batches.masked import MaskedBatch, pad_rows
+from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.over_examples import plain_data
 from autobatch.batches.packing import as_arrays, flat_numbers
 from autobatch.core.abstract_eval import check_plain, ndim_of
@@ -27,6 +28,7 @@ from autobatch.ops.rules.ragged_checks import (
     filler_lengths,
     lengths_of,
     offsets_from,
+    pad_rows,
     read_csr,
 )
 
@@ -447,8 +449,7 @@ class PackedBatch(Packed, ArrayBatch):
         return make(held, self.offsets, self._size)
 
     def __deepcopy__(self, memo: Any) -> "PackedBatch":
-        values = self.values.__deepcopy__(memo) if isinstance(self.values, PackedBatch) else np.copy(self.values)
-        return PackedBatch.of(values, self.offsets, self._size)
+        return PackedBatch.of(copy.deepcopy(self.values, memo), self.offsets, self._size)
 
     def __repr__(self) -> str:
         with np.printoptions(threshold=20, edgeitems=2, precision=4):

@@ -22,7 +22,7 @@ from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.numpy.shaping import reshape_p, transpose_p
 from autobatch.ops.rules.index_rule import FULL, build
-from autobatch.ops.rules.row_gather import RowScatter
+from autobatch.ops.rules.row_gather import Scatter
 
 __all__ = [
     "Code",
@@ -521,4 +521,4 @@ def _contribution(part: GradientPart, values: Any) -> Any:
     ids = np.asarray(ids).reshape(-1).astype(np.int64)
     if ids.size and ids.min() < 0:
         ids = np.where(ids < 0, ids + part.shape[0], ids)
-    return RowScatter(ids, rows.reshape((ids.size, *part.shape[1:])), part.shape, rows.dtype, False)
+    return Scatter(ids, rows.reshape((ids.size, *part.shape[1:])), part.shape, rows.dtype, unique=False)

@@ -12,7 +12,6 @@ import operator
 import os
 import threading
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -62,7 +61,7 @@ class _Base:
 
     manifest: Manifest
     digests: dict[str, tuple[Any, np.ndarray]]
-    marks: dict[str, tuple[weakref.ref[Any], int]]
+    marks: dict[str, tuple[StoredTable, int]]
     increments: int
 
 
@@ -76,7 +75,7 @@ class _Save:
     streams: list[Stream] = dataclasses.field(default_factory=list)
     entries: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
     digests: dict[str, tuple[Any, np.ndarray]] = dataclasses.field(default_factory=dict)
-    marks: dict[str, tuple[weakref.ref[Any], int]] = dataclasses.field(default_factory=dict)
+    marks: dict[str, tuple[StoredTable, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -158,7 +157,8 @@ class Checkpoints:
     def save(self, step: int, params: Any, state: Any = None, extra: Any = None) -> None:
         """Save parameters, the optimiser's state and what else belongs to a step.
 
-        When it returns, the checkpoint survives a power cut; with `background`, when the next call or `wait` does.
+        When it returns, the checkpoint survives a power cut; with `background`, when the next call or `wait` does. Of
+        tables of keys with `steps_to_live`, the keys that have not been updated for longer are removed first.
 
         Args:
             step: the number of the step; a step that is there already is replaced, and one before the last goes on
@@ -175,10 +175,10 @@ class Checkpoints:
             raise OptionError(f"step={step}; expected at least 0")
         self.wait()
         self._take_folder()
-        contents = Contents()
         given = {"params": params, "state": state, "extra": extra}
-        trees = {what: describe(tree, what, (what,), contents) for what, tree in given.items()}
-        contents.share_memory()
+        trees, contents = _described(given)
+        if sum(table.shrink() for table in contents.tables.values() if _is_mortal(table)):
+            trees, contents = _described(given)
         base = self._base
         if base is not None and not self.background and base.increments + 1 >= self.full_every:
             base = None
@@ -429,7 +429,8 @@ class Checkpoints:
     def _compact(self) -> int:
         sequence, name = self._found(None)
         manifest = self._folder.read(name)
-        if all(len(parts) == 1 for parts in manifest.entries.values()) and len(manifest.files) <= 1:
+        whole = all(len(parts) == 1 and parts[0].get("sorted", True) for parts in manifest.entries.values())
+        if whole and len(manifest.files) <= 1:
             return sequence
         save = _Save(self._folder.next_sequence(), manifest.step, manifest.trees)
         with Entries(self._folder, manifest) as entries:
@@ -452,12 +453,23 @@ class Checkpoints:
         return save.sequence
 
 
+def _described(given: dict[str, Any]) -> tuple[dict[str, Any], Contents]:
+    contents = Contents()
+    trees = {what: describe(tree, what, (what,), contents) for what, tree in given.items()}
+    contents.share_memory()
+    return trees, contents
+
+
+def _is_mortal(table: Any) -> bool:
+    return getattr(table, "steps_to_live", None) is not None
+
+
 def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -> None:
     """Plan what is written of a table of keys: all of it, or what it says has changed."""
     mark = table.mark()
-    save.marks[name] = weakref.ref(table), mark
+    save.marks[name] = table, mark
     known = base.marks.get(name) if base is not None else None
-    changes = table.changed_since(known[1]) if known is not None and known[0]() is table else None
+    changes = table.changed_since(known[1]) if known is not None and known[0] is table else None
     if base is None or changes is None:
         save.add(name, [], *table_stream(name, len(table), table.blocks, None))  # type: ignore[arg-type]
         return

@@ -19,6 +19,7 @@ __all__ = [
     "dtype_name",
     "dtype_of_name",
     "from_literal",
+    "is_by_name",
     "is_literal",
     "key_from_json",
     "key_to_json",
@@ -39,6 +40,11 @@ def is_literal(value: Any) -> bool:
     """
     plain = type(value) in (type(None), bool, int, float, complex, str, bytes, slice, type(...), range)
     return plain or isinstance(value, (*_BY_NAME, enum.Enum, np.dtype, np.random.Generator))
+
+
+def is_by_name(value: Any) -> bool:
+    """Whether a leaf is stored as its name: a function, class or module."""
+    return isinstance(value, _BY_NAME)
 
 
 def to_literal(value: Any) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Reading the entries of a checkpoint: each put together from its parts in several files, or streamed."""
 
 import contextlib
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,17 +10,19 @@ from autobatch.checkpoint import literals
 from autobatch.checkpoint.changes import apply_units
 from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.streams import (
+    ROWS_AT_ONCE,
     Piece,
     Stream,
     as_stored,
-    blocks_of,
+    block_of,
     restore_table,
-    table_class,
     table_stream,
 )
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
 from autobatch.checkpoint.trees import ANY
 from autobatch.errors import CheckpointError
+from autobatch.tables.keyed.mapped import mapped_variable
+from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredBlock
 
 __all__ = ["Entries"]
@@ -35,6 +36,7 @@ class Entries(contextlib.ExitStack):
         self.folder, self.manifest, self._mapped = folder, manifest, mapped
         self._readers: dict[str, TensorReader] = {}
         self._memory: dict[str, np.ndarray] = {}
+        self.slots: dict[int, SlotOf] = {}
 
     def _reader(self, name: str) -> TensorReader:
         if name not in self._readers:
@@ -50,10 +52,7 @@ class Entries(contextlib.ExitStack):
         found = reader.tensors.get(whole["tensor"])
         if found is None or (found.shape, found.dtype) != (shape, dtype):
             raise CheckpointError(f"{reader.path} is damaged: {name} is not there as it is said to be")
-        if self._mapped:
-            out = reader.map(whole["tensor"], self._memory.setdefault(reader.path, reader.mapped()))
-        else:
-            out = reader.read(whole["tensor"])
+        out = reader.map(whole["tensor"], self._mapped_file(reader)) if self._mapped else reader.read(whole["tensor"])
         for reader, said in changes:
             apply_units(out.reshape(-1), reader, said, 0, -(-out.size // said["unit"]))
         if self._mapped:
@@ -67,7 +66,25 @@ class Entries(contextlib.ExitStack):
         for key, part in node["arrays"].items():
             dtype, shape = as_stored(literals.dtype_of_name(part["dtype"]), tuple(part["shape"]))
             arrays[key] = self.array(part["array"], shape, dtype)
-        return restore_table(table_class(node["class"], like), node, like, self._parts(name), arrays)
+        parts = self._parts(name)
+        if not self._mapped:
+            return restore_table(node, like, parts, arrays, self.slots)
+        settings = node["settings"] if like is None else like.settings
+        if (
+            node["class"] == "EmbeddingVariable"
+            and len(parts) == 1
+            and parts[0][1].get("sorted")
+            and parts[0][1]["count"]
+        ):
+            return mapped_variable(settings, block_of(self._columns(*parts[0])), arrays)
+        out = restore_table(node, like, parts, arrays, self.slots)
+        out.trainable = False
+        return out
+
+    def _mapped_file(self, reader: TensorReader) -> np.ndarray:
+        if reader.path not in self._memory:
+            self._memory[reader.path] = reader.mapped()
+        return self._memory[reader.path]
 
     def merged(self, name: str) -> tuple[Stream, dict[str, Any]]:
         """An entry as one part, streamed from the files; and what says where it is."""
@@ -89,29 +106,47 @@ class Entries(contextlib.ExitStack):
         return Stream([Tensor(name, tensor.dtype, tensor.shape)], stream, copied=True), {"tensor": name}
 
     def _merged_table(self, name: str) -> tuple[Stream, dict[str, Any]]:
+        """All keys of a table in the order of their bits, so that they can be found where they lie in the file."""
         parts = self._parts(name)
-        alive = self._alive(parts)
+        for reader, _ in parts:
+            reader.verify()  # once, one block after the other: below, rows are read from anywhere
+        keys, part_of, place = self._alive(parts)
+        order = np.argsort(keys.view(np.int64), kind="stable")
+        part_of, place = part_of[order], place[order]
+        found = [self._columns(reader, said) for reader, said in parts]
+        like: dict[str, np.ndarray] = next(filter(None, found), {})
 
         def blocks() -> Iterator[StoredBlock]:
-            for (reader, said), mask in zip(parts, alive, strict=True):
-                place = 0
-                for block in blocks_of(reader, said):
-                    chosen = mask[place : place + len(block.keys)]
-                    place += len(chosen)
-                    if chosen.any():
-                        slots = {slot: rows[chosen] for slot, rows in block.slots.items()}
-                        rest = (block.versions[chosen], block.counts[chosen])
-                        yield StoredBlock(block.keys[chosen], block.rows[chosen], slots, *rest)
+            for first in range(0, len(order), ROWS_AT_ONCE):
+                chosen = slice(first, first + ROWS_AT_ONCE)
+                block = {column: np.empty((len(part_of[chosen]), *x.shape[1:]), x.dtype) for column, x in like.items()}
+                for number, columns in enumerate(found):
+                    here = part_of[chosen] == number
+                    for column, x in columns.items():
+                        block[column][here] = x[place[chosen][here]]
+                yield block_of(block)
 
-        return table_stream(name, sum(int(mask.sum()) for mask in alive), blocks, None)
+        stream, said = table_stream(name, len(order), blocks, None)
+        return stream, said | {"sorted": True}
 
-    def _alive(self, parts: list[tuple[TensorReader, dict[str, Any]]]) -> list[np.ndarray]:
-        """For each part which of its keys no later part has or removes; of the table only the keys are in memory."""
-        later: np.ndarray | None = None
+    def _columns(self, reader: TensorReader, said: dict[str, Any]) -> dict[str, np.ndarray]:
+        """The columns of a part, where they lie in its file."""
+        memory = self._mapped_file(reader)
+        return {column: reader.map(tensor, memory) for column, tensor in said["columns"].items()}
+
+    def _alive(self, parts: list[tuple[TensorReader, dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The keys that there are, and for each which part has its last row, and where."""
+        later: list[np.ndarray] = []
         out = []
-        for reader, said in reversed(parts):
-            keys = reader.read(said["columns"]["keys"]) if said["count"] else np.empty(0, np.int64)
-            gone = [reader.read(said["removed"])] if "removed" in said else []
-            out.append(np.ones(len(keys), bool) if later is None or not len(keys) else ~np.isin(keys, later))
-            later = np.concatenate([x for x in (later, keys, *gone) if x is not None and len(x)] or [keys])
-        return list(itertools.chain(reversed(out)))
+        for number, (reader, said) in reversed([*enumerate(parts)]):
+            if said["count"]:
+                keys = reader.read(said["columns"]["keys"])
+                place = np.flatnonzero(~np.isin(keys, np.concatenate(later))) if later else np.arange(len(keys))
+                out.append((keys[place], np.full(len(place), number), place))
+                later.append(keys)
+            if "removed" in said:
+                later.append(reader.read(said["removed"]))
+        if not out:
+            return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64)
+        keys, part_of, place = (np.concatenate(column) for column in zip(*out, strict=True))
+        return keys, part_of, place

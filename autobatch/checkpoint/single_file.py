@@ -9,10 +9,11 @@ import numpy as np
 
 from autobatch.checkpoint import literals
 from autobatch.checkpoint.files import Files
-from autobatch.checkpoint.streams import array_stream, restore_table, table_class, table_stream, write_streams
+from autobatch.checkpoint.streams import array_stream, restore_table, table_stream, write_streams
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.errors import CheckpointError
+from autobatch.tables.keyed.variable import SlotOf
 
 __all__ = ["load", "save"]
 
@@ -100,6 +101,7 @@ def load(path: Any, like: Any = ANY, *, mapped: bool = False) -> Any:
 class _Entries:
     def __init__(self, reader: TensorReader, tables: dict[str, Any], memory: np.ndarray | None) -> None:
         self._reader, self._tables, self._memory = reader, tables, memory
+        self.slots: dict[int, SlotOf] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         found = self._reader.tensors.get(name)
@@ -115,7 +117,7 @@ class _Entries:
         like = None if like is ANY else like
         arrays = {key: self.array(part["array"], *_stored(part)) for key, part in node["arrays"].items()}
         parts = [(self._reader, self._tables[name])]
-        return restore_table(table_class(node["class"], like), node, like, parts, arrays)
+        return restore_table(node, like, parts, arrays, self.slots)
 
 
 def _stored(part: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype]:

@@ -6,7 +6,7 @@ of the optimiser's slots. One file holds all keys, or those that changed and tho
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,12 +14,27 @@ import numpy as np
 from autobatch.checkpoint.files import Files
 from autobatch.checkpoint.tensor_files import Tensor, TensorReader, TensorWriter, pieces, stored_dtype
 from autobatch.errors import CheckpointError
-from autobatch.tables.stored import StoredBlock, StoredTable
+from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
+from autobatch.tables.stored import StoredBlock
 
-__all__ = ["Piece", "Stream", "array_stream", "as_stored", "blocks_of", "columns", "table_stream", "write_streams"]
+__all__ = [
+    "ROWS_AT_ONCE",
+    "TABLES",
+    "Piece",
+    "Stream",
+    "array_stream",
+    "as_stored",
+    "block_of",
+    "blocks_of",
+    "columns",
+    "table_stream",
+    "write_streams",
+]
 
 Piece = tuple[str, np.ndarray]  # the name of a tensor, and its next elements
-_ROWS = 1 << 14  # of a table of keys that are read or written at a time
+TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # kinds of tables of keys, by their names in files
+_SLOT = "slot/"
+ROWS_AT_ONCE = 1 << 14  # of a table of keys that are read or written at a time
 
 
 @dataclasses.dataclass(slots=True)
@@ -60,7 +75,13 @@ def array_stream(name: str, array: np.ndarray) -> Stream:
 def columns(block: StoredBlock) -> dict[str, np.ndarray]:
     """The columns of a block, by name."""
     named = {"keys": block.keys, "rows": block.rows, "versions": block.versions, "counts": block.counts}
-    return named | {f"slot/{name}": slot for name, slot in block.slots.items()}
+    return named | {f"{_SLOT}{name}": slot for name, slot in block.slots.items()}
+
+
+def block_of(found: Mapping[str, np.ndarray]) -> StoredBlock:
+    """The block of some columns."""
+    slots = {column[len(_SLOT) :]: rows for column, rows in found.items() if column.startswith(_SLOT)}
+    return StoredBlock(found["keys"], found["rows"], slots, found["versions"], found["counts"])
 
 
 def table_stream(
@@ -74,7 +95,7 @@ def table_stream(
     """
     waiting = blocks()
     first = next(waiting, None)
-    said: dict[str, Any] = {"count": count, "columns": {}}
+    said: dict[str, Any] = {"count": count, "columns": {}, "sorted": False}
     tensors = []
     if first is not None:
         for column, array in columns(first).items():
@@ -94,39 +115,51 @@ def table_stream(
     return Stream(tensors, all_pieces, copied=True), said
 
 
-def blocks_of(reader: TensorReader, said: Mapping[str, Any]) -> Iterator[StoredBlock]:
-    """The keys of one file, in blocks."""
-    for first in range(0, said["count"], _ROWS):
-        last = min(first + _ROWS, said["count"])
-        found = {column: reader.rows(tensor, first, last) for column, tensor in said["columns"].items()}
-        slots = {column[5:]: rows for column, rows in found.items() if column.startswith("slot/")}
-        yield StoredBlock(found["keys"], found["rows"], slots, found["versions"], found["counts"])
+def blocks_of(reader: TensorReader, said: Mapping[str, Any], others: Collection[str] = ()) -> Iterator[StoredBlock]:
+    """The keys of one file, in blocks, without these slots."""
+    dropped = {_SLOT + name for name in others}
+    for first in range(0, said["count"], ROWS_AT_ONCE):
+        last = min(first + ROWS_AT_ONCE, said["count"])
+        named = {column: tensor for column, tensor in said["columns"].items() if column not in dropped}
+        found = {column: reader.rows(tensor, first, last) for column, tensor in named.items()}
+        yield block_of(found)
 
 
 def restore_table(
-    cls: Any, node: Mapping[str, Any], like: Any, parts: Iterable[tuple[TensorReader, Mapping[str, Any]]], arrays: Any
+    node: Mapping[str, Any],
+    like: Any,
+    parts: Iterable[tuple[TensorReader, Mapping[str, Any]]],
+    arrays: Any,
+    slots: dict[int, SlotOf],
 ) -> Any:
     """A table of keys, of its parts one after the other.
 
     Args:
-        like: a table whose settings are taken; None: those that were saved.
+        like: a table whose class and settings are taken; None: those that were saved.
+        slots: to which is added what stands in the restored state for each slot that stood in the saved one.
     """
-    out = cls.from_settings(node["settings"] if like is None else like.settings)
+    cls: Any = type(like) if like is not None else TABLES.get(node["class"])
+    if cls is None:
+        raise CheckpointError(f"a table of keys is a {node['class']}, which is not known here; give one like it")
+    saved = node["settings"].get("slots", [])
+    settings = node["settings"] if like is None else like.settings
+    if saved and not settings.get("slots"):
+        settings = settings | {"slots": saved}  # of a table that no optimiser has seen
+    out = cls.from_settings(settings)
+    forms = {slot["name"]: (slot["width"], slot["dtype"]) for slot in saved}
+    kept = {
+        slot["name"]: SlotOf(slot["name"], slot["token"])
+        for slot in settings.get("slots", [])
+        if forms.get(slot["name"]) == (slot["width"], slot["dtype"])
+    }
+    slots.update({slot["token"]: kept[slot["name"]] for slot in saved if slot["name"] in kept})
+    others = forms.keys() - kept.keys()
     for reader, said in parts:
         removed = reader.read(said["removed"]) if "removed" in said else ()
-        out.restore_blocks(blocks_of(reader, said), removed=removed, arrays=arrays, step=node["settings"].get("step"))
+        out.restore_blocks(
+            blocks_of(reader, said, others), removed=removed, arrays=arrays, step=node["settings"].get("step")
+        )
     return out
-
-
-def table_class(name: str, like: Any) -> Any:
-    """The class of a table of keys."""
-    found = type(like) if like is not None else TABLES.get(name)
-    if found is None:
-        raise CheckpointError(f"a table of keys is a {name}, which is not known here; give one to restore into")
-    return found
-
-
-TABLES: dict[str, type[StoredTable]] = {}
 
 
 def write_streams(files: Files, path: str, streams: Iterable[Stream], metadata: Mapping[str, str]) -> str:

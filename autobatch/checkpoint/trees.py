@@ -1,14 +1,14 @@
 """Trees as JSON: `describe` says a tree, its arrays and tables apart; `rebuild` makes it again, or a tree like another.
 
-A node is an object whose first key says what it is: `dict`, `list`, `tuple`, `object` (of a dataclass), with their
+A node is an object whose first key says what it is: `dict`, `list`, `tuple`, `object` (its attributes), with their
 parts and, where it is not Python's own, their `class`; a leaf is `array`, `kind` (a table, `stored_kinds`), `table` (of
-keys) or a literal (`literals`). An array's value is the name of its entry, under which its elements are stored; places
-that share memory name the same entry, and share memory again when they are read.
+keys), `slot` (what an optimiser has in one) or a literal (`literals`). An array's value is the name of its entry, under
+which its elements are stored; places that share memory name the same entry, and share memory again when they are read.
 """
 
-import collections
 import dataclasses
 import itertools
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -17,13 +17,15 @@ import numpy as np
 from autobatch.checkpoint import literals
 from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
-from autobatch.core import pytree
+from autobatch.core import models, pytree
 from autobatch.errors import CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
 
 __all__ = ["ANY", "Contents", "EntryReader", "describe", "rebuild"]
 
+_HEAP_TYPE = 1 << 9  # the flag of a class that a class statement made
 ANY: Any = object()  # no tree to restore into: whatever was saved
 
 
@@ -132,43 +134,63 @@ def describe(tree: Any, what: str, path: tuple[str, ...], contents: Contents) ->
         what: what the tree is called, where errors begin: "params". path: where names of entries begin.
 
     Raises:
-        UnsupportedError: a leaf that is neither data nor has a name; DTypeError: an array of Python objects.
+        UnsupportedError: a leaf that is neither data nor has a name. DTypeError: an array of Python objects.
+        StructureError: an object that lies within itself.
     """
-    values, structure = pytree.flatten(tree)
-    leaves = zip(values, (what + place for place in pytree.paths(structure)), strict=True)
-    return _describe(structure, leaves, path, contents)
+    return _describe(tree, path, what, contents, ())
 
 
-def _describe(structure: pytree.TreeDef, leaves: Iterator[Any], path: tuple[str, ...], contents: Contents) -> Any:
-    kind = structure.kind
-    if kind is None:
-        value, place = next(leaves)
+def _describe(
+    value: Any, path: tuple[str, ...], place: str, contents: Contents, above: tuple[Any, ...]
+) -> dict[str, Any]:
+    branch = _branch(value)
+    if branch is None:
         return _leaf(value, path, place, contents)
-    keys = structure.keys
+    if any(value is each for each in above):
+        raise StructureError(f"{place} is a {type(value).__name__} that lies within itself; expected a tree")
+    kind, keys, parts, factory = branch
+    step = {dict: "[{!r}]", list: "[{}]", tuple: "[{}]", object: ".{}"}[kind]
     children = [
-        _describe(child, leaves, (*path, str(key)), contents)
-        for key, child in zip(keys, structure.children, strict=True)
+        _describe(part, (*path, str(key)), place + step.format(key), contents, (*above, value))
+        for key, part in zip(keys, parts, strict=True)
     ]
     node: dict[str, Any]
-    if issubclass(kind, dict):
+    if kind is dict:
         said = [literals.key_to_json(key) for key in keys]
         if None in said:
-            raise UnsupportedError(
-                f"{'/'.join(path)} has the key {keys[said.index(None)]!r}; expected text or a number"
-            )
+            raise UnsupportedError(f"{place} has the key {keys[said.index(None)]!r}; expected text or a number")
         node = {"dict": [list(pair) for pair in zip(said, children, strict=True)]}
-        if structure.factory is not None:
-            if not literals.is_literal(structure.factory):
-                raise UnsupportedError(f"{'/'.join(path)} has the default {structure.factory!r}; expected a class")
-            node["factory"] = literals.to_literal(structure.factory)
-        builtin: type = dict
-    elif issubclass(kind, list):
-        node, builtin = {"list": children}, list
-    elif issubclass(kind, tuple):
-        node, builtin = {"tuple": children}, tuple
+        if factory is not None:
+            if not literals.is_literal(factory):
+                raise UnsupportedError(f"{place} has the default {factory!r}; expected a class")
+            node["factory"] = literals.to_literal(factory)
+    elif kind is object:
+        node = {"object": [list(pair) for pair in zip(keys, children, strict=True)]}
     else:
-        node, builtin = {"object": [list(pair) for pair in zip(keys, children, strict=True)]}, object
-    return node if kind is builtin else node | {"class": literals.name_of(kind)}
+        node = {kind.__name__: children}
+    return node if type(value) is kind else node | {"class": literals.name_of(type(value))}
+
+
+def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
+    """What a container or object is (dict, list, tuple or object), its keys, parts and default; None for a leaf."""
+    if pytree.is_node(value):
+        kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
+        return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
+    if _has_attributes(type(value)) and not literals.is_literal(value) and not isinstance(value, StoredTable):
+        if models.is_array_like(value) or kind_of(value) is not None or isinstance(value, SlotOf):
+            return None
+        parts = models.parts_of(value)
+        return object, tuple(parts), list(parts.values()), None
+    return None
+
+
+def _has_attributes(cls: type) -> bool:
+    """Whether an object of this class is its attributes and nothing else, as `pickle` sees it by default."""
+    if cls is types.SimpleNamespace or dataclasses.is_dataclass(cls):
+        return True
+    made_in_python = bool(cls.__flags__ & _HEAP_TYPE)
+    plain = cls.__reduce_ex__ is object.__reduce_ex__ and cls.__reduce__ is object.__reduce__
+    return made_in_python and plain and cls.__getstate__ is object.__getstate__
 
 
 def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> dict[str, Any]:
@@ -186,8 +208,11 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
             for name, array in arrays.items()
         }
         return {"kind": kind.name, "settings": settings, "arrays": parts}
+    if isinstance(value, SlotOf):
+        return {"slot": value.name, "token": value.token}
     if isinstance(value, StoredTable):
-        entry = contents.name(path)
+        entry = next((name for name, table in contents.tables.items() if table is value), None)
+        entry = contents.name(path) if entry is None else entry
         contents.tables[entry] = value
         beside = {name: _leaf(array, (*path, name), place, contents) for name, array in value.arrays().items()}
         return {"table": entry, "class": type(value).__name__, "settings": value.settings, "arrays": beside}
@@ -211,6 +236,8 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
 
 class EntryReader(Protocol):
     """What reads entries: of one file, or of the files of a checkpoint."""
+
+    slots: dict[int, SlotOf]  # of the tables that are restored, by the number that the saved one has
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The elements of an entry, stored as of this shape and dtype."""
@@ -260,13 +287,12 @@ class Rebuilding:
         parts = {key_of(key): part for key, part in node[kind]}
         cls: Any
         if like is not ANY:
-            structure = _structure(like, path, node)
-            cls, keys, factory = structure.kind, structure.keys, structure.factory
-            if issubclass(cls, list | tuple) or issubclass(cls, dict) != (kind == "dict"):
-                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {cls.__name__}")
-            likes = [like[key] if kind == "dict" else getattr(like, key) for key in keys]
+            own, keys, likes, factory = _branch_like(like, path, node)
+            cls = type(like)
+            if own is not {"dict": dict, "object": object}[kind]:
+                raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
         else:
-            cls, keys, factory = self._class(node, {"dict": dict, "object": object}[kind]), tuple(parts), None
+            cls, keys = self._class(node, {"dict": dict, "object": object}[kind]), tuple(parts)
             factory = literals.from_literal(node["factory"]) if "factory" in node else None
             likes = [ANY] * len(keys)
         children = []
@@ -281,10 +307,10 @@ class Rebuilding:
         cls: Any = self._class(node, {"list": list, "tuple": tuple}[kind]) if like is ANY else None
         likes = [ANY] * len(parts)
         if like is not ANY:
-            cls = _structure(like, path, node).kind
-            if not issubclass(cls, list | tuple) or len(like) != len(parts):
+            own, _, likes, _ = _branch_like(like, path, node)
+            cls = type(like)
+            if own not in (list, tuple) or len(likes) != len(parts):
                 raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
-            likes = list(like)
         children = [
             self.node(part, each, f"{path}[{i}]") for i, (part, each) in enumerate(zip(parts, likes, strict=True))
         ]
@@ -295,7 +321,7 @@ class Rebuilding:
             return builtin
         found = literals.named(node["class"])
         right = isinstance(found, type) and (
-            dataclasses.is_dataclass(found) if builtin is object else issubclass(found, builtin)
+            _has_attributes(found) if builtin is object else issubclass(found, builtin)
         )
         if not right:
             raise CheckpointError(
@@ -304,7 +330,7 @@ class Rebuilding:
         return found
 
     def _leaf(self, node: dict[str, Any], like: Any, path: str) -> Any:
-        if like is not ANY and pytree.is_node(like):
+        if like is not ANY and _branch(like) is not None:
             raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
         if "array" in node:
             if type(like) is EmbeddingTable:
@@ -319,8 +345,16 @@ class Rebuilding:
             if like is not ANY and not isinstance(like, StoredTable):
                 raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
             return self._once("table " + node["table"], lambda: self._entries.table(node["table"], node, like))
+        if "slot" in node:
+            if like is ANY:
+                return self._entries.slots.get(node["token"], SlotOf(node["slot"], node["token"]))
+            if node["token"] not in self._entries.slots:
+                raise StructureError(f"{path} is the slot {node['slot']!r} of a table of keys that has no such slot")
+            return self._entries.slots[node["token"]]
         if isinstance(like, np.ndarray | EmbeddingTable):
             raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
+        if like is not ANY and {"name", "module"} & node.keys() and literals.is_by_name(like):
+            return like  # which need not be what had this name when it was saved
         return literals.from_literal(node)
 
     def _of_kind(self, node: dict[str, Any], like: Any, path: str) -> Any:
@@ -390,11 +424,11 @@ def _is_optimizer_state(like: Any) -> bool:
     return isinstance(like, dict) and type(like.get("step")) is int
 
 
-def _structure(like: Any, path: str, node: dict[str, Any]) -> pytree.TreeDef:
-    if not pytree.is_node(like):
+def _branch_like(like: Any, path: str, node: dict[str, Any]) -> tuple[type, tuple[Any, ...], list[Any], Any]:
+    branch = _branch(like)
+    if branch is None:
         raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
-    keys, factory = pytree.flatten(like)[1].keys, getattr(like, "default_factory", None)
-    return pytree.TreeDef(type(like), keys, (), factory if isinstance(like, collections.defaultdict) else None)
+    return branch
 
 
 def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
@@ -410,7 +444,10 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
 
 
 def _built(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
-    structure = pytree.TreeDef(cls, keys, tuple(pytree.flatten(0)[1] for _ in children), factory)
+    """A container or object of its parts."""
+    if not issubclass(cls, dict | list | tuple):
+        return models.new_object(cls, dict(zip(keys, children, strict=True)))
+    structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
     return pytree.unflatten(structure, children)
 
 

@@ -18,7 +18,7 @@ import heapq
 import math
 
 import numpy as np
-from numba import boolean, float32, float64, int8, int16, int32, int64, types, uint8, uint16, uint32
+from numba import boolean, float32, float64, int8, int16, int32, int64, types, uint8, uint16, uint32, uint64
 
 from autobatch.kernels.guarded import *
 from autobatch.kernels.guarded_arrays import *
@@ -80,8 +80,17 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         code = function.__code__
         raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}: {error}") from None
     names = [f"in{leaf}" for leaf in range(len(loader.dtypes))]
-    parameters = ["n", "table", "depth", "status", *names, *(f"step{leaf}" for leaf in loader.steps), *program.captured]
-    types = ["types.int64", _numba("int64"), "types.int64", _numba("uint8"), *map(_numba, loader.dtypes)]
+    parameters = [
+        "n",
+        "careful",
+        "table",
+        "depth",
+        "status",
+        *names,
+        *(f"step{leaf}" for leaf in loader.steps),
+        *program.captured,
+    ]
+    types = ["types.int64", "types.int64", _numba("int64"), "types.int64", _numba("uint8"), *map(_numba, loader.dtypes)]
     types += ["types.int64"] * len(loader.steps)
     types += [_numba(each.kind.dtype, each.kind.ndim) for each in program.captured.values()]
     extra = "".join(f", {name}" for name in program.captured)
@@ -96,13 +105,13 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         *(f"kept{leaf} = used{leaf}" for leaf in range(len(keeper.dtypes))),
         "if ok:",
         [*separate, *after] or ["pass"],
-        "if float_flags() != 0:",
+        "if careful != 0 and float_flags() != 0:",
         ["clear_flags()", "ok = False"],
         "if not ok:",
         ["status[i] = 1", *kept],
     ]
     outs = "".join(f"out{leaf}[:used{leaf}], " for leaf in range(len(keeper.dtypes)))
-    lines += [loop, f"return ({outs})" if outs else "return n"]
+    lines += [loop, "status[n] = float_flags() != 0", f"return ({outs})" if outs else "return n"]
     returns = f"types.Tuple(({''.join(_numba(dtype) + ', ' for dtype in keeper.dtypes)}))" if outs else "types.int64"
     text = _HEAD + program.text() + "\n"
     text += "\n".join(flat(["@jit", f"def kernel({', '.join(parameters)}):", lines])) + "\n\n"

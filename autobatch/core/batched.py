@@ -17,33 +17,39 @@ class Lengths:
     """The length of one dimension in each example: (B,) int64, read-only; masks are cached per padded width.
 
     Two operands that share one `Lengths` object are known to agree without a comparison. `derived` is for what others
-    compute from the lengths once.
+    compute from the lengths once, `known` has the masks so far, by their width.
 
     >>> Lengths([2, 0]).mask(3)
     array([[ True,  True, False],
            [False, False, False]])
     """
 
-    __slots__ = ("_masks", "derived", "values")
+    __slots__ = ("derived", "known", "values")
 
     def __init__(self, values: Any) -> None:
         self.values = np.array(values, dtype=np.int64)
         self.values.flags.writeable = False
-        self._masks: dict[int, np.ndarray] = {}
+        self.known: dict[int, np.ndarray] = {}
         self.derived: dict[Any, Any] = {}
 
     def mask(self, width: int) -> np.ndarray:
         """(B, width) bool: True where a position is inside its example."""
-        out = self._masks.get(width)
+        out = self.known.get(width)
         if out is None:
             out = np.arange(width) < self.values[:, None]
             out.flags.writeable = False
-            self._masks[width] = out
+            self.known[width] = out
         return out
 
     def max(self) -> int:
         """The longest, 0 for no example."""
         return int(self.values.max(initial=0))
+
+    def has_zero(self) -> bool:
+        """Whether an example has length 0."""
+        if "zero" not in self.derived:
+            self.derived["zero"] = bool(self.values.min(initial=1) == 0)
+        return self.derived["zero"]
 
     def __len__(self) -> int:
         return self.values.shape[0]

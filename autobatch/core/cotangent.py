@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 
-__all__ = ["Contributions", "Product", "Scatter", "SparseCotangent", "total"]
+__all__ = ["Contributions", "Product", "SparseCotangent", "total"]
 
 _TALL = 1024  # rows from which one product is as fast per row as any
 
@@ -114,50 +114,6 @@ class Product(SparseCotangent):
         return Product(np.concatenate([part.left for part in parts]), np.concatenate([part.right for part in parts]))
 
 
-class Scatter(SparseCotangent):
-    """`values` at `array[index]`, zero elsewhere; what the vjp of a read returns.
-
-    Args:
-        index: anything that indexes a NumPy array; `unique` says that no element is named twice.
-        values: the cotangent of `array[index]`, plain or of an interpreter below.
-
-    >>> Scatter(np.array([2, 0, 2]), np.array([1.0, 5.0, 3.0]), (4,), np.float64, unique=False).to_dense()
-    array([5., 0., 4., 0.])
-    """
-
-    __slots__ = ("dtype", "index", "shape", "unique", "values")
-
-    def __init__(self, index: Any, values: Any, shape: tuple[int, ...], dtype: Any, *, unique: bool) -> None:
-        self.index = index
-        self.values = values
-        self.shape = shape
-        self.dtype = dtype
-        self.unique = unique
-
-    @property
-    def boxed(self) -> bool:
-        return is_boxed(self.values)
-
-    def add_to(self, dense: np.ndarray) -> None:
-        if self.unique:
-            dense[self.index] += self.values
-        elif isinstance(self.index, np.ndarray) and self.index.dtype.kind in "iu" and dense.ndim > 1:
-            _add_rows(dense, self.index, self.values)
-        else:
-            np.add.at(dense, self.index, self.values)
-
-    def to_dense(self) -> Any:
-        return _scatter_boxed([self]) if self.boxed else super().to_dense()
-
-    @staticmethod
-    def combine(parts: Sequence[Any]) -> Any:
-        """Rows that follow each other without a gap, as those of a loop's steps do, are copied once."""
-        if any(part.boxed for part in parts):
-            return _scatter_boxed(parts)
-        rows = _consecutive(parts)
-        return SparseCotangent.combine(parts) if rows is None else np.concatenate(rows)
-
-
 class Contributions:
     """The contributions to one cotangent, added as they come.
 
@@ -201,8 +157,8 @@ class Contributions:
 def total(parts: Sequence[Any]) -> Any:
     """The sum of one or more cotangent contributions.
 
-    >>> total([np.ones(2), Scatter(1, 5.0, (2,), np.float64, unique=True)])
-    array([1., 6.])
+    >>> total([np.ones((1, 2)), Product(np.ones((3, 1)), np.ones((3, 2)))])
+    array([[4., 4.]])
     """
     if len(parts) == 1:
         return parts[0]
@@ -229,56 +185,3 @@ def _add_all(dense: Any, sparse: Sequence[Any], *, owned: bool) -> Any:
             dense, owned = np.array(dense), True
         part.add_to(dense)
     return dense
-
-
-def _add_rows(dense: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
-    """`np.add.at(dense, index, values)` for an integer array of row numbers: sorted runs summed, then added once."""
-    rows = index.ravel()
-    if not rows.size:
-        return
-    rows = np.where(rows < 0, rows + dense.shape[0], rows)
-    values = np.broadcast_to(values, index.shape + dense.shape[1:]).reshape(rows.shape + dense.shape[1:])
-    order = np.argsort(rows, kind="stable")
-    rows = rows[order]
-    starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
-    dense[rows[starts]] += np.add.reduceat(values[order], starts, axis=0)
-
-
-def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
-    """The values of parts that are slices of rows, in order, if they are the whole array."""
-    slices = [part.index for part in parts if type(part.index) is slice and part.index.step is None]
-    if len(slices) < len(parts) or any(type(each.start) is not int or type(each.stop) is not int for each in slices):
-        return None
-    ordered = sorted(parts, key=lambda part: part.index.start)
-    ends = [0, *[part.index.stop for part in ordered]]
-    if any(part.index.start != end for part, end in zip(ordered, ends, strict=False)) or ends[-1] != parts[0].shape[0]:
-        return None
-    return [part.values for part in ordered]
-
-
-def _scatter_boxed(parts: Sequence[Scatter]) -> Any:
-    """Scatters whose values are on an interpreter, as one dense array, by reads only (so that it differentiates).
-
-    Element e of the result is the sum over the list of values that go there; the lists are padded to one width with
-    the position of an appended zero.
-    """
-    shape, dtype = parts[0].shape, parts[0].dtype
-    numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
-    targets, values = [], []
-    for part in parts:
-        target = numbers[part.index]
-        targets.append(np.ravel(target))
-        values.append(np.reshape(np.broadcast_to(part.values, np.shape(target)), (-1,)))
-    target = np.concatenate(targets)
-    padded = np.concatenate([*values, np.zeros(1, dtype)])
-    order = np.argsort(target, kind="stable")
-    ordered = target[order]
-    first = np.searchsorted(ordered, ordered, side="left")
-    place = np.arange(len(ordered)) - first  # which of the values that go to its target
-    elements, row = np.unique(ordered, return_inverse=True)
-    lists = np.full((len(elements), int(place.max(initial=-1)) + 1), len(target))
-    lists[row, place] = order
-    sums = np.concatenate([np.sum(np.take(padded, lists), axis=1), np.zeros(1, dtype)])
-    where = np.full(numbers.size, len(elements))
-    where[elements] = np.arange(len(elements))
-    return np.reshape(np.take(sums, where), shape)

@@ -10,6 +10,7 @@ import mmap
 import os
 import pathlib
 import sys
+import weakref
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,7 @@ class Reserved:
                     "rows in a folder need a system that maps files where it is told to; leave it out"
                 )
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            weakref.finalize(self, os.close, self._file)
             self._map(os.fstat(self._file).st_size)
 
     def ensure(self, rows: int) -> None:
@@ -101,10 +103,6 @@ class Reserved:
         """Have the file's pages written to the disk."""
         if self._file is not None:
             os.fsync(self._file)
-
-    def __del__(self) -> None:
-        if getattr(self, "_file", None) is not None:
-            os.close(self._file)  # type: ignore[arg-type]
 
 
 def _range(rows: int, row_bytes: int) -> tuple[Any, int]:

@@ -1,7 +1,7 @@
 """What running a function changes beside what it makes: nothing, or one cannot know.
 
-A function that changes nothing may run on its own for each lane, as a plain call, where its lock-step form cannot: in
-whichever order that is, nobody can tell. And a map of one needs no copy of what its examples were before.
+A function that changes nothing may be called for each lane by code that is not converted: in whichever order that is,
+nobody can tell. And a map of one needs no copy of what its examples were before.
 
 What operators and attributes of users' classes do is not looked into, nor what an iterator does when it is read.
 """
@@ -51,21 +51,9 @@ _UNREADABLE = _Summary(True, True)
 _summaries: weakref.WeakKeyDictionary[FunctionType, dict[bool, _Summary]] = weakref.WeakKeyDictionary()
 
 
-def is_local(code: Any, names: dict[str, Any] | None = None) -> bool:
-    """Whether running this does nothing but compute, for all that its syntax says.
-
-    Args:
-        code: a function, or source text.
-        names: for text, what its global names mean.
-    """
-    if isinstance(code, str):
-        try:
-            tree = ast.parse(code)
-        except (SyntaxError, ValueError):
-            return True  # it raises, and that is all
-        summary = _read(tree.body, frozenset(), _in(names or {}))
-        return not (summary.changes or summary.acts or summary.methods) and all(map(is_local, summary.calls))
-    return isinstance(code, FunctionType) and not _any_changes([code], [], True)
+def is_local(function: Any) -> bool:
+    """Whether running a function does nothing but compute, for all that its syntax says."""
+    return isinstance(function, FunctionType) and not _any_changes([function], [], True)
 
 
 def may_change(functions: Iterable[Any], classes: Iterable[type]) -> bool:
@@ -151,11 +139,7 @@ def _meaning(function: FunctionType, name: str) -> Any:
             return (function.__closure__ or ())[function.__code__.co_freevars.index(name)].cell_contents
         except ValueError:
             return UNKNOWN
-    return _in(function.__globals__)(name)
-
-
-def _in(names: dict[str, Any]) -> Callable[[str], Any]:
-    return lambda name: names.get(name, vars(builtins).get(name, UNKNOWN))
+    return function.__globals__.get(name, vars(builtins).get(name, UNKNOWN))
 
 
 def _read(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:

@@ -27,7 +27,6 @@ _ALL = 1 << 10  # deeper than any value
 _MOST_ROUNDS = 20
 ARRAY_METHODS = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
 """Names of methods that arrays have and Python's containers have not."""
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _ITEMS_ARE_KEPT = frozenset({"extend", "update", "extendleft", "__iadd__", "__ior__"})
 _Binding = tuple[ast.expr | None, int]  # an expression and how deep in its value: 0 is itself, 1 one of its items
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, imputils, types
+from numba.cpython import listobj
 from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import intrinsic
 
@@ -29,6 +30,8 @@ __all__ = [
     "floor_divide",
     "hypot",
     "integer_power",
+    "list_item",
+    "list_put",
     "modulo",
     "multiply",
     "opaque",
@@ -112,6 +115,30 @@ def opaque(typing_context, value):
         return builder.call(assembly, [args[0]])
 
     return value(value), generate
+
+
+@intrinsic
+def list_item(typing_context, items, index):
+    """items[index], where the index is known to be in range."""
+    signature = items.dtype(items, types.int64)
+
+    def generate(context, builder, signature, args):
+        value = listobj.ListInstance(context, builder, signature.args[0], args[0]).getitem(args[1])
+        return imputils.impl_ret_borrowed(context, builder, signature.return_type, value)
+
+    return signature, generate
+
+
+@intrinsic
+def list_put(typing_context, items, index, value):
+    """items[index] = value, where the index is known to be in range."""
+    signature = types.void(items, types.int64, items.dtype)
+
+    def generate(context, builder, signature, args):
+        listobj.ListInstance(context, builder, signature.args[0], args[0]).setitem(args[1], args[2], incref=True)
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count: Any, steps: list[Any]) -> None:

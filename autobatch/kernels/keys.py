@@ -1,14 +1,13 @@
 """Keys of any 64 bits to places of rows, by open addressing; and what a table of keys notes of each row.
 
-An index is (slots, 2) of uint64, a power of two of them: a key, coded so that zeros are an empty slot, and its row. The
-one key whose code is 0 has its row in `notes`. Probing is linear from the key's hash; a removed key's slot is filled
-by moving later ones back, so nothing is ever marked as removed. Keys come as int64, the bits of uint64 keys as well.
+An index is (slots, 2) of uint64, four slots to a line of the cache: a key, coded so that zeros are an empty slot, and
+its row. The one key whose code is 0 has its row in `notes`. Probing is linear, line by line, from where the key's hash
+says; a removed key's slot is filled by moving later ones back, so nothing is ever marked as removed. Keys come as
+int64, the bits of uint64 keys as well.
 
 What belongs to each row lies in arrays of one length: its key, the step of its last update (`DEAD` for a row that no
 key has), the number of its updates and the mark in which its change was noted.
 """
-
-from typing import Any
 
 from numpy import int64, uint32, uint64
 
@@ -23,12 +22,13 @@ __all__ = [
     "LIVE",
     "LOGGED",
     "NOTES",
+    "REMOVED",
     "SPECIAL",
     "TICKET",
     "VERSION",
     "coded",
     "commit_rows",
-    "count_keys",
+    "find_others",
     "find_rows",
     "least_counter",
     "mixed",
@@ -36,14 +36,14 @@ __all__ = [
     "part_of",
     "pick_smallest",
     "raise_counters",
-    "remove_keys",
+    "set_counts",
     "threshold_of",
 ]
 
 # Places in the notes of a table of keys, int64: how many changes were begun or ended; how many rows are alive; how many
 # were ever used; how many of those are free; how many are noted as changed; the row of the key whose code is 0, or -1;
-# the last change that was made.
-VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, NOTES = range(8)
+# the last change that was made; how many keys were ever taken out.
+VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, REMOVED, NOTES = range(9)
 
 DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
@@ -74,80 +74,124 @@ def part_of(keys, parts, out):
 
 
 @jit
-def find_rows(keys, index, special, out, again, lo, hi):
+def _home(key, slots):
+    """Where the probing for a key begins in an index of so many slots, at most 2**34: at the start of a line."""
+    return (((mixed(key) >> uint64(32)) * uint64(slots >> 2)) >> uint64(32)) << uint64(2)
+
+
+@jit
+def find_rows(keys, index, special, out, lo, hi):
     """out[i] = the row of keys[i], -1 for a key that is not there; returns how many are not.
 
     Args:
         special: the row of the key whose code is 0.
-        again: look only for those whose out[i] is -1.
     """
-    mask = uint64(index.shape[0] - 1)
+    slots = index.shape[0]
     missing = 0
     for i in range(lo, min(lo + _AHEAD, hi)):
-        prefetch_source(index, int64(mixed(keys[i]) & mask))
+        out[i] = int64(_home(keys[i], slots))
+        prefetch_source(index, out[i])
     for i in range(lo, hi):
         if i + _AHEAD < hi:
-            prefetch_source(index, int64(mixed(keys[i + _AHEAD]) & mask))
-        if again and out[i] >= 0:
-            continue
-        code = uint64(keys[i]) ^ _CODE
-        found: Any = int64(-1)
-        if code == 0:
-            found = special
-        else:
-            slot = mixed(keys[i]) & mask
-            while True:
-                here = index[slot, 0]
-                if here == code:
-                    found = int64(index[slot, 1])
-                    break
-                if here == 0:
-                    break
-                slot = (slot + uint64(1)) & mask
+            out[i + _AHEAD] = int64(_home(keys[i + _AHEAD], slots))
+            prefetch_source(index, out[i + _AHEAD])
+        found = _probed(keys[i], index, uint64(out[i]), special)
         out[i] = found
         missing += found < 0
     return missing
 
 
 @jit
+def find_sorted(keys, known, out, lo, hi):
+    """out[i] = the place of keys[i] in ascending `known`, -1 for a key that is not there."""
+    for i in range(lo, hi):
+        key = keys[i]
+        first, count = 0, known.shape[0]
+        while count > 1:
+            half = count >> 1
+            first = first + half if known[first + half] <= key else first
+            count -= half
+        out[i] = first if count == 1 and known[first] == key else -1
+
+
+@jit
+def find_others(keys, index, special, out):
+    """As `find_rows` for those that were not found, in another index."""
+    missing = 0
+    for i in range(keys.shape[0]):
+        if out[i] < 0:
+            out[i] = _probed(keys[i], index, _home(keys[i], index.shape[0]), special)
+            missing += out[i] < 0
+    return missing
+
+
+@jit
+def _after(slot, slots):
+    following = slot + uint64(1)
+    return following if following < slots else uint64(0)
+
+
+@jit
+def _probed(key, index, slot, special):
+    """The row of a key, -1 if it is not there, by the four slots of a line at once: a guess less that may be wrong."""
+    code = uint64(key) ^ _CODE
+    if code == 0:
+        return int64(special)
+    slots = uint64(index.shape[0])
+    while True:
+        second, third, last = slot + uint64(1), slot + uint64(2), slot + uint64(3)
+        row = index[slot, 1]
+        row = index[second, 1] if index[second, 0] == code else row
+        row = index[third, 1] if index[third, 0] == code else row
+        row = index[last, 1] if index[last, 0] == code else row
+        there = (index[slot, 0] == code) | (index[second, 0] == code)
+        if there | (index[third, 0] == code) | (index[last, 0] == code):
+            return int64(row)
+        if index[last, 0] == 0:
+            return int64(-1)
+        slot = _after(last, slots)
+
+
+@jit
 def _place(index, code, row):
-    mask = uint64(index.shape[0] - 1)
-    slot = mixed(code ^ _CODE) & mask
+    slots = uint64(index.shape[0])
+    slot = _home(code ^ _CODE, slots)
     while index[slot, 0] != 0 and index[slot, 0] != code:
-        slot = (slot + uint64(1)) & mask
+        slot = _after(slot, slots)
     index[slot, 1] = uint64(row)
     index[slot, 0] = code
 
 
 @jit
 def move_slots(old, new, lo, hi):
-    """What the slots [lo, hi) of one index hold, put into another one too."""
+    """What the slots [lo, hi) of one index hold, put into another one too.
+
+    Their places in both are in the order of the hashes, so what is read and written follows each other.
+    """
     for slot in range(lo, hi):
         if old[slot, 0] != 0:
             _place(new, old[slot, 0], old[slot, 1])
 
 
 @jit
-def remove_keys(keys, index, notes):
-    """Take keys out of the index, each of them there; places that were probed past it are moved back."""
-    mask = uint64(index.shape[0] - 1)
-    for i in range(keys.shape[0]):
-        code = uint64(keys[i]) ^ _CODE
-        if code == 0:
-            notes[SPECIAL] = -1
-            continue
-        hole = mixed(keys[i]) & mask
-        while index[hole, 0] != code and index[hole, 0] != 0:
-            hole = (hole + uint64(1)) & mask
-        slot = (hole + uint64(1)) & mask
-        while index[slot, 0] != 0:
-            home = mixed(index[slot, 0] ^ _CODE) & mask
-            if ((slot - home) & mask) >= ((slot - hole) & mask):
-                index[hole, 1] = index[slot, 1]
-                index[hole, 0] = index[slot, 0]
-                hole = slot
-            slot = (slot + uint64(1)) & mask
-        index[hole, 0] = 0
+def _remove(key, index):
+    """Take a key out of the index, if it is there; what was probed for past it is moved back to where it was."""
+    slots = uint64(index.shape[0])
+    code = uint64(key) ^ _CODE
+    hole = _home(key, slots)
+    while index[hole, 0] != code:
+        if index[hole, 0] == 0:
+            return
+        hole = _after(hole, slots)
+    slot = _after(hole, slots)
+    while index[slot, 0] != 0:
+        home = _home(index[slot, 0] ^ _CODE, slots)
+        if (slot + slots - home) % slots >= (slot + slots - hole) % slots:
+            index[hole, 1] = index[slot, 1]
+            index[hole, 0] = index[slot, 0]
+            hole = slot
+        slot = _after(slot, slots)
+    index[hole, 0] = 0
 
 
 @jit
@@ -193,30 +237,27 @@ def commit_rows(ticket, index, notes, gone, born, from_free, named, step, counte
         versions[gone[i]] = DEAD
         free[notes[FREE]] = gone[i]
         notes[FREE] += 1
-    if gone.shape[0]:
-        remove_keys(row_keys[gone], index, notes)
+    for i in range(gone.shape[0]):
+        if row_keys[gone[i]] == EMPTY_KEY:
+            notes[SPECIAL] = -1
+        else:
+            _remove(row_keys[gone[i]], index)
+    notes[REMOVED] += gone.shape[0]
     notes[TICKET] = ticket
 
 
 @jit
-def count_keys(keys, index, notes, out):
-    """Add 1 to the number beside each of the distinct keys, which is made where it is not there; out: the sums."""
-    mask = uint64(index.shape[0] - 1)
+def set_counts(keys, counts, enough, index):
+    """Put the number of each key beside it, or take the key out where that is enough; the same if it is done again.
+
+    The key whose code is 0 is left out.
+    """
     for i in range(keys.shape[0]):
-        code = uint64(keys[i]) ^ _CODE
-        if code == 0:
-            notes[SPECIAL] = max(notes[SPECIAL], 0) + 1
-            out[i] = notes[SPECIAL]
-            continue
-        slot = mixed(keys[i]) & mask
-        while index[slot, 0] != 0 and index[slot, 0] != code:
-            slot = (slot + uint64(1)) & mask
-        if index[slot, 0] == 0:
-            index[slot, 0] = code
-            index[slot, 1] = 0
-            notes[LIVE] += 1
-        index[slot, 1] += uint64(1)
-        out[i] = int64(index[slot, 1])
+        if keys[i] != EMPTY_KEY:
+            if counts[i] < enough:
+                _place(index, uint64(keys[i]) ^ _CODE, counts[i])
+            else:
+                _remove(keys[i], index)
 
 
 @jit

@@ -34,11 +34,9 @@ __all__ = [
     "pick_rows",
     "row_dots",
     "run_bounds",
-    "segment_argmax",
-    "segment_argmin",
     "segment_cumsum",
-    "segment_max",
-    "segment_min",
+    "segment_extremum",
+    "segment_position",
     "segment_prod",
     "segment_prod_others",
     "segment_squares",
@@ -82,8 +80,8 @@ def _sum_numbers(x, ids, weights, segments, out):
 
 
 @jit
-def segment_max(x, ids, segments, seen, out):
-    """The greatest of each column of a segment; NaN if there is one. `seen` is all False on entry."""
+def segment_extremum(x, ids, segments, least, seen, out):
+    """The greatest, or the least, of each column of a segment; NaN if there is one. `seen` is all False on entry."""
     for i in range(segments.shape[0]):
         row = i if ids is None else ids[i]
         segment = segments[i]
@@ -95,29 +93,12 @@ def segment_max(x, ids, segments, seen, out):
             for j in range(x.shape[1]):
                 a = x[row, j]
                 b = out[segment, j]
-                out[segment, j] = a if a > b or a != a else b
+                out[segment, j] = a if (a < b if least else a > b) or a != a else b
 
 
 @jit
-def segment_min(x, ids, segments, seen, out):
-    """The least of each column of a segment; NaN if there is one. `seen` is all False on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = segments[i]
-        if not seen[segment]:
-            seen[segment] = True
-            for j in range(x.shape[1]):
-                out[segment, j] = x[row, j]
-        else:
-            for j in range(x.shape[1]):
-                a = x[row, j]
-                b = out[segment, j]
-                out[segment, j] = a if a < b or a != a else b
-
-
-@jit
-def segment_argmax(x, ids, segments, out):
-    """The first position of the greatest of each column (of the first NaN, if there is one); -1 on entry."""
+def segment_position(x, ids, segments, least, out):
+    """The first position of the greatest, or the least, of each column (of the first NaN, if any); -1 on entry."""
     for i in range(segments.shape[0]):
         row = i if ids is None else ids[i]
         segment = segments[i]
@@ -128,24 +109,7 @@ def segment_argmax(x, ids, segments, out):
             else:
                 a = x[row, j]
                 b = x[best if ids is None else ids[best], j]
-                if b == b and (a > b or a != a):
-                    out[segment, j] = i
-
-
-@jit
-def segment_argmin(x, ids, segments, out):
-    """The first position of the least of each column (of the first NaN, if there is one); -1 on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = segments[i]
-        for j in range(x.shape[1]):
-            best = out[segment, j]
-            if best < 0:
-                out[segment, j] = i
-            else:
-                a = x[row, j]
-                b = x[best if ids is None else ids[best], j]
-                if b == b and (a < b or a != a):
+                if b == b and ((a < b if least else a > b) or a != a):
                     out[segment, j] = i
 
 

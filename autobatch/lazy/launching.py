@@ -19,7 +19,7 @@ from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.config import config
-from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -35,6 +35,7 @@ from autobatch.kernels.rows import (
 )
 from autobatch.lazy.schedule import Schedule, refine, schedule
 from autobatch.ops.rules.index_rule import shown
+from autobatch.ops.rules.row_gather import Scatter
 
 __all__ = [
     "BlockCall",

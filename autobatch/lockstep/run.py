@@ -168,7 +168,7 @@ def instead(
     if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
-    columns = ExampleColumns(function, args, kwargs)
+    columns = ExampleColumns(args, kwargs)
     try:
         with region(None):
             results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
@@ -239,8 +239,8 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     entered: dict[int, tuple[Any, Any]] = {}
-    given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
     with region(root), example(LaneExample(size, _lanes_of_keys, first)):
+        given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
         out = ours(
             *[_entered(arg, root, entered) for arg in args],
             **{key: _entered(arg, root, entered) for key, arg in kwargs.items()},

@@ -92,7 +92,7 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     """The method of ndarray whose arguments are those of a NumPy function behind its first."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return _of(function)(self, *args, **kwargs)
+        return FUNCTIONS.get(function, function)(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = f"As `{name_of(function)}` of the array."

@@ -18,8 +18,8 @@ from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_number
-from autobatch.optim.keyed_steps import keyed_step
-from autobatch.optim.row_threads import RowStep, Running, make_step, run_steps, squares
+from autobatch.optim.keyed_steps import keyed_steps
+from autobatch.optim.row_threads import RowStep, Running, call_each, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
 
@@ -381,7 +381,7 @@ class Optimizer(abc.ABC):
         before = whole_number(state["step"], "state['step']")
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
         step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
-        return _holding([tables[key].lock for key in sorted(tables)], step)
+        return _holding([lock for key in sorted(tables) for lock in tables[key].locks], step)
 
     def _take_step(
         self,
@@ -396,20 +396,20 @@ class Optimizer(abc.ABC):
         """The step of parameters that fit; tables of keys are held meanwhile, so that no other thread changes them."""
         kernel, constants = self._step(before + 1, self._rate(before))
         steps, results = [], []
-        others: list[Callable[[], None]] = []
+        ends: list[Callable[[], None]] = []
         for leaf, indexer in zip(leaves, memory, strict=True):
             if leaf.grad is None:
                 results.append(leaf.value)
                 continue
             if is_keyed(leaf.value):
-                step, finish = keyed_step(leaf.value, leaf.state, leaf.grad, self.by_row, indexer)
+                own, without_rows = keyed_steps(leaf.value, leaf.state, leaf.grad, self.by_row, indexer)
+                ends += without_rows
                 results.append(functools.partial(operator.itemgetter(0), (leaf.value,)))
-                if step is None:
-                    others.append(finish)
             else:
                 step, result = step_of(leaf, self.by_row, indexer)
+                own = [] if step is None else [step]
                 results.append(result)
-            if step is not None:
+            for step in own:
                 step.arrays = self._arrays(step.arrays)
                 steps.append(step)
         scale = 1.0
@@ -417,11 +417,11 @@ class Optimizer(abc.ABC):
             norm = math.sqrt(math.fsum(map(squares, steps)))
             scale = min(1.0, self.clip_norm / (norm + 1e-6)) if norm == norm else norm
         limit = -1.0 if self.clip_value is None else self.clip_value
-        done = functools.partial(operator.setitem, state, "step", before + 1)
-        for finish in others:
-            finish()
+        ends.append(functools.partial(operator.setitem, state, "step", before + 1))
         if steps:
-            run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, done)
+            run_steps(steps, kernel, self._streaming(), constants, scale, limit, how, ends)
+        else:
+            call_each(ends)
         new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)

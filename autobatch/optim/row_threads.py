@@ -26,7 +26,7 @@ from autobatch.kernels.sparse_gradients import add_spread, row_squares
 from autobatch.kernels.vectors import VectorLayout
 from autobatch.tables.sparse import Indexer, SparseRows
 
-__all__ = ["RowStep", "Running", "make_step", "run_steps", "squares"]
+__all__ = ["RowStep", "Running", "call_each", "make_step", "run_steps", "squares"]
 
 _CHUNK = 1 << 16  # elements that one task updates
 _CACHED = 1 << 22  # bytes of sums that are kept for a whole step
@@ -182,14 +182,14 @@ def run_steps(
     scale: float,
     limit: float,
     how: Running,
-    done: Callable[[], Any],
+    ends: Sequence[Callable[[], Any]],
 ) -> None:
     """Run `kernel` on every row of every step, then write back; all of it or nothing.
 
     Args:
         streaming: the kernel of the same step that stores past the cache, where it is asked for and rows allow it.
         scale: what gradients are multiplied with; limit: where their elements are cut, -1 for nowhere.
-        done: called when all is written; like what writes back, it may be called twice.
+        ends: called when all is written; like what writes back, they may be called twice.
     """
     tasks = [(step, lo, hi) for step in steps for lo, hi in step.chunks(how.parts)]
     count = how.threads or min(thread_count(), sum(step.count * step.width for step in steps) // _WORTH)
@@ -216,16 +216,16 @@ def run_steps(
     ready = [arguments(spaces[0], task) for task in range(len(tasks))].__getitem__
     works = [functools.partial(_take, waiting, ready)]
     works += [functools.partial(_take, waiting, functools.partial(arguments, own)) for own in spaces[1:]]
-    ends = [*(step.finish for step in steps if step.finish is not None), done]
+    ends = [*(step.finish for step in steps if step.finish is not None), *ends]
     try:
         if count == 1:
             _take(waiting, ready)
         else:
             run_together(works)
-        _call_each(ends)
+        call_each(ends)
     except BaseException:
         if operator.length_hint(waiting) == 0 < len(tasks):
-            _call_each(ends)
+            call_each(ends)
         raise
 
 
@@ -246,7 +246,8 @@ def _take(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -
     collections.deque(itertools.starmap(operator.call, map(arguments, waiting)), maxlen=0)
 
 
-def _call_each(calls: Sequence[Callable[[], Any]]) -> None:
+def call_each(calls: Sequence[Callable[[], Any]]) -> None:
+    """Call them, in order."""
     for call in calls:
         call()
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
+from autobatch.api.call_ways import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
-from autobatch.api.ways import NAMES, Ran, ran_ways
 from autobatch.batches.any_batch import Batch
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import leaves

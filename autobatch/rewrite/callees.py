@@ -68,7 +68,8 @@ def is_users(value: Any) -> bool:
         return is_users(value.__wrapped__)
     if kind is functools.partial or isinstance(value, type):
         return False
-    call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+    call: Any = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+    call = call.__wrapped__ if hasattr(type(call), "_ab_batch") else call
     return type(call) is types.FunctionType and is_users(call)
 
 
@@ -149,7 +150,7 @@ class Forms:
         if kind is functools.partial:
             inner = self(function.func)
             return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
-        call = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+        call: Any = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
         if type(call) is FunctionType and is_users(call):
             return MethodType(self(call), function)
         return function

@@ -259,7 +259,6 @@ class Stores(ast.NodeTransformer):
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self.count = 0
-        self.top = function
         self.owned: Ownership = function.ownership  # type: ignore[attr-defined]
 
     @staticmethod

@@ -70,9 +70,9 @@ def is_generated(node: ast.AST) -> bool:
     return getattr(node, "generated", False) or (isinstance(node, ast.Name) and node.id.startswith(PREFIX))
 
 
-def located(tree: Node, line: int = 1, column: int = 0) -> Node:
+def located(tree: Node) -> Node:
     """The tree, in which whatever has no place yet is where the syntax around it is."""
-    stack: list[tuple[ast.AST, int, int]] = [(tree, line, column)]
+    stack: list[tuple[ast.AST, int, int]] = [(tree, 1, 0)]
     while stack:
         node, line, column = stack.pop()
         if "lineno" in node._attributes:

@@ -180,19 +180,19 @@ def _var(rows: Rows) -> np.ndarray:
     return quotient(out, rows.divisors(_MEAN))
 
 
-def _extremum(kernel: Callable[..., None]) -> Callable[[Rows], np.ndarray]:
+def _extremum(least: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
         out = rows.filled(0)
-        kernel(rows.x, rows.ids, rows.segments, np.zeros(rows.count, np.bool_), out)
+        kernels.segment_extremum(rows.x, rows.ids, rows.segments, least, np.zeros(rows.count, np.bool_), out)
         return out
 
     return run
 
 
-def _position(kernel: Callable[..., None]) -> Callable[[Rows], np.ndarray]:
+def _position(least: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
         out = rows.filled(-1, np.int64)
-        kernel(rows.x, rows.ids, rows.segments, out)
+        kernels.segment_position(rows.x, rows.ids, rows.segments, least, out)
         return out
 
     return run
@@ -556,14 +556,12 @@ def over(norm: Norm, *, bag: bool = False) -> Mode:
     return Mode(_over(norm), gradient, "float", norm, weights_own=True, by_ids=True, bag=bag)
 
 
-_POSITIONS = {"positions": True, "result": "own"}
-_FLOAT = {"result": "float", "weights_own": True}
 # fmt: off
 declare("sum", Mode(Rows.total, _of_sum(None), "wide", _SUM, weights_own=True, by_ids=True, bag=True))
 declare("mean", over(_MEAN, bag=True))
 declare("sqrtn", over(_SQRTN, bag=True))
-declare("max", Mode(_extremum(kernels.segment_max), _picked("argmax"), extremum="greatest", by_ids=True, bag=True))
-declare("min", Mode(_extremum(kernels.segment_min), _picked("argmin"), extremum="least", by_ids=True, bag=True))
+declare("max", Mode(_extremum(False), _picked("argmax"), extremum="greatest", by_ids=True, bag=True))
+declare("min", Mode(_extremum(True), _picked("argmin"), extremum="least", by_ids=True, bag=True))
 declare("prod", Mode(_prod, _of_scaled(_prod_gradient), "wide", by_ids=True))
 declare("var", Mode(_var, _var_gradient, "float", weights_own=True, by_ids=True))
 declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", weights_own=True, by_ids=True))
@@ -579,8 +577,8 @@ declare("last", Mode(_row_at(True), _picked("arglast")))
 declare("any", Mode(lambda rows: rows.of((rows.x != 0).astype(np.int64)).total() > 0, result="own"))
 declare("all", Mode(lambda rows: rows.of((rows.x == 0).astype(np.int64)).total() == 0, result="own"))
 declare("count", Mode(_count, _count_gradient, "own", weights_own=True))
-declare("argmax", Mode(_position(kernels.segment_argmax), by_ids=True, positions=True, result="own"))
-declare("argmin", Mode(_position(kernels.segment_argmin), by_ids=True, positions=True, result="own"))
+declare("argmax", Mode(_position(False), by_ids=True, positions=True, result="own"))
+declare("argmin", Mode(_position(True), by_ids=True, positions=True, result="own"))
 declare("argsort", Mode(_argsort, positions=True, rowwise=True, result="own"))
 declare("argtopk", Mode(_argtopk, positions=True, result="own"))
 declare("argfirst", Mode(_position_at(False), positions=True, result="own"))

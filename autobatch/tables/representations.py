@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.batched import Batched
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.ops.rules.ragged_checks import (
@@ -26,6 +26,7 @@ from autobatch.ops.rules.ragged_checks import (
     in_lane,
     lengths_of,
     offsets_from,
+    pad_rows,
     read_csr,
 )
 
@@ -213,10 +214,7 @@ def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
         fits = False
     if np.ndim(fits) or not fits:
         raise DTypeError(f"filler {filler!r:.60} is not a value of {values.dtype}")
-    mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    out = np.full((*mask.shape, *values.shape[1:]), filler, values.dtype)
-    out[mask] = values
-    return out
+    return pad_rows(values, Lengths(lengths), filler)
 
 
 def padded_to_lengths(padded: Any, filler: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
-from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import sparse_gradients
-from autobatch.kernels.rows import scatter_add, unique_first_seen
+from autobatch.kernels.rows import unique_first_seen
 from autobatch.ops.rules.ragged_checks import as_ids, check_ids, whole_number
+from autobatch.ops.rules.row_gather import Scatter, add_rows
 
 __all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
 
@@ -288,7 +289,7 @@ class SparseRows(SparseCotangent):
             matrix = dense.reshape(len(dense), spread.width)
             sparse_gradients.add_spread(spread.matrix, spread.segments, spread.factors, ids, matrix)
         else:
-            _add_rows(dense, ids, self.rows)
+            add_rows(dense, ids, np.asarray(self.rows))
 
     def to_dense(self) -> Any:
         """The whole table's gradient, (num_rows, *row_shape).
@@ -413,17 +414,3 @@ def first_seen(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct ids in the order of first occurrence, and for each id its place among them."""
     index = Indexer(len(ids))(ids.view(np.int64) if ids.dtype == np.uint64 else ids)
     return index.unique.copy().view(ids.dtype if ids.dtype == np.uint64 else np.int64), index.inverse
-
-
-def _add_rows(dense: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
-    """dense[ids] += rows, repeated ids counted, in the order of the ids."""
-    if dense.dtype in _ADDED and dense.flags.c_contiguous:
-        rows = np.ascontiguousarray(rows, dense.dtype)
-        width = int(np.prod(dense.shape[1:], dtype=np.int64))
-        scatter_add(rows.reshape(len(ids), width), ids, dense.reshape(len(dense), width))
-    elif dense.dtype == np.float16:
-        wide = dense.astype(np.float32)
-        _add_rows(wide, ids, rows.astype(np.float32))
-        dense[...] = wide
-    else:
-        np.add.at(dense, ids, rows)

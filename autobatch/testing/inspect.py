@@ -218,10 +218,9 @@ def _block_launch(out: Any, program: Any, *operands: Any) -> BlockLaunch:
     return BlockLaunch(names, out[0].shape[0], tuple(widths), program)
 
 
-def block_launches(*, steps_only: bool = False) -> contextlib.AbstractContextManager[list[BlockLaunch]]:
-    """Each launch of a block in lock-step; those of single steps only, if asked, without those for many steps ahead."""
-    names = ("launch_rows",) if steps_only else ("launch", "launch_rows")
-    return watched(block_launch, *names, after=_block_launch)
+def block_launches() -> contextlib.AbstractContextManager[list[BlockLaunch]]:
+    """Each launch of a block in lock-step."""
+    return watched(block_launch, "launch", "launch_rows", after=_block_launch)
 
 
 @contextlib.contextmanager

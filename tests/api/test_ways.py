@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api import ways
+from autobatch.api import call_ways
+from autobatch.api.call_ways import NAMES
 from autobatch.api.chooser import Portion
-from autobatch.api.ways import NAMES
 from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
 from autobatch.testing import inspect
 from tests import law
@@ -26,7 +26,7 @@ class Pair:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known():
-    ways.forget_costs()
+    call_ways.forget_costs()
 
 
 def doubled(x):
@@ -162,7 +162,7 @@ def scripted(monkeypatch):
 
     def have(*portions):
         script = Script(*(Portion(*each) for each in portions))
-        monkeypatch.setattr(ways.History, "turn", lambda history, count: script)
+        monkeypatch.setattr(call_ways.History, "turn", lambda history, count: script)
         return script
 
     with ab.options(way="auto"):
@@ -293,13 +293,61 @@ def changes_its_argument(x):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
-def test_a_call_does_not_change_its_batches(way, make):
-    batch, before = make(), [x.copy() for x in make().examples()]
+def test_what_is_written_into_an_argument_is_in_the_batch(way, make):
+    batch, alone = make(), [x.copy() for x in make().examples()]
     with ab.options(way=way):
-        law.assert_same(
-            ab.examples(ab.batch(changes_its_argument)(batch)), [changes_its_argument(x.copy()) for x in before]
-        )
-    law.assert_same(batch.examples(), before)
+        law.assert_same(ab.examples(ab.batch(changes_its_argument)(batch)), [changes_its_argument(x) for x in alone])
+    law.assert_same([np.array(x) for x in batch.examples()], alone)
+
+
+def writes_in_a_branch(x):
+    if x.sum() > 3:
+        x[0] = -1.0
+    return x.sum()
+
+
+def writes_in_a_loop(x, y):
+    for v in x:
+        y[0] += v
+        if v > 1:
+            y[1] *= 2.0
+    return y * 1.0
+
+
+def writes_through_a_view(x):
+    part = x[1:]
+    part += 1.0
+    return x.sum()
+
+
+def writes_under_another_name(x, y):
+    z = x
+    z *= 3.0
+    return y + z
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("function", [writes_in_a_branch, writes_in_a_loop, writes_through_a_view])
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_what_is_written_somewhere_in_a_call_is_in_the_batch(way, function):
+    columns = [[x.copy() + 0.5 for x in RAGGED], [np.ones(2), np.zeros(2), -np.ones(2), np.arange(2.0)]]
+    columns = columns[: function.__code__.co_argcount]
+    batches = [ab.MaskedBatch.from_examples(column) for column in columns]
+    with ab.options(way=way):
+        out = ab.batch(function)(*batches)
+    law.assert_same(ab.examples(out), [function(*values) for values in zip(*columns, strict=True)])
+    for batch, column in zip(batches, columns, strict=True):
+        law.assert_same([np.array(x) for x in batch.examples()], column)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_a_batch_that_is_given_twice_is_one_array(way):
+    alone, batch = [x.copy() for x in EVEN], ab.MaskedBatch.from_examples(EVEN)
+    with ab.options(way=way):
+        out = ab.batch(writes_under_another_name)(batch, batch)
+    law.assert_same(ab.examples(out), [writes_under_another_name(x, x) for x in alone])
+    law.assert_same([np.array(x) for x in batch.examples()], alone)
 
 
 @pytest.mark.chosen
@@ -323,19 +371,19 @@ def test_nothing_is_known_of_other_sizes():
         for length in (1, 8):
             f(ab.MaskedBatch.from_examples([np.ones(length)] * size))
             f(ab.MaskedBatch.from_examples([np.ones(length, np.float32)] * size))
-    assert len(ways._functions[id(doubled.__code__)].kinds) == 16
+    assert len(call_ways._functions[id(doubled.__code__)].kinds) == 16
 
 
 @pytest.mark.chosen
 def test_what_is_known_is_bounded():
     for size in range(1, 200):
         ab.batch(doubled)(ab.MaskedBatch.from_examples([np.ones((1,) * (size % 9), f"f{4 << size % 2}")] * size))
-    assert len(ways._functions[id(doubled.__code__)].kinds) <= 64
+    assert len(call_ways._functions[id(doubled.__code__)].kinds) <= 64
     for number in range(600):
         namespace = {}
         exec(f"def made(x):\n    return x + {number}", namespace)
         ab.map(namespace["made"], [1.0])
-    assert len(ways._functions) <= 512
+    assert len(call_ways._functions) <= 512
 
 
 def test_strict_stays_in_lock_step():
@@ -398,7 +446,7 @@ def test_explain_shows_the_way_that_the_call_names_until_costs_are_known(mapped)
         assert ab.explain(doubled, given).way == named
     for _ in range(40):
         call()
-    (known,) = ways._functions[id(doubled.__code__)].kinds.values()
+    (known,) = call_ways._functions[id(doubled.__code__)].kinds.values()
     own = "fly" if mapped else "lockstep"
     for cheap, dear, way in (("loop", own, "the loop over the examples"), (own, "loop", named)):
         for each, seconds in ((cheap, 1e-6), (dear, 1.0)):

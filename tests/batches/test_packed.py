@@ -97,7 +97,10 @@ def test_nested_segments():
         batch.to_masked()
     with pytest.raises(UnsupportedError, match="has no shape"):
         _ = batch.shape
-    assert copy.deepcopy(batch).batch_size == 2
+    twin = copy.deepcopy(batch)
+    assert twin.batch_size == 2
+    assert not np.shares_memory(twin.values.values, batch.values.values)
+    np.testing.assert_array_equal(twin.values.values, batch.values.values)
 
 
 @hypothesis.given(st.lists(st.lists(st.integers(0, 9), max_size=4), min_size=1, max_size=5), st.integers(0, 2))

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.testing import inspect
+from tests import law
 
 RNG = np.random.default_rng(0)
 SHAPES = {
@@ -162,3 +164,12 @@ def test_the_data_is_the_batchs_own_memory():
     assert [part.tolist() for part in x.examples()] == [[9.0, 2.0], [4.0]]
     assert isinstance(x.data, np.ndarray)
     assert (ab.MaskedBatch(x.data, x.lengths) + 1).examples()[1].tolist() == [5.0]
+
+
+@pytest.mark.parametrize("xs", [[np.arange(3.0), np.arange(5.0)], [np.arange(3.0), np.ones(3)]], ids=["ragged", "even"])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod"])
+def test_a_reduction_takes_few_calls(xs, name):
+    batch = ab.MaskedBatch.from_examples(xs)
+    reduce = getattr(batch, name)
+    law.assert_same(reduce().examples(), [getattr(x, name)() for x in xs])
+    assert inspect.python_calls(reduce) <= (15 if name == "sum" else 20)

@@ -23,6 +23,7 @@ from autobatch.batches.scalars import (
     lane_sum,
 )
 from autobatch.errors import ShapeError
+from autobatch.testing.inspect import python_calls
 
 BINARY = [
     operator.add,
@@ -285,3 +286,17 @@ def test_plain_arguments_are_the_builtin():
     assert lane_max(1, 2) == 2
     assert lane_sum([1, 2], 3) == 6
     assert LANE_FUNCTIONS[math.exp](0) == 1.0
+
+
+@pytest.mark.parametrize("f", [lane_min, lane_max])
+@pytest.mark.parametrize(
+    ("values", "number"),
+    [([1, -5, 3], -2), ([1, -5, 3], 2), ([1, -5, 3], 2**70), ([1, -5, 3], -(2**63) - 1), ([0.5, -1.5, 2.0], math.inf)],
+)
+def test_the_extreme_of_lanes_and_a_number(f, values, number):
+    """By one comparison for all lanes, unless the number is greater than an integer of NumPy's."""
+    plain = min if f is lane_min else max
+    assert lanes_of(f(stack_results(values), number), len(values)) == [plain(value, number) for value in values]
+    few, many = (stack_results(values * n) for n in (2, 20))
+    is_large = isinstance(number, int) and not -(2**63) <= number < 2**63
+    assert (python_calls(lambda: f(few, number)) != python_calls(lambda: f(many, number))) is is_large

@@ -9,7 +9,7 @@ import autobatch as ab
 from autobatch.api.extend import Batched
 from autobatch.blocks.launch import form_of, launch
 from autobatch.core.cotangent import Product
-from autobatch.ops.rules.row_gather import RowScatter
+from autobatch.ops.rules.row_gather import Scatter
 from autobatch.testing.inspect import Tape
 from tests.blocks.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
 
@@ -190,7 +190,7 @@ def test_gradients_leave_products_and_rows_for_later():
     outs = form.forward(operands)
     weight, table = form.backward(operands, [np.ones((3, 5), np.float32)], outs[form.outputs :])
     assert [type(part) for part in weight] == [Product, Product]
-    assert type(table) is RowScatter
+    assert type(table) is Scatter
 
 
 def test_matrices_on_the_left():

@@ -242,6 +242,9 @@ def test_mapped_parameters_are_read_only_and_right(folder, known):
             if compacted:
                 saver.compact()
             restored = saver.restore(mapped=True)
+            items = restored.params["dense"]["items"]
+            assert not items.trainable
+            items.trainable = True
             assert Training().resume(restored).fingerprint() == known[5]
             assert not restored.params["dense"]["emb"].writeable
             files = {name: (folder / name).read_bytes() for name in sizes(folder)}

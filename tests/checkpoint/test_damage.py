@@ -34,7 +34,7 @@ def damaged(data, regions):
     yield data + b" "
 
 
-@pytest.mark.parametrize("regions", [40, pytest.param(4000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("regions", [12, pytest.param(4000, marks=pytest.mark.slow)])
 def test_each_region_of_each_file(saved, regions):
     folder, files = saved
     known = replay(4)

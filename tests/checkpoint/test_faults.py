@@ -78,7 +78,7 @@ def test_a_training_without_faults_ends_in_its_last_step():
     assert {"create", "write", "flush", "rename", "unlink"} <= {line.split()[0] for line in operations()}
 
 
-EVERY = [pytest.param(7, id="seventh"), pytest.param(1, id="all", marks=pytest.mark.slow)]
+EVERY = [pytest.param(17, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("every", EVERY)
@@ -108,7 +108,7 @@ def test_each_operation_of_a_background_save_fails_in_turn(fault, every):
 def test_training_goes_on_after_a_power_cut():
     """From each state that a cut may leave the run is resumed, and ends as if nothing had been."""
     rng = np.random.default_rng(5)
-    for at in range(0, len(operations()), 11):
+    for at in range(0, len(operations()), 29):
         files = SimulatedFiles(at, "power cut")
         train(files)
         files = files.after_power_cut("some", rng)
@@ -134,7 +134,7 @@ def test_a_missing_flush_would_be_seen(monkeypatch, operation):
         monkeypatch.setattr(SimulatedFiles, operation, lambda self, what: self._step(operation))
     rng = np.random.default_rng(0)
     found = []
-    for at in range(0, len(operations()), 3):
+    for at in range(0, len(operations()), 7):
         files = SimulatedFiles(at, "power cut")
         committed, tried = train(files)
         found += [wrong(files.after_power_cut(which, rng), [committed, *tried]) for which in ("nothing", "some")]

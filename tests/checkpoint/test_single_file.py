@@ -26,6 +26,20 @@ class Names(dict):
     pass
 
 
+class Layer:
+    __slots__ = ("act", "w")
+
+    def __init__(self, size):
+        self.w, self.act = normal(size, size), np.tanh
+
+
+class Model:
+    def __init__(self, sizes):
+        self.layers = [Layer(size) for size in sizes]
+        self.emb = ab.EmbeddingTable(normal(4, 2))
+        self.rate, self.name, self.norm = 0.1, "m", lambda x: x
+
+
 @dataclasses.dataclass
 class Cell:
     w: object
@@ -231,8 +245,33 @@ def test_nothing_that_a_file_names_is_imported(path, monkeypatch):
     with pytest.raises(CheckpointError, match=r"Cell is not imported; import .* before, or give a tree"):
         ab.load(path)
     found = ab.load(path, like=Cell(np.zeros(2), json.loads))
-    assert found.activation is json.dumps
+    assert found.activation is json.loads
     assert_same(found.w, np.ones(2))
+
+
+def test_objects_of_plain_classes(path):
+    model = Model([2, 3])
+    ab.save(path, {"model": model, "state": ab.optim.Adam(0.1).init(model)})
+    found = ab.load(path, like={"model": Model([2, 3]), "state": ab.optim.Adam(0.1).init(model)})["model"]
+    assert type(found) is Model
+    assert [type(layer) for layer in found.layers] == [Layer, Layer]
+    assert found.layers[0].act is np.tanh
+    assert found.rate == 0.1
+    assert found.norm(3) == 3, "a function without a name is that of the tree that is restored into"
+    assert_same(found.layers[1].w, model.layers[1].w)
+    assert_same(found.emb.weights, model.emb.weights)
+    with pytest.raises(CheckpointError, match=r"has no Model.__init__.<locals>.<lambda>; give a tree"):
+        ab.load(path)
+    model.norm = None
+    ab.save(path, model)
+    assert_same(ab.load(path).layers[0].w, model.layers[0].w)
+
+
+def test_an_object_within_itself(path):
+    model = Model([])
+    model.layers.append(model)
+    with pytest.raises(StructureError, match=r"tree\.layers\[0\] is a Model that lies within itself"):
+        ab.save(path, model)
 
 
 def test_part_of_a_tree(path):

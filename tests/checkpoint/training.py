@@ -8,7 +8,8 @@ import numpy as np
 import autobatch as ab
 from autobatch.checkpoint import streams
 from autobatch.core import pytree
-from autobatch.tables.stored import Changes, StoredBlock
+from autobatch.tables.keyed.variable import SlotOf
+from autobatch.tables.stored import Changes, StoredBlock, StoredTable
 
 ROWS, DIM = 300, 16  # 19,200 bytes: large enough that changes are stored alone
 
@@ -101,6 +102,7 @@ class Training:
             "w": rng.normal(size=(DIM, 3)),
             "b": 0.5,
             "same": weights,
+            "items": ab.EmbeddingVariable(4, seed=1, steps_to_live=4, admission=ab.admission.count(2)),
         }
         self.params = {"dense": dense, "users": KeyTable(4)}
         self.state = self.optimizer.init(dense)
@@ -120,9 +122,11 @@ class Training:
             "w": rng.normal(size=(DIM, 3)) if self.step % 3 else None,
             "b": float(rng.normal()),
             "same": None,
+            "items": ab.SparseRows(rng.integers(-20, 20, 16), rng.normal(size=(16, 4)).astype(np.float32), None),
         }
         dense, self.state = self.optimizer.update(self.params["dense"], grads, self.state)
         self.params = {**self.params, "dense": dense}
+        dense["items"].shrink()
         users = self.params["users"]
         users.update(rng.integers(0, 40, 6).tolist(), self.step)
         users.remove(rng.integers(0, 40, 2).tolist())
@@ -133,10 +137,10 @@ class Training:
 
     def fingerprint(self) -> str:
         """All that there is, to the bit."""
-        users = self.params["users"]
-        found = [(key, row.tobytes(), slot.tobytes(), *rest) for key, (row, slot, *rest) in sorted(users.found.items())]
-        params = {**self.params, "users": (users.settings, found)}
-        values, structure = pytree.flatten([params, self.state, {**self.extra, "rng": None}])
+        tables = [self.params["users"], self.params["dense"]["items"]]
+        values, structure = pytree.flatten([self.params, self.state, {**self.extra, "rng": None}])
+        values = [value for value in values if not isinstance(value, SlotOf | StoredTable)]
+        values += [everything_of(table) for table in tables]
         rng = self.extra["rng"].bit_generator.state
         digest = hashlib.sha256(repr((structure, rng, self.step)).encode())
         for value in values:
@@ -145,6 +149,17 @@ class Training:
             else:
                 digest.update(repr(value).encode())
         return digest.hexdigest()
+
+
+def everything_of(table) -> list:
+    """What a table of keys holds, in the order of the keys."""
+    settings = {name: value for name, value in table.settings.items() if name != "slots"}
+    rows = []
+    for keys, weights, slots, versions, counts in table.blocks():
+        parts = [weights, *slots.values(), versions, counts]
+        rows += [(int(key), [part[i].tobytes() for part in parts]) for i, key in enumerate(keys)]
+    beside = {name: array.tobytes() for name, array in table.arrays().items()}
+    return [settings, beside, sorted(rows)]
 
 
 def replay(steps: int, seed: int = 0) -> list[str]:

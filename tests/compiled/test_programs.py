@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autobatch.compiled.run import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from tests.compiled.law import outcome, same
 from tests.compiled.numeric_programs import PROGRAMS
 

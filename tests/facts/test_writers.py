@@ -1,6 +1,7 @@
 """A run that is given up has changed nothing: for each way to write into an array, in a map and in lock-step."""
 
 import copy
+import itertools
 import warnings
 
 import numpy as np
@@ -77,9 +78,21 @@ class Node:
         self.data = data
 
 
-def programs(template, sample, tmp_path_factory):
-    """(the statement, the functions of a module with it) for each statement: a file each, for all of it is parsed."""
-    for n, text in enumerate(writing_statements(sample)):
+# Ints are written into as they are, floats are recorded: each statement once for the first, every fifth for the others.
+SAMPLES = [
+    pytest.param(INTS, 1, id="ints"),
+    pytest.param(FLOATS, 5, id="floats"),
+    pytest.param(FLOATS, 1, id="all-floats", marks=pytest.mark.slow),
+]
+
+
+def programs(template, sample, tmp_path_factory, step=1):
+    """(the statement, the functions of a module with it) for each statement: a file each, for all of it is parsed.
+
+    Args:
+        step: how far apart the statements are that are taken.
+    """
+    for n, text in itertools.islice(enumerate(writing_statements(sample)), 0, None, step):
         source = "import numpy as np\n" + template.format(n=n, text=text)
         yield n, text, module_of(tmp_path_factory, f"writers_{n}", source)
 
@@ -106,10 +119,10 @@ def state(columns):
     return repr([vars(each) if isinstance(each, Node) else each for column in columns for each in column])
 
 
-@pytest.mark.parametrize("sample", [INTS, FLOATS], ids=["ints", "floats"])
-def test_a_map_that_is_given_up_leaves_its_examples_as_the_loop_does(sample, tmp_path_factory):
+@pytest.mark.parametrize(("sample", "step"), SAMPLES)
+def test_a_map_that_is_given_up_leaves_its_examples_as_the_loop_does(sample, step, tmp_path_factory):
     wrong = []
-    for n, text, names in programs(MAP, sample, tmp_path_factory):
+    for n, text, names in programs(MAP, sample, tmp_path_factory, step):
         for name in (WAYS[n % len(WAYS)], "raises") if n % 3 == 0 else (WAYS[n % len(WAYS)],):
             f = names[f"{name}_{n}"]
             mine, theirs = examples_for(name, sample), examples_for(name, sample)
@@ -121,10 +134,10 @@ def test_a_map_that_is_given_up_leaves_its_examples_as_the_loop_does(sample, tmp
     assert n > 100
 
 
-@pytest.mark.parametrize("sample", [INTS, FLOATS], ids=["ints", "floats"])
-def test_a_lockstep_call_that_falls_back_has_written_nothing(sample, tmp_path_factory):
+@pytest.mark.parametrize(("sample", "step"), SAMPLES)
+def test_a_lockstep_call_that_falls_back_has_written_nothing(sample, step, tmp_path_factory):
     wrong = []
-    for n, text, names in programs(LOCKSTEP, sample, tmp_path_factory):
+    for n, text, names in programs(LOCKSTEP, sample, tmp_path_factory, step):
         name = ("own", "argument", "shared")[n % 3]
         f = names[f"{name}_{n}"]
         xs = [sample, sample[::-1].copy(), sample + 1]

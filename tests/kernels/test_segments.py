@@ -50,16 +50,16 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
     scaled = x if weights is None else x * weights[:, None]
     np.testing.assert_allclose(out, naive.segments(scaled, of, 4, "sum"), rtol=1e-4, atol=1e-4)
     untouched()
-    for kernel, mode in [(segment_reductions.segment_max, "max"), (segment_reductions.segment_min, "min")]:
+    for least, mode in [(False, "max"), (True, "min")]:
         out, untouched = guarded((4, width), dtype, 0)
         seen = np.zeros(4, np.bool_)
-        kernel(source, ids, of, seen, out)
+        segment_reductions.segment_extremum(source, ids, of, least, seen, out)
         np.testing.assert_array_equal(out, naive.segments(x, of, 4, mode))
         assert seen.tolist() == [i in of for i in range(4)]
         untouched()
-    for kernel, mode in [(segment_reductions.segment_argmax, "argmax"), (segment_reductions.segment_argmin, "argmin")]:
+    for least, mode in [(False, "argmax"), (True, "argmin")]:
         out, untouched = guarded((4, width), np.int64, -1)
-        kernel(source, ids, of, out)
+        segment_reductions.segment_position(source, ids, of, least, out)
         for segment in range(4):
             rows = np.flatnonzero(of == segment)
             expected = rows[getattr(np, mode)(x[rows], axis=0)] if len(rows) and width else np.full(width, -1)
@@ -97,7 +97,7 @@ def test_picked_rows_and_dots_are_transposes(fused, width, n):
     np.testing.assert_allclose(dots, (x * ct[of]).sum(1))
     untouched()
     at, (out, untouched) = np.full((4, width), -1), guarded((n, width), np.float64, 0)
-    segment_reductions.segment_argmax(x, None, of, at)
+    segment_reductions.segment_position(x, None, of, False, at)
     segment_reductions.pick_rows(ct, at, out)
     expected = np.zeros((n, width))
     for segment, column in zip(*np.nonzero(at >= 0), strict=True):
@@ -128,13 +128,12 @@ def test_the_product_of_the_others_along_two_directions():
 
 def test_nan_is_the_extremum_of_its_segment():
     x, of = np.array([[1.0, np.nan], [np.nan, 1.0], [2.0, np.nan]]), np.zeros(3, np.int64)
-    for kernel in (segment_reductions.segment_max, segment_reductions.segment_min):
+    for least in (False, True):
         out = np.zeros((1, 2))
-        kernel(x, None, of, np.zeros(1, np.bool_), out)
+        segment_reductions.segment_extremum(x, None, of, least, np.zeros(1, np.bool_), out)
         assert np.isnan(out).all()
-    for kernel in (segment_reductions.segment_argmax, segment_reductions.segment_argmin):
         at = np.full((1, 2), -1)
-        kernel(x, None, of, at)
+        segment_reductions.segment_position(x, None, of, least, at)
         assert at.tolist() == [[1, 0]]
 
 

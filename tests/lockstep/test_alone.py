@@ -51,7 +51,7 @@ def c_extension(x):
 
 
 def test_only_a_foreign_call_runs_as_a_loop():
-    with noted_fallbacks() as found, inspect.watched(run, "_on_the_fly") as whole_calls:
+    with noted_fallbacks() as found, inspect.watched(run, "instead") as whole_calls:
         got = examples(batch(c_extension)(batch_of(XS)))
     assert not whole_calls
     assert len(found) == 1
@@ -162,9 +162,7 @@ def calls_its_argument(f):
     [
         (pure, True), (looks_around, True), (writes_outside, False), (writes_its_argument, False), (draws, False),
         (updates_its_argument, False), (calls_one_that_writes, False), (prints, False), (calls_its_argument, False),
-        (counted, False), ("a + b.sum()", True), ("a.append(1)", False), ("y = [1]; y.append(a)", True),
-        ("a[0] = 1", False), ("print(a)", False), ("a +", True), ("__import__('os')", False), ("import os", False),
-        (np.mean, False), (statistics.fmean, False),
+        (counted, False), (np.mean, False), (statistics.fmean, False),
     ],
 )  # fmt: skip
 def test_what_is_known_to_change_nothing(code, local):

@@ -397,3 +397,19 @@ def test_who_did_not_come_through_the_loop_has_no_variable():
     with pytest.raises(UnboundLocalError, match="'i'") as raised:
         batch(f)(batch_of([3, 0, 1]))
     assert raised.value.__notes__ == ["raised for example 1"]
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: any(row > 0.5 for row in x),
+        lambda x: all(row > -0.5 for row in x),
+        lambda x: [all(y > row for row in x) for y in (-9.0, 0.0)],
+    ],
+)
+def test_any_and_all_ask_each_lane_until_it_knows(f):
+    equals_loop(f, ragged(3, 1, 0, 4))
+
+
+def test_another_function_of_that_name_is_itself():
+    equals_loop(lambda x: (lambda all: all(row > 0 for row in x))(sum), ragged(3, 1, 0, 4), falls_back=True)

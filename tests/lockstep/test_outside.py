@@ -13,6 +13,7 @@ import autobatch as ab
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
 from tests.law import assert_same, batch_of, ragged
+from tests.lockstep import outside
 from tests.lockstep.outside import Model, state
 from tests.lockstep.outside import equals_loop_either_way as equals_loop
 
@@ -143,6 +144,31 @@ ALONE = [
 def test_changes_that_no_other_example_reads_are_made_in_lock_step(f):
     equals_loop(f, XS)
     equals_loop(f, XS[:1])
+
+
+def adds_to_an_attribute(x, model):
+    model.calls += len(x)
+    return x.sum()
+
+
+def adds_to_an_item(x, model):
+    for row in x:
+        model.counts[len(x)] += 1
+        model.counts["all"] += row[0] > 0
+    model.cache["known"] -= 0.5
+    return x
+
+
+def appends(x, model):
+    model.log.append(len(x))
+    for row in x:
+        model.log.append(row.sum())
+    return x
+
+
+@pytest.mark.parametrize("f", [adds_to_an_attribute, adds_to_an_item, appends])
+def test_what_each_example_adds_is_added_without_falling_back(f):
+    outside.equals_loop(f, XS)
 
 
 def quiet(f):

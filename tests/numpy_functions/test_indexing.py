@@ -6,7 +6,7 @@ import pytest
 from autobatch import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.rules.row_gather import RowScatter
+from autobatch.ops.rules.row_gather import Scatter
 from autobatch.testing.inspect import Tape
 from tests.law import Shared, check, check_grads, every_way_equals_loop, ragged
 from tests.numpy_functions.cases import BOTH, CUBES, ROWS, STATIC, VECTORS, normals
@@ -121,8 +121,8 @@ def test_a_table_gets_the_rows_that_were_read():
     table = tape.leaf(np.zeros((1000, 3)))
     out = getitem(table, MaskedBatch.from_examples([np.array([1, 1]), np.array([5])]))
     (grad,) = tape.backward(out.data, np.where(out.mask, 1.0, np.nan), [table])
-    assert isinstance(grad, RowScatter)
-    assert grad.ids.tolist() == [1, 1, 5]
+    assert isinstance(grad, Scatter)
+    assert grad.index.tolist() == [1, 1, 5]
     dense = grad.to_dense()
     assert dense[1].tolist() == [2.0] * 3
     assert dense[5].tolist() == [1.0] * 3

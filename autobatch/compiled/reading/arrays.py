@@ -21,7 +21,7 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
     of_dtype,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, numba_type
+from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, numba_type
 from autobatch.compiled.reading.number_operators import cast, in_range, lift
 
 __all__ = ["attribute", "augment", "augment_item", "elementwise", "item", "operator", "row", "set_item", "unary"]
@@ -54,9 +54,9 @@ def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
     kind = value.kind
     if name == "shape":
         value = reader.once(value)
-        return reader.tuple_of([Value(INT, f"{value.text}.shape[{axis}]", small=True) for axis in range(kind.ndim)])
+        return reader.tuple_of([Value(INT, f"{value.text}.shape[{axis}]", reach=LENGTH) for axis in range(kind.ndim)])
     if name == "size":
-        return reader.temp(f"{value.text}.size", INT, small=True)
+        return reader.temp(f"{value.text}.size", INT, reach=LENGTH)
     if name == "ndim":
         return reader.constant(kind.ndim, node)
     if name == "dtype":
@@ -103,7 +103,7 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> tuple[list
         if isinstance(part, Value):
             if part.kind == BOOL or (isinstance(part.kind, Scalar) and part.kind.kind == "b"):
                 raise reader.refuse("a truth value as an index", node)
-            texts.append(in_range(reader, reader.index(part, node), length, part.constant))
+            texts.append(in_range(reader, reader.index(part, node), length, part, signed=False))
         else:
             texts.append(_slice(reader, part, node))
         slices.append(not isinstance(part, Value))

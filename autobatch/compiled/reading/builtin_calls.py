@@ -28,7 +28,7 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     is_number,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, rep
+from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, as_float, rep
 from autobatch.compiled.reading.number_operators import as_int, lift, negative
 
 __all__ = ["reduced"]
@@ -47,11 +47,11 @@ def length(reader: Any, node: Any, value: Value) -> Value:
         case Tuple() | Struct():
             return reader.constant(len(value.kind.items), node)
         case Text():
-            return reader.temp(f"{value.text}.size", INT, small=True)
+            return reader.temp(f"{value.text}.size", INT, reach=LENGTH)
         case Array() if value.kind.ndim:
-            return reader.temp(f"{value.text}.shape[0]", INT, small=True)
+            return reader.temp(f"{value.text}.shape[0]", INT, reach=LENGTH)
         case List() | Set() | Dict():
-            return reader.temp(f"len({value.text})", INT, small=True)
+            return reader.temp(f"len({value.text})", INT, reach=LENGTH)
         case Range():
             return reader.temp(f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))", INT)
     reader.stop()
@@ -82,7 +82,7 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
         if x.kind == NONE:
             reader.stop()
         if x.kind.kind != "f":
-            return Value(INT, as_int(x), int(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT, x.small)
+            return Value(INT, as_int(x), int(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT, x.reach)
         reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
         return reader.temp(f"int64({x.text})", INT)
 
@@ -156,7 +156,7 @@ def ord_(reader: Any, node: Any, value: Value) -> Value:
         reader.stop()
     value = reader.once(value)
     reader.fail_if(f"{value.text}.size != 1")
-    return reader.temp(f"int64({value.text}[0])", INT, small=True)
+    return reader.temp(f"int64({value.text}[0])", INT, reach=LENGTH)
 
 
 @calls(chr)
@@ -541,7 +541,7 @@ def _rounding(name: str, function: str) -> None:
             if x.kind == NONE:
                 reader.stop()
             if x.kind.kind != "f":
-                return Value(INT, as_int(x), small=x.small)
+                return Value(INT, as_int(x), reach=x.reach)
             reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
             return reader.temp(f"int64({function}({as_float(x)}))", INT)
 

@@ -157,10 +157,10 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
             return _tuple_item(reader, Value(Tuple(kind.items), holder.text), value, node)
         case List():
             holder = reader.once(holder)
-            k = in_range(reader, reader.index(value, node), f"len({holder.text})", value.constant)
-            return reader.temp(f"{holder.text}[{k}]", kind.elem or INT)
+            k = in_range(reader, reader.index(value, node), f"len({holder.text})", value)
+            return reader.temp(f"list_item({holder.text}, {k})", kind.elem or INT)
         case Text():
-            k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value.constant)
+            k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
         case Dict():
             found = _key(reader, holder, value, node)
@@ -169,9 +169,8 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
             reader.fail_if(f"{found} not in {holder.text}")
             return reader.temp(f"{holder.text}[{found}]", kind.value or INT)
         case Range():
-            k = in_range(
-                reader, reader.index(value, node), f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
-            )
+            count = f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
+            k = in_range(reader, reader.index(value, node), count, value)
             return reader.temp(f"{holder.text}[0] + {k} * {holder.text}[2]", INT)
     raise reader.refuse(f"an item of a {kind}", node)
 
@@ -186,7 +185,7 @@ def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
             return holder.parts[place]
         return reader.temp(f"{holder.text}[{place % len(kinds)}]", kinds[place])
     items = iteration.items_of_value(reader, reader.once(holder), node)
-    return items.get(in_range(reader, reader.index(value, node), str(len(kinds))))
+    return items.get(in_range(reader, reader.index(value, node), str(len(kinds)), value))
 
 
 def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
@@ -223,9 +222,9 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
     if isinstance(holder.kind, Dict):
         assign_key(reader, holder, reader.once(key), value, node)
         return
-    k = in_range(reader, reader.index(key, node), f"len({holder.text})", key.constant)
+    k = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
     text = widened(reader, holder, value, node)
-    reader.emit(f"{holder.text}[{k}] = {text}")
+    reader.emit(f"list_put({holder.text}, {k}, {text})")
 
 
 def assign_key(reader: Any, holder: Value, key: Value, value: Value, node: Any) -> None:
@@ -242,12 +241,12 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
         raise reader.refuse("an assignment to a slice", node)
     key = reader.once(reader.expr(target.slice))
     if isinstance(holder.kind, List):
-        place = in_range(reader, reader.index(key, node), f"len({holder.text})", key.constant)
-        old = reader.temp(f"{holder.text}[{place}]", holder.kind.elem or INT)
+        place = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
+        old = reader.temp(f"list_item({holder.text}, {place})", holder.kind.elem or INT)
         if isinstance(old.kind, List | Set | Dict | Array):
             raise reader.refuse("an element that is changed in place", node)
         value = reader.binary(op, old, reader.expr(node.value), node)
-        reader.emit(f"{holder.text}[{place}] = {widened(reader, holder, value, node)}")
+        reader.emit(f"list_put({holder.text}, {place}, {widened(reader, holder, value, node)})")
         return
     if not isinstance(holder.kind, Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
@@ -446,7 +445,7 @@ def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Va
     reader.fail_if(f"len({holder.text}) == 0")
     if index is None or index.constant == -1:
         return reader.temp(f"{holder.text}.pop()", holder.kind.elem or INT)
-    k = in_range(reader, reader.index(index, node), f"len({holder.text})")
+    k = in_range(reader, reader.index(index, node), f"len({holder.text})", index)
     return reader.temp(f"{holder.text}.pop({k})", holder.kind.elem or INT)
 
 

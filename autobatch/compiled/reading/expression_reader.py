@@ -26,7 +26,7 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     is_number,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert
+from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, joined_reach
 from autobatch.compiled.reading.number_operators import OPERATORS, arithmetic, compare, lift, negative, truth_of
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.reading.statement_reader import StatementReader
@@ -188,7 +188,7 @@ class ExpressionReader(StatementReader):
         name = f"t{self.count}"
         for lines, value in made:
             lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
-        return Value(kind, name, small=all(value.small for _, value in made))
+        return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
 
     def on_ifexp(self, node: ast.IfExp) -> Value:
         made: list[tuple[Lines, Value]] = []
@@ -208,7 +208,7 @@ class ExpressionReader(StatementReader):
         name = f"t{self.count}"
         for lines, value in made:
             lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
-        return Value(kind, name, small=all(value.small for _, value in made))
+        return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
 
     def on_compare(self, node: ast.Compare) -> Value:
         none = self.on_compare_none(node)

@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.compiled.reading import arrays
 from autobatch.compiled.reading.exact_types import INT, STR, Array, Dict, List, Range, Static, Text, Tuple
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert
+from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Reach, Value, convert, reach_of
 from autobatch.compiled.reading.source_program import Inline
 
 __all__ = ["Iterated", "character", "each", "for_each", "items_of", "over_items", "scoped_loops"]
@@ -89,9 +89,9 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
 
         def numbered(k: str) -> Value:
             place = (
-                Value(INT, k, small=True)
+                Value(INT, k, reach=LENGTH)
                 if start is None
-                else reader.binary("Add", start, Value(INT, k, small=True), node)
+                else reader.binary("Add", start, Value(INT, k, reach=LENGTH), node)
             )
             return reader.tuple_of([place, inner.get(k)])
 
@@ -107,8 +107,8 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         return Iterated(length, lambda k: reader.tuple_of([part.get(k) for part in parts]), changes)
     if called is reversed and len(node.args) == 1 and not words:
         inner = items_of(reader, node.args[0])
-        length = reader.temp(inner.length, INT, small=True).text
-        return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, small=True).text))
+        length = reader.temp(inner.length, INT, reach=LENGTH).text
+        return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, reach=LENGTH).text))
     return None
 
 
@@ -116,25 +116,27 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
     """A range's numbers."""
     if not 1 <= len(args) <= 3:
         reader.stop()
-    held = [reader.held(Value(INT, reader.index(arg, node), arg.constant, arg.small)) for arg in args]
-    start = held[0] if len(held) > 1 else Value(INT, "0", 0, True)
+    held = [reader.held(Value(INT, reader.index(arg, node), arg.constant, arg.reach)) for arg in args]
+    start = held[0] if len(held) > 1 else Value(INT, "0", 0, reach_of(0))
     stop = held[1] if len(held) > 1 else held[0]
-    step = held[2] if len(held) > 2 else Value(INT, "1", 1, True)
+    step = held[2] if len(held) > 2 else Value(INT, "1", 1, reach_of(1))
     if step.constant is NO_CONSTANT:
         reader.fail_if(f"{step.text} == 0")
     elif step.constant == 0:
         reader.stop()
-    small = start.small and stop.small
+    rises = step.constant is not NO_CONSTANT and step.constant > 0
+    low = start.reach.low if rises else stop.reach.low
+    reach = Reach(max(start.reach.bits, stop.reach.bits), low)
     texts = [start.text, stop.text, step.text if step.constant is NO_CONSTANT else str(step.constant)]
     written = f"range({', '.join(texts if texts[2] != '1' else texts[:2])})"
     counted = f"len({written})"
     plain = texts[0] == "0" and texts[2] == "1"
 
     def get(k: str) -> Value:
-        return reader.temp(k if plain else f"{texts[0]} + {k} * {texts[2]}", INT, small=small)
+        return reader.temp(k if plain else f"{texts[0]} + {k} * {texts[2]}", INT, reach=reach)
 
     def take(k: str) -> Value:
-        return reader.temp(k, INT, small=small)
+        return reader.temp(k, INT, reach=reach)
 
     return Iterated(counted, get, False, f"for @ in {written}:", take)
 
@@ -145,13 +147,15 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
     match kind:
         case List():
             return Iterated(
-                f"len({value.text})", lambda k: reader.temp(f"{value.text}[{k}]", kind.elem or INT), changes=True
+                f"len({value.text})",
+                lambda k: reader.temp(f"list_item({value.text}, {k})", kind.elem or INT),
+                changes=True,
             )
         case Array() if kind.ndim:
-            length = reader.temp(f"{value.text}.shape[0]", INT, small=True).text
+            length = reader.temp(f"{value.text}.shape[0]", INT, reach=LENGTH).text
             return Iterated(length, lambda k: arrays.row(reader, value, k))
         case Text():
-            length = reader.temp(f"{value.text}.size", INT, small=True).text
+            length = reader.temp(f"{value.text}.size", INT, reach=LENGTH).text
             return Iterated(length, lambda k: character(reader, value, k))
         case Tuple():
             joined = None

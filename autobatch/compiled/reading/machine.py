@@ -1,7 +1,9 @@
 """How values of each type are written in the text that Numba compiles: names, conversions, placeholders."""
 
 import dataclasses
-from typing import Any
+import functools
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from autobatch.compiled.reading.exact_types import (
     FLOAT,
@@ -21,9 +23,56 @@ from autobatch.compiled.reading.exact_types import (
     Union,
 )
 
-__all__ = ["NO_CONSTANT", "Value", "constructor", "convert", "dummy", "rep"]
+__all__ = [
+    "ANY",
+    "LENGTH",
+    "NO_CONSTANT",
+    "Reach",
+    "Value",
+    "constructor",
+    "convert",
+    "dummy",
+    "joined_reach",
+    "reach_of",
+    "rep",
+]
 
 NO_CONSTANT = object()
+
+
+class Reach(NamedTuple):
+    """What is known of an int: it has at most so many bits (32, 48, 56 or 64), and is at least `low`."""
+
+    bits: int = 64
+    low: int | None = None
+
+    def plus(self, other: "Reach", sign: int = 1) -> "Reach":
+        """That of a sum; of a difference with a constant, the sign being -1."""
+        widest = max(self.bits, other.bits)
+        bits = {32: 48, 48: 56}.get(widest, 64)
+        low = None if sign < 0 or self.low is None or other.low is None else self.low + other.low
+        return Reach(bits, low)
+
+    def join(self, other: "Reach") -> "Reach":
+        """That of either, with few steps to the widest: a loop joins it until it stays."""
+        low = self.low if self.low == other.low else None
+        if self.low is not None and other.low is not None and min(self.low, other.low) >= 0:
+            low = self.low if self.low == other.low else 0
+        return Reach(max(self.bits, other.bits), low)
+
+
+ANY = Reach()
+LENGTH = Reach(48, 0)
+
+
+def reach_of(number: int) -> Reach:
+    """That of a constant."""
+    return Reach(32, number) if abs(number) < 2**31 else Reach(64, number)
+
+
+def joined_reach(reaches: Iterable[Reach]) -> Reach:
+    """That of any of several."""
+    return functools.reduce(Reach.join, reaches)
 
 
 @dataclasses.dataclass(slots=True)
@@ -34,15 +83,20 @@ class Value:
         kind: its type.
         text: a name, or an expression that may be written any number of times.
         constant: what it is, if that is known while compiling.
-        small: an int far from overflow, like a length or an index.
+        reach: of an int, how far from overflow and from 0 it is.
         parts: of a tuple that was just made, its values.
     """
 
     kind: Type
     text: str
     constant: Any = NO_CONSTANT
-    small: bool = False
+    reach: "Reach" = ANY
     parts: Any = None
+
+    @property
+    def small(self) -> bool:
+        """Whether it is an int far from overflow."""
+        return self.reach.bits < 64
 
 
 def numba_type(kind: Scalar) -> str:

@@ -24,7 +24,7 @@ from autobatch.compiled.reading.exact_types import (
     sample,
     union_of,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, as_float, convert, numba_type
+from autobatch.compiled.reading.machine import NO_CONSTANT, Reach, Value, as_float, convert, numba_type, reach_of
 from autobatch.compiled.reading.source_program import Lines
 
 __all__ = [
@@ -185,7 +185,11 @@ def _check_range(reader: Any, text: str, kind: Scalar) -> None:
 def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     """A sum, difference or product of integers, unless it overflows."""
     x, y = as_int(a), as_int(b)
+    reach = Reach()
     if a.small and b.small and op != "Mult":
+        reach = a.reach.plus(b.reach, 1 if op == "Add" else -1)
+        if op == "Sub" and b.constant is not NO_CONSTANT and a.reach.low is not None:
+            reach = Reach(reach.bits, a.reach.low - b.constant)
         out = reader.temp(f"{x} {_PLAIN[op]} {y}", INT)
     else:
         reader.count += 1
@@ -195,7 +199,7 @@ def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
         reader.emit(f"{out.text}, {flag} = {_GUARDED[op]}({x}, {y})")
         reader.fail_if(f"{flag} != 0")
     _check_range(reader, out.text, kind)
-    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})")
+    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", reach=reach)
 
 
 def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
@@ -214,9 +218,13 @@ def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
         text = f"{x} {_PLAIN[op]} {y}"
     else:
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}")
-    out = reader.temp(text, INT, small=a.small and op in ("FloorDiv", "RShift"))
+    low = 0 if a.reach.low is not None and a.reach.low >= 0 and b.reach.low is not None and b.reach.low >= 0 else None
+    bits = {"FloorDiv": a.reach.bits, "RShift": a.reach.bits, "Mod": b.reach.bits}.get(op, 64)
+    if op == "Mod" and b.reach.low is not None and b.reach.low >= 0:
+        low = 0
+    out = reader.temp(text, INT, reach=Reach(bits, low))
     _check_range(reader, out.text, kind)
-    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", small=out.small)
+    return Value(kind, out.text if kind.name == "int64" else f"{kind.name}({out.text})", reach=out.reach)
 
 
 def _integer_power(reader: Any, kind: Scalar, a: Value, b: Value) -> Value:
@@ -270,15 +278,17 @@ def negative(reader: Any, value: Value) -> Value:
         return reader.temp(f"-{value.text}", kind)
     if kind.kind == "u":
         raise reader.refuse("the negative of an unsigned number")
-    return _guarded(reader, "Sub", kind, Value(INT, "0", small=True), value)
+    return _guarded(reader, "Sub", kind, Value(INT, "0", 0, reach_of(0)), value)
 
 
-def in_range(reader: Any, index: str, length: str, constant: Any = NO_CONSTANT) -> str:
-    """An index that counts from the start; out of range leaves the example to Python."""
-    out = reader.temp(index, INT)
-    if constant is NO_CONSTANT or constant < 0:
-        reader.emit(f"if {out.text} < 0:", [f"{out.text} += {length}"])
-        reader.fail_if(f"{out.text} < 0 or {out.text} >= {length}")
-    else:
-        reader.fail_if(f"{out.text} >= {length}")
-    return out.text
+def in_range(reader: Any, index: str, length: str, value: Value, signed: bool = True) -> str:
+    """An index that counts from the start; out of range leaves the example to Python.
+
+    Args:
+        signed: it is computed with; else it only names an element of an array, for which unsigned is cheaper.
+    """
+    out = reader.temp(f"uint64({index})", INT)
+    if value.reach.low is None or value.reach.low < 0:
+        reader.emit(f"if {index} < 0:", [f"{out.text} = uint64({index} + {length})"])
+    reader.fail_if(f"{out.text} >= uint64({length})")
+    return f"int64({out.text})" if signed else out.text

@@ -28,7 +28,17 @@ from autobatch.compiled.reading.exact_types import (
     join,
     union_of,
 )
-from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, dummy, rep
+from autobatch.compiled.reading.machine import (
+    ANY,
+    NO_CONSTANT,
+    Reach,
+    Value,
+    convert,
+    dummy,
+    joined_reach,
+    reach_of,
+    rep,
+)
 from autobatch.compiled.reading.source_program import (
     Captured,
     Inline,
@@ -51,11 +61,11 @@ class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """What is known of a variable at a point; `small` is about ints: far from overflow."""
+    """What is known of a variable at a point; `reach` is about ints."""
 
     kind: Type
     maybe_unbound: bool = False
-    small: bool = False
+    reach: Reach = ANY
 
 
 Env = dict[str, Variable]
@@ -157,7 +167,7 @@ class StatementReader:
         old = self.env.get(name)
         if old is not None and old.maybe_unbound:
             self.emit(f"b_{self.variable(name, None)} = True")
-        self.env[name] = Variable(value.kind, small=value.small)
+        self.env[name] = Variable(value.kind, reach=value.reach)
 
     def read(self, name: str, node: Any, whole: bool = False) -> Value:
         """The value of a name.
@@ -178,7 +188,7 @@ class StatementReader:
             if isinstance(known.kind, Maybe) and not whole:
                 self.fail_if(f"not {text}[0]")
                 return self.temp(f"{text}[1]", known.kind.inner)
-            return Value(known.kind, text, small=known.small)
+            return Value(known.kind, text, reach=known.reach)
         if name in self.locals:
             self.stop()  # it is unbound, whichever way led here
         return self.outside(name, node)
@@ -250,7 +260,7 @@ class StatementReader:
             case int():
                 if not -(2**63) < found < 2**63:
                     raise self.refuse("an int of more than 64 bits", node)
-                return Value(Scalar("int64", True), f"({found})", int(found), small=abs(found) < 2**31)
+                return Value(Scalar("int64", True), f"({found})", int(found), reach_of(found))
             case float():
                 return Value(Scalar("float64", True), _float(found), found)
             case str():
@@ -293,8 +303,8 @@ class StatementReader:
                 kind = CONFLICT
             if maybe and isinstance(kind, Static):
                 kind = CONFLICT
-            small = all(env[name].small for _, env in ends if name in env)
-            out[name] = Variable(kind, maybe, small)
+            reach = joined_reach(env[name].reach for _, env in ends if name in env)
+            out[name] = Variable(kind, maybe, reach)
         for lines, env in ends:
             lines += self.adjusted(env, out)
         return out
@@ -395,7 +405,7 @@ class StatementReader:
         """The value in a variable that nothing else binds."""
         if isinstance(value.kind, Static):
             return value
-        return self.temp(value.text, value.kind, constant=value.constant, small=value.small, parts=value.parts)
+        return self.temp(value.text, value.kind, constant=value.constant, reach=value.reach, parts=value.parts)
 
     def once(self, value: Value) -> Value:
         """The value as a name, where its text is an expression."""

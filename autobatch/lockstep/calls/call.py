@@ -323,7 +323,8 @@ def _object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
     if isinstance(f, Op):
         return f(*args, **kwargs)
-    function = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
+    function: Any = getattr(type(f), "__call__", None)  # noqa: B004  (not whether: which)
+    function = function.__wrapped__ if hasattr(type(function), "_ab_batch") else function
     if isinstance(function, FunctionType) and not is_library(function.__code__.co_filename):
         return call(MethodType(function, f), *args, **kwargs)
     name = getattr(f, "__name__", "")

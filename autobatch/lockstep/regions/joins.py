@@ -15,7 +15,7 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
 from autobatch.ops.rules.aliasing import has_views
 
-__all__ = ["Piece", "meet", "narrowed_values"]
+__all__ = ["Piece", "joined_where_bound", "meet", "narrowed_values"]
 
 Piece = tuple[Any, tuple[Any, ...]]
 """A region, and the values that its lanes bring."""
@@ -62,16 +62,6 @@ def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any,
         if piece is not UNBOUND:
             partly = isinstance(piece, Batch) and piece.region is not region
             parts.append((piece.region if partly else region, piece))
-    if sum(region.count for region, _ in parts) < len(order):
-        # Some lanes have not bound the name: its value is that of those that have, and no other can read it.
-        if not parts or any(is_node(piece) or isinstance(piece, LaneList) for _, piece in parts):
-            return UNBOUND
-        arrived = np.concatenate([region.lanes() for region, _ in parts])
-        order = np.argsort(arrived, kind="stable")
-        parts = [(region, _in(region, batch_of, piece, region.count)) for region, piece in parts]
-        target, memo = Subset(target, arrived[order]), {}
-    homes = [region for region, _ in parts]
-    value = _in(target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
     in_order = bool((order == np.arange(len(order))).all())
 
     def arranged(leaf: Any) -> Any:
@@ -82,10 +72,33 @@ def _one(column: Sequence[Any], regions: Sequence[Any], order: Any, target: Any,
         leaf.region = target
         return leaf
 
-    out = map_tree(arranged, value) if is_node(value) else arranged(value)
+    if sum(region.count for region, _ in parts) < len(order):
+        out = joined_where_bound(parts, target)
+    else:
+        homes = [region for region, _ in parts]
+        value = _in(target, joined, [piece for _, piece in parts], [region.count for region in homes], homes)
+        out = map_tree(arranged, value) if is_node(value) else arranged(value)
     if not owned or any(map(has_views, column)):
         for each in (out, *column):
             _freeze(each, target.root)
+    return out
+
+
+def joined_where_bound(parts: Sequence[tuple[Any, Any]], base: Any) -> Any:
+    """One value for the lanes of a region that have bound a name, where others have not and so cannot read it.
+
+    Args:
+        parts: regions inside of `base`, with the value that the name has there.
+    """
+    if not parts or any(is_node(piece) or isinstance(piece, LaneList) for _, piece in parts):
+        return UNBOUND
+    homes = [region for region, _ in parts]
+    arrived = np.concatenate([region.lanes() for region in homes])
+    order = np.argsort(arrived, kind="stable")
+    target = Subset(base, arrived[order])
+    batches = [_in(region, batch_of, piece, region.count) for region, piece in parts]
+    out = take_lanes(_in(target, joined, batches, [region.count for region in homes], homes), order)
+    out.region = target
     return out
 
 

@@ -14,7 +14,7 @@ from autobatch.core.current import current_region, let_go, set_region
 from autobatch.core.pytree import is_node, leaves, map_tree
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.regions.branches import parted, truth
-from autobatch.lockstep.regions.joins import Piece, meet, narrowed_values
+from autobatch.lockstep.regions.joins import Piece, joined_where_bound, meet, narrowed_values
 from autobatch.lockstep.regions.region import (
     Order,
     Prefix,
@@ -27,8 +27,7 @@ from autobatch.lockstep.regions.region import (
     require_own,
 )
 from autobatch.lockstep.values.lane_operators import refuse_hooks
-from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.merging import UNBOUND, batch_of, joined
+from autobatch.lockstep.values.merging import UNBOUND, joined
 from autobatch.lockstep.values.sequences import LaneSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
 from autobatch.ops.rules.row_gather import rows_between
@@ -111,16 +110,13 @@ class Loop:
     """
 
     __slots__ = (
-        "counts", "current", "fewer", "lengths", "order", "parent", "pieces", "previous", "sequence", "step", "tries",
+        "counts", "current", "fewer", "order", "parent", "pieces", "previous", "sequence", "step", "tries",
     )  # fmt: skip
 
     def __init__(self, sequence: LaneSequence, lengths: np.ndarray) -> None:
         self.parent: Any = current_region()
         self.sequence = sequence
-        descending = bool((lengths[1:] <= lengths[:-1]).all())
-        index = None if descending else np.argsort(-lengths, kind="stable")
-        self.lengths = lengths if index is None else lengths[index]
-        self.order = Order(self.parent, index, len(lengths))
+        self.order = Order.by_length(self.parent, lengths)
         self.fewer = False
         self.pieces: list[tuple[tuple[Any, ...], int]] = []
         whole = Prefix(self.order, len(lengths))
@@ -128,10 +124,8 @@ class Loop:
         self.current: Any = whole
 
     def __iter__(self) -> Iterator[Any]:
-        lengths, sequence = self.lengths, self.sequence
-        total = len(lengths)
-        counts = (total - np.searchsorted(lengths[::-1], np.arange(lengths[0]), side="right")).tolist()
-        self.order.counts = self.counts = counts
+        sequence, total = self.sequence, self.order.size
+        self.counts = counts = self.order.counts
         self.step = self.tries = 0
         sequence.open(self.order)
         region = self.current
@@ -238,19 +232,9 @@ class Loop:
         """One value for all lanes; for those that have bound the name, where others have not and cannot read it."""
         if all(value is not UNBOUND for value in column):
             return self._unsorted(joined(column, counts, homes))
-        bound = [i for i, value in enumerate(column) if value is not UNBOUND]
-        if not bound or any(is_node(column[i]) or isinstance(column[i], LaneList) for i in bound):
-            return UNBOUND
-        lanes = np.concatenate([homes[i].lanes() for i in bound])
-        order = np.argsort(lanes, kind="stable")
-        target = Subset(self.parent, lanes[order])
-        set_region(target)
-        value = joined(
-            [batch_of(column[i], counts[i]) for i in bound], [counts[i] for i in bound], [homes[i] for i in bound]
-        )
+        bound = [(home, value) for home, value in zip(homes, column, strict=True) if value is not UNBOUND]
+        out = joined_where_bound(bound, self.parent)
         set_region(self.parent)
-        out = take_lanes(value, order)
-        out.region = target
         return out
 
     def _homes(self, counts: list[int]) -> list[Any]:
@@ -472,13 +456,9 @@ class _LaneItems(Walk):
             self.order: Any = None
             self.counts = [total] * steps
             return
-        descending = bool((lengths[1:] <= lengths[:-1]).all())
-        index = None if descending else np.argsort(-lengths, kind="stable")
-        falling = lengths if index is None else lengths[index]
-        self.order = Order(self.base, index, total)
-        self.ranks = np.arange(total) if index is None else self.order.inverse
-        self.counts = (total - np.searchsorted(falling[::-1], np.arange(falling[0]), side="right")).tolist()
-        self.order.counts = self.counts
+        self.order = Order.by_length(self.base, lengths)
+        self.ranks = np.arange(total) if self.order.index is None else self.order.inverse
+        self.counts = self.order.counts
 
     def __iter__(self) -> Iterator[Any]:
         self.sequence.open(self.order)

@@ -166,6 +166,16 @@ class Order:
         self._known: dict[int, tuple[Any, Any, Any]] = {}
         self._lengths: dict[Any, Any] = {}
 
+    @classmethod
+    def by_length(cls, parent: Any, lengths: np.ndarray) -> "Order":
+        """The lanes from the longest to the shortest, (B,) int64 lengths: those that run a step are the first ones."""
+        descending = bool((lengths[1:] <= lengths[:-1]).all())
+        index = None if descending else np.argsort(-lengths, kind="stable")
+        falling = lengths if index is None else lengths[index]
+        out = cls(parent, index, len(lengths))
+        out.counts = (len(lengths) - np.searchsorted(falling[::-1], np.arange(falling[0]), side="right")).tolist()
+        return out
+
     def arranged(self, batch: Any) -> Any:
         """A batch of the parent region (or one around it) in this order; gathered once while its value is the same."""
         known = self._known.get(id(batch))

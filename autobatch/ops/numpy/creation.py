@@ -120,9 +120,6 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", *, s
     return full(shape_of(a) if shape is None else shape, fill_value, dtype, order)
 
 
-# ranges
-
-
 def _arange(*bounds: Any, given: int, dtype: np.dtype | None) -> Any:
     values = [_scalar(bound) for bound in bounds]
     return np.arange(*values, dtype=dtype)

@@ -258,15 +258,6 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     return max_p(a, low) if high is None else clip_p(a, low, high)
 
 
-# differences and integrals
-
-
-# comparison
-
-
-# numbers
-
-
 @implements(np.nan_to_num)
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     dtype = dtype_of(x)
@@ -336,9 +327,6 @@ def isreal(x: Any) -> Any:
     return np.imag(x) == 0
 
 
-# products
-
-
 @implements(np.polyval)
 def polyval(p: Any, x: Any) -> Any:
     p = as_array(p)
@@ -346,9 +334,6 @@ def polyval(p: Any, x: Any) -> Any:
     if is_boxed(count):
         raise Declined("np.polyval of degrees that differ between examples")
     return functools.reduce(lambda y, i: y * x + p[i], range(count), np.zeros_like(x))
-
-
-# ufuncs of other libraries
 
 
 @functools.lru_cache(maxsize=256)

@@ -13,7 +13,6 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
-from autobatch.core.cotangent import Scatter
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.numpy.creation import array
@@ -32,7 +31,7 @@ from autobatch.ops.rules.index_rule import (
     scatter_rule,
 )
 from autobatch.ops.rules.padding import to_width, to_widths, unbroadcast
-from autobatch.ops.rules.row_gather import RowScatter, last_writes, put_rows_p, rows_p, scatter_rows_p
+from autobatch.ops.rules.row_gather import Scatter, last_writes, put_rows_p, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import as_batched, broadcast_sizes, check_mask_sizes, lanes_of, size_per_lane
 
 __all__ = [
@@ -64,7 +63,7 @@ def _getitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     if spec and spec[0][0] == "a" and all(entry == FULL for entry in spec[1:]):
         ids = np.asarray(operands[0]).reshape(-1).astype(np.int64)
         ids = np.where(ids < 0, ids + shape[0], ids) if ids.size and ids.min() < 0 else ids
-        return RowScatter(ids, ct.reshape((ids.size, *shape[1:])), shape, dtype_of(x), False)
+        return Scatter(ids, ct.reshape((ids.size, *shape[1:])), shape, dtype_of(x), unique=False)
     return Scatter(build(spec, operands), ct, shape, dtype_of(x), unique="a" not in kinds)
 
 

@@ -20,17 +20,6 @@ from autobatch.ops.rules.sizes import as_batched, axes_of, lanes_of, normalise_a
 
 __all__ = ["det", "inv", "norm", "slogdet", "solve", "svdvals", "tri", "unpadded_rule"]
 
-# order along axes
-
-
-# ranks and stacks
-
-
-# broadcasting against each other
-
-
-# diagonals and triangles
-
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
     """np.tri; the sizes may differ between examples."""
@@ -521,16 +510,11 @@ pinv_p     = _factor("pinv",     np.linalg.pinv,     _pinv_vjp)
 
 
 def _real_matrix(x: Any) -> Any:
-    """A matrix that has an op, as one of floats.
-
-    Raises:
-        LinAlgError: of fewer than two dimensions.
-    """
-    if ndim_of(x) < 2:
-        raise np.linalg.LinAlgError(f"{ndim_of(x)}-dimensional array given. Array must be at least two-dimensional")
+    """A matrix that has an op, as one of floats."""
+    x = _check(x)
     if dtype_of(x).kind == "c":
         raise Declined("a factorisation of complex matrices")
-    return x if dtype_of(x).kind == "f" else x.astype(np.float64)
+    return x
 
 
 @implements(np.linalg.cholesky)

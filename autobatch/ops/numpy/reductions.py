@@ -3,6 +3,7 @@
 Over a ragged dimension the padding becomes the reduction's identity; along the other dimensions it stays padding.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,13 +61,20 @@ def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
     return total
 
 
-def shifted(axes: Sequence[int]) -> tuple[int, ...]:
+@functools.lru_cache(maxsize=256)
+def shifted(axes: tuple[int, ...]) -> tuple[int, ...]:
     """Axes of an example as axes of the batch's data."""
     return tuple(axis + 1 for axis in axes)
 
 
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
     """Raise where an example has nothing to reduce: NumPy does, though there be no results either."""
+    for axis in axes:
+        size = x.sizes[axis]
+        if size == 0 or (isinstance(size, Lengths) and size.has_zero()):
+            break
+    else:
+        return
     empty = np.broadcast_to(np.asarray(counts(x.sizes, axes) == 0), (x.batch_size,))
     if empty.any():
         raise note_example(ValueError(message), int(np.argmax(empty)))
@@ -94,20 +102,24 @@ def reduction(
     def impl(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, **options: Any) -> Any:
         return ufunc.reduce(x, axis=axis, keepdims=keepdims, **options)
 
+    filler = functools.lru_cache(maxsize=64)(identity)
+
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axes = operands[0], params["axis"]
         keepdims = params.get("keepdims", False)
         down = {**params, "axis": shifted(axes)}
-        sizes = reduced_sizes(x.sizes, axes, keepdims)
-        if not has_lengths(x.sizes):
+        sizes = () if len(axes) == len(x.sizes) and not keepdims else reduced_sizes(x.sizes, axes, keepdims)
+        if Lengths not in map(type, x.sizes):
             return Batched(op(x.data, **down), sizes)
-        dtype = dtype_of(x.data)
+        dtype = x.data.dtype
         if ufunc.identity is None and "initial" not in params:
             message = f"zero-size array to reduction operation {ufunc.__name__} which has no identity"
             check_not_empty(x, axes, message)
             if 0 in (x.data.shape[1 + axis] for axis in axes):  # only examples without results are left
-                down["initial"] = identity(dtype)
-        value = params["initial"] if ufunc.identity is None and "initial" in params else identity(dtype)
+                down["initial"] = filler(dtype)
+        value = params["initial"] if ufunc.identity is None and "initial" in params else filler(dtype)
+        if Lengths not in map(type, sizes):  # no padding is left, which could raise a flag
+            return Batched(op(fill(x, value, axes), **down), sizes)
 
         def run() -> Any:
             return op(fill(x, value, axes), **down)
@@ -229,6 +241,9 @@ argmax_p = _position(np.argmax, _lowest, "argmax")
 argmin_p = _position(np.argmin, highest, "argmin")
 
 
+_ALL_AXES = {rank: tuple(range(rank)) for rank in range(9)}
+
+
 def _register(op: Op, *functions: Callable[..., Any]) -> None:
     """A reduction under its NumPy names; those that take no dtype= or initial= are never called with one."""
 
@@ -239,7 +254,8 @@ def _register(op: Op, *functions: Callable[..., Any]) -> None:
             if is_boxed(initial) or not isinstance(initial, int | float | complex | np.generic):
                 raise Declined("a reduction with an array for initial=")
             options["initial"] = initial
-        return op(a, axis=ufunc_axes(axis, ndim_of(a)), keepdims=bool(keepdims), **options)
+        axes = _ALL_AXES.get(getattr(a, "ndim", -1)) if axis is None else None
+        return op(a, axis=ufunc_axes(axis, ndim_of(a)) if axes is None else axes, keepdims=bool(keepdims), **options)
 
 
 _register(sum_p, np.sum)

@@ -58,12 +58,6 @@ def _operand(x: Any) -> Any:
     return x if is_boxed(x) or type(x) in (int, float, bool, complex) else np.asarray(x)
 
 
-# casts and copies
-
-
-# reads by position
-
-
 @implements(np.take, out=into)
 def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
     """np.take: positions along an axis, or in the flattened array. Numbers in lists it cuts to integers."""
@@ -151,9 +145,6 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
     if ndim_of(values):
         raise Declined("np.putmask with an array of values")
     copyto(a, values, casting="unsafe", where=mask)
-
-
-# where elements are
 
 
 def _argwhere(x: Any) -> Any:

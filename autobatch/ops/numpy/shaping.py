@@ -123,18 +123,12 @@ def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     return transpose(a, order)
 
 
-# axes of one
-
-
 @implements(np.expand_dims)
 def expand_dims(a: Any, axis: Any) -> Any:
     axes = axis if isinstance(axis, list | tuple) else (axis,)
     places = normalise_axes(axes, ndim_of(a) + len(axes))
     index = tuple(None if place in places else slice(None) for place in range(ndim_of(a) + len(axes)))
     return a[index] if is_boxed(a) else np.asarray(a)[index]
-
-
-# broadcasting
 
 
 @implements(np.broadcast_to)

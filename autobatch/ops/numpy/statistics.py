@@ -358,9 +358,6 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = Fa
     return np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
 
 
-# without NaN
-
-
 def _anywhere(condition: Any) -> bool:
     """Whether a condition holds for some element of some example; padding is none."""
     if hasattr(condition, "examples"):

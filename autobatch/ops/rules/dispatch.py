@@ -123,7 +123,7 @@ def _guarded(
         if coverage is None:  # at the first call: a signature takes longer than an import may
             coverage = Coverage(function, implementation)
         try:
-            if coverage.is_plain(args, kwargs):
+            if (not kwargs and len(args) <= coverage.leading) or coverage.is_plain(args, kwargs):
                 return implementation(*args, **kwargs)
             target, given, named = coverage.bind(args, kwargs, into is not None)
             result = implementation(*given, **named)

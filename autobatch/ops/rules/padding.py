@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
-from autobatch.core.batched import Batched, Size, padding_mask, same_size
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.rules.sizes import size_per_lane
 
@@ -83,8 +83,10 @@ def _fill(x: Any, mask: Any, *, value: Any) -> Any:
     rank = mask.ndim
     while rank > 1 and mask.shape[rank - 1] == 1:
         rank -= 1
-    if value == 0 and math.prod(np.shape(x)[rank:]) < _WIDE:
+    if value == 0 and math.prod(x.shape[rank:]) < _WIDE:
         return kept(mask, x)
+    if rank == x.ndim < 3:
+        return np.where(mask, x, x.dtype.type(value))
     out = np.array(x)
     out[~np.broadcast_to(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
     return out
@@ -114,8 +116,15 @@ def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     array([[1., 0., 0.],
            [1., 1., 1.]])
     """
-    mask = padding_mask(x.sizes, x.data.shape[1:], axes)
-    return x.data if mask is None else fill_p(x.data, mask, value=value)
+    data = x.data
+    mask = None
+    if len(x.sizes) == 1 and isinstance(x.sizes[0], Lengths) and (axes is None or 0 in axes):
+        mask = x.sizes[0].known.get(data.shape[1])
+    if mask is None:
+        mask = padding_mask(x.sizes, data.shape[1:], axes)
+    if type(data) is np.ndarray and mask is not None:
+        return _fill(data, mask, value=value)
+    return data if mask is None else fill_p(data, mask, value=value)
 
 
 def select(data: Any, sizes: Sequence[Size], value: Any = 0) -> Any:

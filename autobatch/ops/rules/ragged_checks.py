@@ -41,6 +41,7 @@ __all__ = [
     "of_all_examples",
     "offsets_from",
     "own_rows",
+    "pad_rows",
     "read_csr",
     "segments_in",
     "segments_of",
@@ -402,11 +403,28 @@ def by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
         extent = int(counts.max(initial=0))
     if not isinstance(size, Lengths):
         return Batched(np.reshape(out, (lanes, size, *shape)), (size,))
-    mask = size.mask(extent)
-    index = np.full(mask.shape, shape_of(out)[0])
-    index[mask] = np.arange(shape_of(out)[0])
-    padded = np.concatenate([out, np.zeros((1, *shape), out.dtype)])
-    return Batched(padded[index], (size,))
+    return Batched(pad_rows(out, size, width=extent), (size,))
+
+
+def pad_rows(values: Any, lengths: Lengths, filler: Any = 0, width: int | None = None) -> Any:
+    """(B, width, ...) from (N, ...) rows, one example's after the other; padding is `filler`.
+
+    By one gather where the rows carry gradients: each padded position reads one row of `filler`, which takes its
+    cotangent.
+
+    Args:
+        width: None: the longest of the lengths.
+    """
+    mask = lengths.mask(lengths.max() if width is None else width)
+    count, *shape = shape_of(values)
+    if not is_boxed(values):
+        out = np.full((*mask.shape, *shape), filler, values.dtype)
+        out[mask] = values
+        return out
+    rows = np.concatenate([values, np.full((1, *shape), filler, values.dtype)])
+    index = np.full(mask.shape, count)
+    index[mask] = np.arange(count)
+    return rows[index]
 
 
 def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray] | None = None) -> None:

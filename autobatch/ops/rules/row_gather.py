@@ -11,14 +11,14 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
-from autobatch.core.cotangent import Scatter, SparseCotangent
+from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.rows import scatter_add
 from autobatch.ops.rules.padding import fill, unbroadcast
 from autobatch.ops.rules.sizes import as_batched, lanes_of, sizes_of
 
 __all__ = [
-    "RowScatter",
+    "Scatter",
     "add_rows",
     "gather_axis",
     "last_writes",
@@ -32,37 +32,107 @@ __all__ = [
 _KERNEL_SIZE = 2048  # elements from which a kernel is faster than np.add.at
 
 
-class RowScatter(SparseCotangent):
-    """`values[i]` added to row `ids[i]`; the cotangent of an array of which rows were read.
+class Scatter(SparseCotangent):
+    """`values` at `array[index]`, zero elsewhere; what the vjp of a read returns.
 
     Args:
-        ids: (n,) row numbers, `unique` if none is named twice.
-        values: (n, *rest).
-        shape: (rows, *rest).
+        index: anything that indexes a NumPy array; `unique` says that no element is named twice.
+        values: the cotangent of `array[index]`, plain or of an interpreter below.
+
+    >>> Scatter(np.array([2, 0, 2]), np.array([1.0, 5.0, 3.0]), (4,), np.float64, unique=False).to_dense()
+    array([5., 0., 4., 0.])
     """
 
-    __slots__ = ("dtype", "ids", "shape", "unique", "values")
+    __slots__ = ("dtype", "index", "shape", "unique", "values")
 
-    def __init__(self, ids: np.ndarray, values: np.ndarray, shape: tuple[int, ...], dtype: Any, unique: bool) -> None:
-        self.ids = ids
+    def __init__(self, index: Any, values: Any, shape: tuple[int, ...], dtype: Any, *, unique: bool) -> None:
+        self.index = index
         self.values = values
         self.shape = shape
-        self.dtype = np.dtype(dtype)
+        self.dtype = dtype
         self.unique = unique
 
+    @property
+    def boxed(self) -> bool:
+        return is_boxed(self.values)
+
     def add_to(self, dense: np.ndarray) -> None:
-        add_rows(dense, self.ids, self.values, self.unique)
+        if self.unique:
+            dense[self.index] += self.values
+        elif isinstance(self.index, np.ndarray) and self.index.dtype.kind in "iu":
+            ids = self.index.reshape(-1)
+            ids = np.where(ids < 0, ids + len(dense), ids) if ids.size and ids.min() < 0 else ids
+            values = np.broadcast_to(self.values, self.index.shape + dense.shape[1:])
+            add_rows(dense, ids, values.reshape(len(ids), *dense.shape[1:]))
+        else:
+            np.add.at(dense, self.index, self.values)
+
+    def to_dense(self) -> Any:
+        return _scatter_boxed([self]) if self.boxed else super().to_dense()
+
+    @staticmethod
+    def combine(parts: Sequence[Any]) -> Any:
+        """Rows that follow each other without a gap, as those of a loop's steps do, are copied once."""
+        if any(part.boxed for part in parts):
+            return _scatter_boxed(parts)
+        rows = _consecutive(parts)
+        return SparseCotangent.combine(parts) if rows is None else np.concatenate(rows)
+
+
+def _consecutive(parts: Sequence[Scatter]) -> list[np.ndarray] | None:
+    """The values of parts that are slices of rows, in order, if they are the whole array."""
+    slices = [part.index for part in parts if type(part.index) is slice and part.index.step is None]
+    if len(slices) < len(parts) or any(type(each.start) is not int or type(each.stop) is not int for each in slices):
+        return None
+    ordered = sorted(parts, key=lambda part: part.index.start)
+    ends = [0, *[part.index.stop for part in ordered]]
+    if any(part.index.start != end for part, end in zip(ordered, ends, strict=False)) or ends[-1] != parts[0].shape[0]:
+        return None
+    return [part.values for part in ordered]
+
+
+def _scatter_boxed(parts: Sequence[Scatter]) -> Any:
+    """Scatters whose values are on an interpreter, as one dense array, by reads only (so that it differentiates).
+
+    Element e of the result is the sum over the list of values that go there; the lists are padded to one width with
+    the position of an appended zero.
+    """
+    shape, dtype = parts[0].shape, parts[0].dtype
+    numbers = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    targets, values = [], []
+    for part in parts:
+        target = numbers[part.index]
+        targets.append(np.ravel(target))
+        values.append(np.reshape(np.broadcast_to(part.values, np.shape(target)), (-1,)))
+    target = np.concatenate(targets)
+    padded = np.concatenate([*values, np.zeros(1, dtype)])
+    order = np.argsort(target, kind="stable")
+    ordered = target[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    place = np.arange(len(ordered)) - first  # which of the values that go to its target
+    elements, row = np.unique(ordered, return_inverse=True)
+    lists = np.full((len(elements), int(place.max(initial=-1)) + 1), len(target))
+    lists[row, place] = order
+    sums = np.concatenate([np.sum(np.take(padded, lists), axis=1), np.zeros(1, dtype)])
+    where = np.full(numbers.size, len(elements))
+    where[elements] = np.arange(len(elements))
+    return np.reshape(np.take(sums, where), shape)
 
 
 _COMPILED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 
 
 def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: bool = False) -> None:
-    """`dense[ids] += values` with repeated ids counted, in the order of the ids."""
+    """`dense[ids] += values` with repeated ids counted, in the order of the ids; float16 is added up in float32."""
     if unique:
         dense[ids] += values
         return
     kind = dense.dtype
+    if kind == np.float16:
+        wide = dense.astype(np.float32)
+        add_rows(wide, ids, values.astype(np.float32))
+        dense[...] = wide
+        return
     by_kernel = values.size >= _KERNEL_SIZE and kind.kind in "fc" and kind.itemsize >= 4
     by_kernel = by_kernel or (dense.ndim > 1 and kind in _COMPILED)
     if by_kernel and values.dtype == kind and dense.flags.c_contiguous:
@@ -112,7 +182,7 @@ def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
     if is_boxed(ct) or is_boxed(src):
         return scatter_rows_p(ct, src, rows=shape_of(x)[0], unique=params.get("unique", False))
     values, ids = _flat_valid(ct, np.asarray(src))
-    return RowScatter(ids, values, tuple(shape_of(x)), dtype_of(x), params.get("unique", False))
+    return Scatter(ids, values, tuple(shape_of(x)), dtype_of(x), unique=params.get("unique", False))
 
 
 def _scatter_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

@@ -1,21 +1,23 @@
 """`ab.admission`: which keys come to life. `count(n)` counts exactly; `bloom(n, ...)` in a memory that does not grow.
 
-A rule answers for the distinct keys of a step that have no row yet (`stage`), and takes note of them when the step is
-made (`commit`), once: what is left early has counted nothing.
+A rule answers for the distinct keys of a step that have no row yet (`seen`), and takes note of them when the step is
+made (`count`): what is left early has counted nothing.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.errors import OptionError
 from autobatch.kernels import keys as kernels
-from autobatch.kernels.keys import LIVE, NOTES, SPECIAL
+from autobatch.tables.keyed.row_store import empty_slots
 
 __all__ = ["bloom", "count"]
 
-_SEEN = 255
+_SEEN = 255  # updates that a counter of a Bloom filter holds
+_FULLEST = 0.6  # of an index
 
 
 class Admission:
@@ -25,28 +27,23 @@ class Admission:
         n: at which of its updates a key comes to life; that one is applied.
     """
 
-    __slots__ = ("_done", "n")
+    __slots__ = ("n",)
 
     def __init__(self, n: int) -> None:
         if isinstance(n, bool) or not hasattr(n, "__index__") or n < 1:
             raise OptionError(f"{type(self).__name__}(n={n!r}); expected a number of updates, at least 1")
         self.n = int(n)
-        self._done = 0
 
-    def stage(self, keys: np.ndarray) -> np.ndarray:
-        """Which of (m,) distinct keys come to life now."""
-        return self._seen(keys) + 1 >= self.n
-
-    def commit(self, ticket: int, keys: np.ndarray) -> None:
-        """Count an update of each of these keys, once for each ticket."""
-        if self._done != ticket:
-            self._count(keys)
-            self._done = ticket
-
-    def _seen(self, keys: np.ndarray) -> np.ndarray:
+    def seen(self, keys: np.ndarray) -> np.ndarray:
+        """How many updates each of (m,) distinct keys has had; what it takes to count them is there afterwards."""
         raise TypeError(f"{type(self).__name__} does not say how often it has seen a key")
 
-    def _count(self, keys: np.ndarray) -> None:
+    def admits(self, seen: np.ndarray) -> np.ndarray:
+        """Which keys of so many updates come to life with the next one."""
+        return seen + 1 >= self.n
+
+    def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
+        """Note an update of each key, beside those seen before; the same if it is done again."""
         raise TypeError(f"{type(self).__name__} does not say how it counts")
 
     @property
@@ -60,6 +57,9 @@ class Admission:
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Have counted what these say."""
+
+    def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
 
     def fresh(self) -> "Admission":
         """The same rule, which has counted nothing."""
@@ -89,49 +89,54 @@ class count(Admission):  # noqa: N801 - called like a function
     True
     """
 
-    __slots__ = ("_index", "_notes")
+    __slots__ = ("_index", "_special", "_used")
 
     def __init__(self, n: int = 2) -> None:
         super().__init__(n)
-        self._clear(16)
+        self._clear(64)
 
     def _clear(self, slots: int) -> None:
-        self._index, self._notes = np.zeros((slots, 2), np.uint64), np.zeros(NOTES, np.int64)
-        self._notes[SPECIAL] = -1
+        self._index, self._used, self._special = empty_slots(slots), 0, 0
 
-    def _seen(self, keys: np.ndarray) -> np.ndarray:
+    def seen(self, keys: np.ndarray) -> np.ndarray:
+        """How many updates each key has had."""
+        if self._used + len(keys) > _FULLEST * len(self._index):
+            self._used = int(np.count_nonzero(self._index[:, 0]))
+            if self._used + len(keys) > _FULLEST / 2 * len(self._index):
+                wider = empty_slots(2 * (len(self._index) + len(keys)))
+                kernels.move_slots(self._index, wider, 0, len(self._index))
+                self._index = wider
         out = np.empty(len(keys), np.int64)
-        kernels.find_rows(keys, self._index, self._notes[SPECIAL], out, False, 0, len(keys))
-        while self._notes[LIVE] + len(keys) > 0.7 * len(self._index):
-            wider = np.zeros((2 * len(self._index), 2), np.uint64)
-            kernels.move_slots(self._index, wider, 0, len(self._index))
-            self._index = wider
+        kernels.find_rows(keys, self._index, self._special, out, 0, len(keys))
         return np.maximum(out, 0)
 
-    def _count(self, keys: np.ndarray) -> None:
-        sums = np.empty(len(keys), np.int64)
-        kernels.count_keys(keys, self._index, self._notes, sums)
-        alive = keys[sums >= self.n]
-        if len(alive):
-            kernels.remove_keys(alive, self._index, self._notes)
-            self._notes[LIVE] -= int((alive != kernels.EMPTY_KEY).sum())
+    def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
+        """Note an update of each key."""
+        kernels.set_counts(keys, seen + 1, self.n, self._index)
+        special = seen[keys == kernels.EMPTY_KEY]
+        if len(special):
+            self._special = int(special[0] + 1) % self.n
+        self._used += len(keys)  # at most; counted when it matters
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The keys that were seen and are not alive, and how often."""
         used = self._index[self._index[:, 0] != 0]
         keys, counts = kernels.coded(used[:, 0]), used[:, 1].astype(np.int64)
-        if self._notes[SPECIAL] >= 0:
-            keys, counts = np.append(keys, kernels.EMPTY_KEY), np.append(counts, self._notes[SPECIAL])
+        if self._special:
+            keys, counts = np.append(keys, kernels.EMPTY_KEY), np.append(counts, self._special)
         order = np.argsort(keys)
         return {"keys": keys[order], "counts": counts[order]}
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Have counted what these say."""
-        keys, counts = arrays["keys"], arrays["counts"]
-        self._clear(max(16, 1 << (2 * len(keys)).bit_length()))
-        for times in range(1, int(counts.max(initial=0)) + 1):
-            some = keys[counts >= times]
-            kernels.count_keys(some, self._index, self._notes, np.empty(len(some), np.int64))
+        self._clear(4 * len(arrays["keys"]))
+        self.count(arrays["keys"], self.seen(arrays["keys"]) + arrays["counts"] - 1)
+
+    def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Have counted what several rules have, of the keys for which `mine(keys)` is true."""
+        keys, counts = (np.concatenate([part[name] for part in parts]) for name in ("keys", "counts"))
+        own = mine(keys)
+        self.restore({"keys": keys[own], "counts": counts[own]})
 
 
 class bloom(Admission):  # noqa: N801
@@ -173,13 +178,15 @@ class bloom(Admission):  # noqa: N801
         """The rule as JSON takes it, without what it has counted."""
         return super().settings | {"capacity": self.capacity, "error": self.error}
 
-    def _seen(self, keys: np.ndarray) -> np.ndarray:
+    def seen(self, keys: np.ndarray) -> np.ndarray:
+        """How many updates each key has had, or a little more."""
         out = np.empty(len(keys), np.int64)
         kernels.least_counter(keys, self._counters, self.hashes, out)
         return out
 
-    def _count(self, keys: np.ndarray) -> None:
-        kernels.raise_counters(keys, self._counters, self.hashes, self._seen(keys))
+    def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
+        """Note an update of each key."""
+        kernels.raise_counters(keys, self._counters, self.hashes, seen)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The counters."""
@@ -188,6 +195,10 @@ class bloom(Admission):  # noqa: N801
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Have counted what these say."""
         self._counters[...] = arrays["counters"]
+
+    def take(self, parts: Sequence[dict[str, np.ndarray]], mine: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Have counted what several rules have; whose keys that were is not known any more."""
+        self._counters[...] = np.max([part["counters"] for part in parts], axis=0)
 
 
 def from_settings(settings: dict[str, Any]) -> Admission:

@@ -18,14 +18,15 @@ import numpy as np
 from autobatch.core.reserved import Reserved, memory_of_machine
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import keys as kernels
-from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, SPECIAL, TICKET, VERSION
+from autobatch.kernels.keys import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
 from autobatch.tables.stored import Changes, StoredBlock
 
-__all__ = ["Change", "RowSlot", "RowStore"]
+__all__ = ["Change", "RowSlot", "RowStore", "empty_slots"]
 
-_FULLEST = 0.75  # of an index
-_SPARE = 0.55  # what a new one is at most filled to, once everything has been moved
-_MOVED = 4  # slots of an old index that are moved for each key that comes
+_FULLEST = 0.6  # of an index, which is looked into for fewer than two lines of the cache
+_GROWTH = 1.3  # of a new one, so that it is never much less than half full
+_AT_FIRST = 0.5  # how full it is where many keys come at once
+_MOVED = 8  # slots of an old index that are moved for each key that comes
 _AT_ONCE = 1 << 13  # slots that are moved without a second thought
 _MOST_ROWS = (1 << 32) - 2
 _FORGOTTEN = 1 << 16  # changes that are noted whatever the size of the table
@@ -99,8 +100,7 @@ class RowStore:
         self.slots: dict[str, RowSlot] = {}
         self.notes = np.zeros(NOTES, np.int64)
         self.notes[SPECIAL] = -1
-        self.removals = 0
-        self._index: tuple[np.ndarray, np.ndarray | None] = (np.zeros((16, 2), np.uint64), None)
+        self._index: tuple[np.ndarray, np.ndarray | None] = (empty_slots(64), None)
         self._moved = 0
         self._mark = 0
         self._closed: list[tuple[int, np.ndarray]] = []
@@ -154,6 +154,11 @@ class RowStore:
         return len(self._index[0])
 
     @property
+    def removals(self) -> int:
+        """How many keys were ever taken out."""
+        return int(self.notes[REMOVED])
+
+    @property
     def nbytes(self) -> int:
         """The bytes that are used: rows, slots, keys, the index and what is noted."""
         index, old = self._index
@@ -178,17 +183,15 @@ class RowStore:
         index, old = self._index
         special = self.notes[SPECIAL]
         parts = split_work(len(keys), len(keys) * _KEY_BYTES)
-        missing = self._look(keys, index, special, out, False, parts)
-        if missing and old is not None:
-            missing = self._look(keys, old, special, out, True, parts)
-        return out, missing
-
-    def _look(self, keys: np.ndarray, index: np.ndarray, special: Any, out: np.ndarray, again: bool, parts: Any) -> int:
         if len(parts) == 1:
-            return int(kernels.find_rows(keys, index, special, out, again, 0, len(keys)))
-        missing: list[int] = []
-        run_parts(lambda part: missing.append(kernels.find_rows(keys, index, special, out, again, *part)), parts)
-        return sum(missing)
+            missing = int(kernels.find_rows(keys, index, special, out, 0, len(keys)))
+        else:
+            found: list[int] = []
+            run_parts(lambda part: found.append(int(kernels.find_rows(keys, index, special, out, *part))), parts)
+            missing = sum(found)
+        if missing and old is not None:
+            missing = int(kernels.find_others(keys, old, special, out))
+        return out, missing
 
     def steadily(self, read: Callable[[], T]) -> T:
         """`read()`, which sees each row before or after a change of another thread, never between."""
@@ -258,10 +261,8 @@ class RowStore:
     def commit(self, change: Change, step: int = -1, counted: bool = False) -> None:
         """Make a change, once; the rows that it names get the version `step`, if that is not -1."""
         gone, keys = change.gone
-        if len(gone) and self.notes[TICKET] != change.ticket:
-            self.removals += len(gone)
-            if self._mark:
-                self._removed.append((self._mark, keys))
+        if len(gone) and self._mark:
+            self._removed.append((self._mark, keys))
         self.begin()
         facts = tuple(part.array[:, 0] for part in self._facts)
         kernels.commit_rows(
@@ -280,11 +281,9 @@ class RowStore:
         expected = len(self) + more
         if expected > _FULLEST * len(index):
             self._settle_index()
-            size = len(index)
-            while expected > _SPARE * size:
-                size *= 2
+            size = max(int(_GROWTH * len(index)), int(expected / _AT_FIRST) + 1)
             self._moved = 0
-            self._index = (np.zeros((size, 2), np.uint64), index)
+            self._index = (empty_slots(size), index)
             self._move(max(_MOVED * more, _AT_ONCE))
 
     def _move(self, slots: int) -> None:
@@ -348,15 +347,17 @@ class RowStore:
 
     def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
         """Rows with all that belongs to them, so many at a time."""
-        for first in range(0, len(which), rows):
-            part = which[first : first + rows]
-            yield StoredBlock(
-                self.row_keys[part].view(key_dtype),
-                self.rows[part],
-                {name: slot.memory.array[part] for name, slot in self.slots.items()},
-                self.versions[part].astype(np.int64),
-                self.counts[part].astype(np.int64),
-            )
+        return (self.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
+
+    def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
+        """Copies of these rows with all that belongs to them."""
+        return StoredBlock(
+            self.row_keys[which].view(key_dtype),
+            self.rows[which],
+            {name: slot.memory.array[which] for name, slot in self.slots.items()},
+            self.versions[which].astype(np.int64),
+            self.counts[which].astype(np.int64),
+        )
 
     def put_block(self, block: StoredBlock, keys: np.ndarray) -> None:
         """Write a block, over rows that are there."""
@@ -366,7 +367,8 @@ class RowStore:
             self.rows[change.rows] = block.rows
             for name, slot in self.slots.items():
                 given = block.slots.get(name)
-                slot.memory.array[change.rows] = slot.fill if given is None else given
+                fits = given is not None and given.shape[1:] == slot.memory.array.shape[1:]  # or is another optimiser's
+                slot.memory.array[change.rows] = given if fits else slot.fill
             self.commit(change)
             versions, counts = (self._facts[i].array[:, 0] for i in (0, 1))
             versions[change.rows] = np.minimum(block.versions, np.int64(DEAD) - 1)
@@ -376,3 +378,11 @@ class RowStore:
         """Have what lies in files written to the disk."""
         for part in self._by_row():
             part.flush()
+
+
+def empty_slots(count: int) -> np.ndarray:
+    """So many empty slots, or up to three more, at the start of a line of the cache."""
+    count = -(-count // 4) * 4
+    memory = np.zeros(2 * count + 8, np.uint64)
+    start = -memory.__array_interface__["data"][0] % 64 // 8
+    return memory[start : start + 2 * count].reshape(count, 2)

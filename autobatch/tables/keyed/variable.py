@@ -3,23 +3,23 @@
 import itertools
 import operator
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from autobatch.core.abstract_eval import check_plain
-from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.keys import DEAD
 from autobatch.ops.nn import init
-from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
 from autobatch.tables.keyed import admission as admissions
+from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
 from autobatch.tables.keyed.eviction import check_eviction, victims
+from autobatch.tables.keyed.face import KeyedTable
+from autobatch.tables.keyed.partitioned import partitioned_from
+from autobatch.tables.keyed.report import VariableReport, hottest
 from autobatch.tables.keyed.row_store import Change, RowStore
-from autobatch.tables.protocol import Context, Table
+from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import Located
 from autobatch.tables.sparse import SparseRows, first_seen
 from autobatch.tables.stored import Changes, StoredBlock
@@ -62,7 +62,7 @@ class SlotOf:
         return f"SlotOf({self.name!r}, token={self.token})"
 
 
-class EmbeddingVariable(Table):
+class EmbeddingVariable(KeyedTable):
     """A table of rows that any keys name, and that grows as it is trained: `users[keys]`, wherever a table is.
 
     Looking up changes nothing: a key that is not there reads as what the initialiser makes of `(seed, key)`, which is
@@ -178,34 +178,6 @@ class EmbeddingVariable(Table):
         """The rule that lets keys in, with what it has counted."""
         return self._admission
 
-    def _ab_ids(self, keys: Any) -> np.ndarray:
-        """Keys of any rank, checked, in the key dtype."""
-        if type(keys) is np.ndarray and keys.dtype == self.key_dtype:
-            return keys
-        if self.key_dtype == np.int64:
-            return as_ids(keys, "keys")
-        check_plain(keys, "keys")
-        found = np.asarray(keys)
-        if found.dtype.kind not in "iu" and not isinstance(keys, np.ndarray):
-            try:  # Python integers beside ones that int64 does not hold
-                if found.size and all(type(key) is int for key in leaves(keys)):
-                    found = np.array(keys, np.uint64)
-                found = found.astype(np.uint64) if not found.size else found
-            except OverflowError:
-                raise BadIdError("keys that uint64 does not hold; expected 0 to 2**64 - 1") from None
-        if found.dtype.kind not in "iu":
-            raise DTypeError(f"keys have dtype {found.dtype}; expected integers: ab.hash_keys turns strings into keys")
-        if found.dtype.kind == "i" and found.size and found.min() < 0:
-            raise BadIdError(f"key {int(found.min())} in a table of uint64 keys; make it one of key_dtype=np.int64")
-        return found.astype(np.uint64)
-
-    def _flat(self, keys: Any) -> np.ndarray:
-        """(n,) keys as the kernels take them, int64 of the same bits."""
-        found = self._ab_ids(keys)
-        if found.ndim > 1:
-            raise ShapeError(f"keys of shape {found.shape}; expected (n,)")
-        return np.ascontiguousarray(found.reshape(-1)).view(np.int64)
-
     def _initial(self, keys: np.ndarray) -> np.ndarray:
         """The rows of keys that are not there."""
         made: Any = getattr(self.initializer, "rows", self.initializer)
@@ -272,51 +244,12 @@ class EmbeddingVariable(Table):
     def _ab_overlaps(self, out: np.ndarray) -> bool:
         return np.may_share_memory(out, self._store.rows)
 
-    def read(self, ids: Any) -> np.ndarray:
-        """(n, dim): the rows of (n,) keys."""
-        return self[self._ab_ids(ids)]
-
-    def write(self, ids: Any, rows: Any) -> None:
-        """As `assign`."""
-        self.assign(ids, rows)
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("an EmbeddingVariable as one array needs a copy")
         with self._store.lock:
             rows = self._store.rows[self._store.in_order(self.key_dtype)]
         return rows.astype(dtype or self.dtype, copy=False)
-
-    def _part(self, index: Any) -> Any:
-        if isinstance(index, list):  # of integers that make no array of integers by themselves
-            return self[self._ab_ids(index)]
-        raise UnsupportedError(
-            f"an EmbeddingVariable is indexed by keys, integers of any rank; got {index!r}: .export() gives all of it"
-        )
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        if not is_integer_index(index) and not isinstance(index, int | np.integer):
-            self._part(index)
-        keys = self._ab_ids(index)
-        self.assign(keys.reshape(-1), np.broadcast_to(value, (*keys.shape, self.dim)).reshape(-1, self.dim))
-
-    def __iter__(self) -> Any:
-        raise UnsupportedError("an EmbeddingVariable has no first row; .keys() are its keys, .export() all of it")
-
-    def __contains__(self, key: Any) -> bool:
-        return bool(self.contains([key] if np.ndim(key) == 0 else key).all())
-
-    def __bool__(self) -> bool:
-        return len(self) > 0
-
-    def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
-        if not self.trainable:
-            raise AttributeError("a table for look-ups only has no gradient")
-        if ct is not None and not isinstance(ct, SparseRows):
-            ids = self.keys()
-            return SparseRows.trusted(ids, np.array(ct.to_dense() if hasattr(ct, "to_dense") else ct), None)
-        out = super()._ab_gradient(ct, taken)
-        return SparseRows.trusted(out.ids.astype(self.key_dtype, copy=False), out.rows, None)
 
     # Keys.
 
@@ -330,10 +263,6 @@ class EmbeddingVariable(Table):
         keys = self._ab_ids(keys)
         flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
         return (self._store.steadily(lambda: self._store.find(flat)[0]) >= 0).reshape(keys.shape)
-
-    def lookup(self, keys: Any) -> np.ndarray:
-        """The rows of keys of any rank, as `users[keys]`."""
-        return self[keys]
 
     def insert(self, keys: Any, rows: Any = None) -> None:
         """Bring keys to life; those that are there stay as they are.
@@ -380,17 +309,6 @@ class EmbeddingVariable(Table):
                 self._store.rows[change.rows] = given
             finally:
                 self._store.commit(change, self.step)
-
-    def _rows_for(self, keys: np.ndarray, rows: Any) -> np.ndarray:
-        if is_boxed(rows):
-            raise UnsupportedError("rows that carry a gradient or are recorded; write plain arrays into a variable")
-        rows = np.asarray(rows, self.dtype)
-        try:
-            return np.broadcast_to(rows, (len(keys), self.dim))
-        except ValueError:
-            raise ShapeError(
-                f"rows of shape {rows.shape} for {len(keys)} keys; expected {(len(keys), self.dim)}"
-            ) from None
 
     def _staged(self, keys: np.ndarray, rows: np.ndarray | None = None) -> Change:
         """A change in which distinct keys are there, others going if there would be too many."""
@@ -442,23 +360,64 @@ class EmbeddingVariable(Table):
         """
         with self._store.lock:
             alive = self._store.in_order(self.key_dtype)
-            blocks = list(self._store.blocks(alive, max(len(alive), 1), self.key_dtype))
-        if not blocks:
-            empty = np.empty(0, np.int64)
-            return empty.astype(self.key_dtype), np.empty((0, self.dim), self.dtype), empty, empty.copy()
-        block = blocks[0]
+            block = self._store.block(alive, self.key_dtype)
         return block.keys, block.rows, block.versions, block.counts
+
+    def report(self, hot: int = 5) -> VariableReport:
+        """How the variable stands: keys, bytes, load, oldest version, hot keys, hit rate, removals; `print` it.
+
+        Args:
+            hot: how many of the keys of the most updates to name.
+        """
+        with self._store.lock:
+            alive = self._store.alive()
+            versions, counts = self._store.versions[alive], self._store.counts[alive]
+            keys = self._store.row_keys[alive].view(self.key_dtype)
+        return VariableReport(
+            name=self.name or "EmbeddingVariable",
+            keys=len(keys),
+            nbytes=self.nbytes,
+            load=len(keys) / self._store.index_slots,
+            step=self.step,
+            oldest=int(versions.min()) if len(keys) else None,
+            newest=int(versions.max()) if len(keys) else None,
+            hot=hottest(keys, counts, hot),
+            hit_rate=self._found / self._looked if self._looked else None,
+            removed=self._store.removals,
+        )
+
+    def to_arrow(self) -> Any:
+        """A `pyarrow.Table` of all there is, in the order of the keys: `pyarrow.parquet` writes it.
+
+        Its columns are "key", "row", "version", "count", and "slot:<name>" for each of the optimiser's slots.
+        """
+        with self._store.lock:
+            rows = self._store.in_order(self.key_dtype)
+            block = self._store.block(rows, self.key_dtype)
+        return arrow_table(block)
+
+    def from_arrow(self, table: Any) -> None:
+        """Write what a `pyarrow.Table` of these columns has, over what is there; of slots those that the variable has.
+
+        Raises:
+            StructureError: no column "key" or "row". ShapeError: rows of another length.
+        """
+        self.restore_blocks(blocks_of_arrow(table, self.dim, self.dtype))
 
     # Optimisers.
 
-    def add_slot(self, name: str, fill: float, dtype: DTypeLike, by_row: bool) -> SlotOf:
+    def add_slot(self, name: str, fill: float, dtype: DTypeLike, by_row: bool, token: int | None = None) -> SlotOf:
         """Make what an optimiser keeps for each row, `fill` to start from; one of that name is made anew.
+
+        Args:
+            token: its number; None: a new one.
 
         Returns:
             What stands for it in the optimiser's state.
         """
         with self._store.lock:
-            token = max([next(_tokens), *(slot.token + 1 for slot in self._store.slots.values())])
+            if token is None:
+                token = max([next(_tokens), *(slot.token + 1 for slot in self._store.slots.values())])
             self._store.add_slot(name, fill, np.dtype(dtype), 1 if by_row else self.dim, token)
         return SlotOf(name, token)
 
@@ -477,9 +436,27 @@ class EmbeddingVariable(Table):
         return own.memory.array
 
     @property
-    def lock(self) -> Any:
+    def locks(self) -> list[Any]:
         """Held by whoever changes the variable."""
-        return self._store.lock
+        return [self._store.lock]
+
+    def split(self, grad: SparseRows) -> list[tuple["EmbeddingVariable", SparseRows]]:
+        """Each part of the table with its part of a gradient."""
+        return [(self, grad)]
+
+    def partition(self, n: int) -> Any:
+        """It in n parts, each of the keys whose hash says so: a table as this one, whose results do not depend on n.
+
+        Rows, slots, versions and counts are copied, and the states of optimisers go on with them. Only what looks at
+        the number of keys, `capacity`, is shared out: each part holds an n-th of it.
+
+        Args:
+            n: how many parts, at least 1.
+
+        Returns:
+            A table of keys with `.parts`, variables that may be anywhere, `.part_of(keys)` and `.join()`.
+        """
+        return partitioned_from(self, _whole("n", n, 1))
 
     @property
     def row_array(self) -> np.ndarray:
@@ -548,6 +525,11 @@ class EmbeddingVariable(Table):
         """What the admission rule has counted."""
         return {} if self._admission is None else self._admission.arrays()
 
+    def _admission_of(self, tables: Sequence[Any], mine: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Have counted what other tables have, of keys that are mine."""
+        if self._admission is not None:
+            self._admission.take([table.arrays() for table in tables], mine)
+
     def blocks(self, rows: int = 1 << 16) -> Iterator[StoredBlock]:
         """All keys with all that belongs to them, in blocks of at most so many; nothing may change meanwhile."""
         with self._store.lock:
@@ -605,18 +587,19 @@ class Update:
         grad: the gradient of the keys that are let in.
     """
 
-    __slots__ = ("_change", "_new", "_step", "_table", "grad")
+    __slots__ = ("_change", "_new", "_seen", "_step", "_table", "grad")
 
     def __init__(self, table: EmbeddingVariable, grad: SparseRows) -> None:
         self._table, self.grad, self._change = table, grad, Change(table._store.new_ticket(), _none)
-        self._step, self._new = table.step + 1, _none
-        if table._admission is not None:
-            keys = grad.checked_ids()
-            unique, inverse = first_seen(keys)
+        self._step, self._new, self._seen = table.step + 1, _none, _none
+        rule = table._admission
+        if rule is not None:
+            unique, inverse = first_seen(grad.checked_ids())
             absent = table._store.find(unique)[0] < 0
             self._new = unique[absent]
+            self._seen = rule.seen(self._new)
             kept = np.ones(len(unique), np.bool_)
-            kept[absent] = table._admission.stage(self._new)
+            kept[absent] = rule.admits(self._seen)
             if not kept.all():
                 self.grad = grad.where(kept[inverse])
 
@@ -630,7 +613,7 @@ class Update:
         """Have the step seen; once, however often it is called."""
         table = self._table
         if table._admission is not None:
-            table._admission.commit(self._change.ticket, self._new)
+            table._admission.count(self._new, self._seen)
         table._store.commit(self._change, self._step, counted=True)
         table.step = self._step
 

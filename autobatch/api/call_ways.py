@@ -294,16 +294,16 @@ class _BatchCall:
         if step.way == LOCKSTEP:
             return self._in_lock_step(start, stop, step.limit)
         if self._columns is None:
-            self._columns = ExampleColumns(self._function, self._args, self._kwargs)
+            self._columns = ExampleColumns(self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
         try:
             if step.way == LOOP:
                 return self._loop(self._columns, columns, start)
             given = columns, self._columns.recorded(), self._columns.arguments_of, start, step.limit
             results, self.stats = _on_the_fly(self._function, *given)
-            return results
         finally:
             self._columns.give_back()
+        return results
 
     def _loop(self, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
         f, in_order = per_example_form(self._function), own.in_order(columns)

@@ -68,6 +68,7 @@ class _Form:
     kernel: CachedKernel | None = None
     table: Any = None
     checked: bool = False
+    careful: int = 0  # whether an example has set a flag of floating-point arithmetic
     seconds: float = 0.0  # that an example took
     runs: int = 0
     failures: int = 0
@@ -371,10 +372,16 @@ def _run(call: _CompiledCall, form: _Form) -> list[Any]:
             own_arrays, own_steps = _packed(call, value, kind, first, last)
             arrays += own_arrays
             steps += own_steps
-        status = np.zeros(last - first, np.uint8)
+        status = np.zeros(last - first + 1, np.uint8)
         start = time.perf_counter()
-        outs = entry(last - first, form.table, depth, status, *arrays, *steps, *captured)
+        for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
+            status[:] = 0
+            outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
+            if not status[-1]:
+                break
+            form.careful = 1
         form.seconds = (time.perf_counter() - start) / (last - first)
+        status = status[:-1]
         bad = np.flatnonzero(status)
         made = unpack(module.result, outs if isinstance(outs, tuple) else (), last - first - bad.size)
         if not bad.size:

@@ -1,0 +1,129 @@
+"""Strings as bytes one after the other: their hashes, and their numbers in a table of those that are known.
+
+String i is data[offsets[i]:offsets[i + 1]]. The hash is XXH64 (Collet, 2014), the same on every machine.
+"""
+
+from numpy import uint64
+
+from autobatch.kernels.jit import jit
+
+__all__ = ["hash_strings", "number_strings", "place_hashes"]
+
+_P1, _P2 = uint64(0x9E3779B185EBCA87), uint64(0xC2B2AE3D27D4EB4F)
+_P3, _P4, _P5 = uint64(0x165667B19E3779F9), uint64(0x85EBCA77C2B2AE63), uint64(0x27D4EB2F165667C5)
+
+
+@jit
+def _turned(x, by):
+    return (x << uint64(by)) | (x >> uint64(64 - by))
+
+
+@jit
+def _word(data, at, count):
+    """So many bytes as a number, the first the lowest."""
+    out = uint64(0)
+    for k in range(count):
+        out |= uint64(data[at + k]) << uint64(8 * k)
+    return out
+
+
+@jit
+def _round(acc, word):
+    return _turned(acc + word * _P2, 31) * _P1
+
+
+@jit
+def _merged(z, acc):
+    return (z ^ _round(uint64(0), acc)) * _P1 + _P4
+
+
+@jit
+def _hash(data, start, end, seed):
+    at = start
+    if end - start >= 32:
+        a, b, c, d = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+        while at + 32 <= end:
+            a = _round(a, _word(data, at, 8))
+            b = _round(b, _word(data, at + 8, 8))
+            c = _round(c, _word(data, at + 16, 8))
+            d = _round(d, _word(data, at + 24, 8))
+            at += 32
+        z = _turned(a, 1) + _turned(b, 7) + _turned(c, 12) + _turned(d, 18)
+        z = _merged(_merged(_merged(_merged(z, a), b), c), d)
+    else:
+        z = seed + _P5
+    z += uint64(end - start)
+    while at + 8 <= end:
+        z = _turned(z ^ _round(uint64(0), _word(data, at, 8)), 27) * _P1 + _P4
+        at += 8
+    if at + 4 <= end:
+        z = _turned(z ^ (_word(data, at, 4) * _P1), 23) * _P2 + _P3
+        at += 4
+    while at < end:
+        z = _turned(z ^ (uint64(data[at]) * _P5), 11) * _P1
+        at += 1
+    z = (z ^ (z >> uint64(33))) * _P2
+    z = (z ^ (z >> uint64(29))) * _P3
+    return z ^ (z >> uint64(32))
+
+
+@jit
+def hash_strings(data, offsets, seed, out):
+    """out[i]: the hash of string i, uint64."""
+    for i in range(out.shape[0]):
+        out[i] = _hash(data, offsets[i], offsets[i + 1], seed)
+
+
+@jit
+def place_hashes(hashes, count, index):
+    """The numbers 0 to count - 1 put into an empty index, a power of two of -1, where their hashes say."""
+    mask = uint64(index.shape[0] - 1)
+    for number in range(count):
+        slot = hashes[number] & mask
+        while index[slot] >= 0:
+            slot = (slot + uint64(1)) & mask
+        index[slot] = number
+
+
+@jit
+def _same(data, start, end, known, first, last):
+    if end - start != last - first:
+        return False
+    k = 0
+    while k < end - start and data[start + k] == known[first + k]:
+        k += 1
+    return k == end - start
+
+
+@jit
+def number_strings(data, offsets, hashes, known, count, grow, out):
+    """out[i]: the number of string i; returns how many were new.
+
+    Args:
+        known: (index, hashes, offsets, bytes) of the `count` strings that have a number, with room for all of these.
+        grow: whether new ones get the next numbers, or -1.
+    """
+    index, known_hashes, bounds, text = known
+    mask = uint64(index.shape[0] - 1)
+    before = count
+    for i in range(out.shape[0]):
+        start, end = offsets[i], offsets[i + 1]
+        slot = hashes[i] & mask
+        number = index[slot]
+        while number >= 0:
+            same = known_hashes[number] == hashes[i]
+            if same and _same(data, start, end, text, bounds[number], bounds[number + 1]):
+                break
+            slot = (slot + uint64(1)) & mask
+            number = index[slot]
+        if number < 0 and grow:
+            number = count
+            first = bounds[count]
+            for k in range(end - start):
+                text[first + k] = data[start + k]
+            bounds[count + 1] = first + end - start
+            known_hashes[count] = hashes[i]
+            index[slot] = count
+            count += 1
+        out[i] = number
+    return count - before

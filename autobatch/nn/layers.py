@@ -1,0 +1,230 @@
+"""Layers without a loop: Linear, Embedding, LayerNorm, Dropout, Conv1d; each a few lines of NumPy of one example."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from autobatch.api.batch import batch
+from autobatch.errors import OptionError
+from autobatch.ops.nn.activations import dropout
+from autobatch.ops.nn.init import Initializer, normal, uniform, xavier_uniform
+from autobatch.ops.nn.normalisation import layer_norm
+from autobatch.tables.table import EmbeddingTable
+
+__all__ = ["Conv1d", "Dropout", "Embedding", "LayerNorm", "Linear", "check_sizes", "seeds_from"]
+
+Seed = int | np.random.Generator | None
+
+
+def seeds_from(seed: Any, count: int) -> list[int]:
+    """As many seeds, from an integer, a generator that the layers of a model share, or NumPy's global generator."""
+    if seed is None:
+        seed = int(np.random.randint(2**31))
+    if not isinstance(seed, np.random.Generator):
+        seed = np.random.default_rng(seed)
+    return seed.integers(2**31, size=count).tolist()
+
+
+def check_sizes(**sizes: Any) -> None:
+    """The sizes of a layer are positive integers.
+
+    Raises:
+        OptionError: one is not.
+    """
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise OptionError(f"{name}={value!r}; expected a positive integer")
+
+
+class Linear:
+    """x @ weight + bias, for a vector, a matrix of rows, or any array whose last dimension is `inputs`.
+
+    Args:
+        inputs, outputs: the sizes of what goes in and comes out.
+        bias: whether a bias is added.
+        init: of the weight; by default `ab.nn.init.xavier_uniform()`. The bias starts at zero.
+        seed: an integer; a `np.random.Generator` that the layers of a model share; None: drawn from NumPy's global
+            generator, so that `np.random.seed` makes it repeatable.
+        dtype: of the parameters.
+
+    Attributes:
+        weight: (inputs, outputs). bias: (outputs,), or None.
+
+    Raises:
+        OptionError: a size that is no positive integer.
+
+    >>> layer = Linear(3, 2, seed=0)
+    >>> layer(np.ones((5, 3), np.float32)).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool = True,
+        init: Initializer | None = None,
+        seed: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        check_sizes(inputs=inputs, outputs=outputs)
+        (own,) = seeds_from(seed, 1)
+        self.weight = (init or xavier_uniform())((inputs, outputs), own, dtype)
+        self.bias = np.zeros(outputs, dtype) if bias else None
+
+    @batch
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        y = x @ self.weight
+        return y if self.bias is None else y + self.bias
+
+
+class Embedding:
+    """The rows of a table that ids name, with a sparse gradient.
+
+    Args:
+        rows, dim: the shape of the table.
+        init: by default `ab.nn.init.normal(std=0.01)`.
+        seed, dtype: as for `Linear`.
+
+    Attributes:
+        weight: an `ab.EmbeddingTable` of (rows, dim).
+
+    Raises:
+        OptionError: a size that is no positive integer. A call raises `BadIdError` for an id outside of the table.
+
+    >>> Embedding(10, 4, seed=0)(np.array([3, 1, 3])).shape
+    (3, 4)
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        dim: int,
+        *,
+        init: Initializer | None = None,
+        seed: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        check_sizes(rows=rows, dim=dim)
+        (own,) = seeds_from(seed, 1)
+        self.weight = EmbeddingTable((init or normal(std=0.01))((rows, dim), own, dtype))
+
+    @batch
+    def __call__(self, ids: NDArray[Any]) -> NDArray[Any]:
+        return self.weight[ids]
+
+
+class LayerNorm:
+    """The last dimension less its mean, over its deviation, times a scale plus a shift (Ba, Kiros and Hinton 2016).
+
+    Args:
+        size: of the last dimension.
+        eps: added to the variance.
+        dtype: of the parameters.
+
+    Attributes:
+        scale: (size,), ones at first. shift: (size,), zeros.
+
+    Raises:
+        OptionError: a size that is no positive integer.
+
+    >>> LayerNorm(2)(np.array([[1.0, 3.0]], np.float32)).round(2).tolist()
+    [[-1.0, 1.0]]
+    """
+
+    def __init__(self, size: int, *, eps: float = 1e-5, dtype: DTypeLike = np.float32) -> None:
+        check_sizes(size=size)
+        self.eps = eps
+        self.scale, self.shift = np.ones(size, dtype), np.zeros(size, dtype)
+
+    @batch
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        return layer_norm(x, eps=self.eps) * self.scale + self.shift
+
+
+class Dropout:
+    """`ab.nn.dropout` at a rate, while `training`.
+
+    Args:
+        rate: the share that is dropped, at least 0 and below 1.
+
+    Attributes:
+        rate: it. training: whether anything is dropped; set it to False for predictions, or say so in the call.
+
+    Raises:
+        OptionError: a rate outside of 0 <= rate < 1.
+
+    >>> layer = Dropout(0.5)
+    >>> layer(np.ones(3), training=False).tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    def __init__(self, rate: float = 0.5) -> None:
+        if not 0 <= rate < 1:
+            raise OptionError(f"rate={rate!r}; expected 0 <= rate < 1")
+        self.rate, self.training = rate, True
+
+    @batch
+    def __call__(self, x: NDArray[Any], training: bool | None = None) -> NDArray[Any]:
+        return dropout(x, self.rate, training=self.training if training is None else training)
+
+
+class Conv1d:
+    """A convolution along the first dimension of (t, inputs): position i of the result sees `width` positions from i.
+
+    Args:
+        inputs, outputs: the sizes of a position before and after.
+        width: of the window.
+        padding: "valid": t - width + 1 positions, none where t is less than the width; "same": t of them, with zeros
+            beside the ends, (width - 1) // 2 before the first; "causal": t of them, with zeros before the first only.
+        bias, init, seed, dtype: as for `Linear`; by default uniform within ± 1 / √(width · inputs).
+
+    Attributes:
+        weight: (width, inputs, outputs). bias: (outputs,), or None.
+
+    Raises:
+        OptionError: a size that is no positive integer, or another padding.
+
+    >>> Conv1d(3, 2, 5, padding="same", seed=0)(np.ones((7, 3), np.float32)).shape
+    (7, 2)
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        width: int,
+        *,
+        padding: str = "valid",
+        bias: bool = True,
+        init: Initializer | None = None,
+        seed: Seed = None,
+        dtype: DTypeLike = np.float32,
+    ) -> None:
+        check_sizes(inputs=inputs, outputs=outputs, width=width)
+        beside = {"valid": (0, 0), "same": ((width - 1) // 2, width // 2), "causal": (width - 1, 0)}.get(padding)
+        if beside is None:
+            raise OptionError(f"padding={padding!r}; expected 'valid', 'same' or 'causal'")
+        (own,) = seeds_from(seed, 1)
+        bound = 1 / math.sqrt(width * inputs)
+        self.weight = (init or uniform(-bound, bound))((width, inputs, outputs), own, dtype)
+        self.bias = np.zeros(outputs, dtype) if bias else None
+        self.beside = beside
+
+    @batch
+    def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
+        before, after = self.beside
+        width, inputs, outputs = self.weight.shape
+        if before or after:
+            x = np.pad(x, ((before, after), (0, 0)))
+        y = x @ self.weight.transpose(1, 0, 2).reshape(
+            inputs, width * outputs
+        )  # each position for each place in a window
+        count = max(x.shape[0] - width + 1, 0)
+        out = y[:count, :outputs]
+        for k in range(1, width):
+            out = out + y[k : k + count, k * outputs : (k + 1) * outputs]
+        return out if self.bias is None else out + self.bias

@@ -1,0 +1,120 @@
+"""`KeyedTable`: what a table does whose rows are named by keys, whatever it keeps them in."""
+
+import abc
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import check_plain
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves
+from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
+from autobatch.tables.protocol import Table
+from autobatch.tables.sparse import SparseRows
+
+__all__ = ["KeyedTable"]
+
+
+class KeyedTable(Table):
+    """A table whose ids are keys, any integers of 64 bits; no key is wrong, and a look-up changes nothing.
+
+    Attributes:
+        key_dtype: int64 or uint64.
+    """
+
+    __slots__ = ()
+
+    dim: int
+    key_dtype: np.dtype
+
+    @abc.abstractmethod
+    def keys(self) -> np.ndarray:
+        """(n,): the keys that are alive, sorted."""
+
+    @abc.abstractmethod
+    def contains(self, keys: Any) -> np.ndarray:
+        """Which of the keys are alive, in their shape."""
+
+    @abc.abstractmethod
+    def assign(self, keys: Any, rows: Any) -> None:
+        """Write rows, and bring their keys to life where they are not there; of a key that is named twice, the last."""
+
+    def _ab_ids(self, keys: Any) -> np.ndarray:
+        """Keys of any rank, checked, in the key dtype."""
+        if type(keys) is np.ndarray and keys.dtype == self.key_dtype:
+            return keys
+        if self.key_dtype == np.int64:
+            return as_ids(keys, "keys")
+        check_plain(keys, "keys")
+        found = np.asarray(keys)
+        if found.dtype.kind not in "iu" and not isinstance(keys, np.ndarray):
+            try:  # Python integers beside ones that int64 does not hold
+                if found.size and all(type(key) is int for key in leaves(keys)):
+                    found = np.array(keys, np.uint64)
+                found = found.astype(np.uint64) if not found.size else found
+            except OverflowError:
+                raise BadIdError("keys that uint64 does not hold; expected 0 to 2**64 - 1") from None
+        if found.dtype.kind not in "iu":
+            raise DTypeError(f"keys have dtype {found.dtype}; expected integers: ab.hash_keys turns strings into keys")
+        if found.dtype.kind == "i" and found.size and found.min() < 0:
+            raise BadIdError(f"key {int(found.min())} in a table of uint64 keys; make it one of key_dtype=np.int64")
+        return found.astype(np.uint64)
+
+    def _flat(self, keys: Any) -> np.ndarray:
+        """(n,) keys as the kernels take them, int64 of the same bits."""
+        found = self._ab_ids(keys)
+        if found.ndim > 1:
+            raise ShapeError(f"keys of shape {found.shape}; expected (n,)")
+        return np.ascontiguousarray(found.reshape(-1)).view(np.int64)
+
+    def read(self, ids: Any) -> np.ndarray:
+        """(n, dim): the rows of (n,) keys."""
+        return self[self._ab_ids(ids)]
+
+    def write(self, ids: Any, rows: Any) -> None:
+        """As `assign`."""
+        self.assign(ids, rows)
+
+    def _part(self, index: Any) -> Any:
+        if isinstance(index, list):  # of integers that make no array of integers by themselves
+            return self[self._ab_ids(index)]
+        raise UnsupportedError(
+            f"an EmbeddingVariable is indexed by keys, integers of any rank; got {index!r}: .export() gives all of it"
+        )
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        if not is_integer_index(index) and not isinstance(index, int | np.integer):
+            self._part(index)
+        keys = self._ab_ids(index)
+        self.assign(keys.reshape(-1), np.broadcast_to(value, (*keys.shape, self.dim)).reshape(-1, self.dim))
+
+    def __iter__(self) -> Any:
+        raise UnsupportedError("an EmbeddingVariable has no first row; .keys() are its keys, .export() all of it")
+
+    def __contains__(self, key: Any) -> bool:
+        return bool(self.contains([key] if np.ndim(key) == 0 else key).all())
+
+    def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
+        if not self.trainable:
+            raise AttributeError("a table for look-ups only has no gradient")
+        if ct is not None and not isinstance(ct, SparseRows):
+            ids = self.keys()
+            return SparseRows.trusted(ids, np.array(ct.to_dense() if hasattr(ct, "to_dense") else ct), None)
+        out = super()._ab_gradient(ct, taken)
+        return SparseRows.trusted(out.ids.astype(self.key_dtype, copy=False), out.rows, None)
+
+    def lookup(self, keys: Any) -> np.ndarray:
+        """The rows of keys of any rank, as `users[keys]`."""
+        return self[keys]
+
+    def _rows_for(self, keys: np.ndarray, rows: Any) -> np.ndarray:
+        if is_boxed(rows):
+            raise UnsupportedError("rows that carry a gradient or are recorded; write plain arrays into a variable")
+        rows = np.asarray(rows, self.dtype)
+        try:
+            return np.broadcast_to(rows, (len(keys), self.dim))
+        except ValueError:
+            raise ShapeError(
+                f"rows of shape {rows.shape} for {len(keys)} keys; expected {(len(keys), self.dim)}"
+            ) from None

@@ -1,0 +1,299 @@
+"""From features to keys: `Vocabulary` numbers strings, `hash_keys` hashes them, `multi_hash` makes one row of two.
+
+A vocabulary is an open-addressing table of hashes beside the strings themselves, one after the other: equal strings are
+one id, different ones never. `hash_keys` keeps nothing: of n different strings two get the same 64 bits with a
+probability of about n² / 2⁶⁵, 3 in 10⁸ for a million, 1 in 37 for a thousand million.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.op import is_boxed
+from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
+from autobatch.kernels import strings as kernels
+from autobatch.ops.rules.ragged_checks import as_ids
+from autobatch.tables.lookup import index_table
+
+__all__ = ["Vocabulary", "hash_keys", "multi_hash"]
+
+_WAYS = ("add", "multiply", "concatenate")
+
+
+def hash_keys(strings: Any, seed: int = 0) -> np.ndarray:
+    """64 bits for each string: the same on every machine, in every process and for the same bytes; ids for a variable.
+
+    Of n different strings two get the same key with a probability of about n² / 2⁶⁵: 3 in 10⁸ for a million of them. A
+    string is hashed as its UTF-8, so it has the key of its bytes.
+
+    Args:
+        strings: a string or bytes, or a list, tuple or array of them, of any shape.
+        seed: another one gives other keys.
+
+    Returns:
+        int64, of the shape of the strings.
+
+    Raises:
+        DTypeError: something that is neither a string nor bytes.
+
+    Source: xxHash's XXH64 (Collet, 2014).
+
+    >>> hash_keys(["", "abc"], seed=0)
+    array([-1205034819632174695,  4952883123889572249])
+    >>> hash_keys("abc") == hash_keys(b"abc")
+    np.True_
+    """
+    values, shape = _strings(strings)
+    data, offsets = _bytes_of(values)
+    out = np.empty(len(values), np.uint64)
+    kernels.hash_strings(data, offsets, np.uint64(int(seed) & (1 << 64) - 1), out)
+    return out.view(np.int64).reshape(shape)[()]
+
+
+def _strings(given: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Strings in a list, and their shape."""
+    if isinstance(given, str | bytes):
+        return [given], ()
+    if isinstance(given, np.ndarray):
+        return given.ravel().tolist(), given.shape
+    if isinstance(given, list | tuple):
+        if not any(isinstance(each, list | tuple | np.ndarray) for each in given):
+            return list(given), (len(given),)
+        array = np.array(given, object)
+        return array.ravel().tolist(), array.shape
+    if hasattr(given, "to_pylist"):  # of Arrow
+        return given.to_pylist(), (len(given),)
+    if hasattr(given, "__array__"):  # of pandas or polars
+        return _strings(np.asarray(given))
+    raise DTypeError(f"a {type(given).__name__} for strings; expected a string or bytes, or a list or array of them")
+
+
+def _bytes_of(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """The bytes of strings one after the other, and where each begins."""
+    try:
+        parts = [value.encode() if isinstance(value, str) else memoryview(value) for value in values]
+    except (TypeError, AttributeError):
+        wrong = next(value for value in values if not isinstance(value, str | bytes))
+        raise DTypeError(f"{wrong!r} is a {type(wrong).__name__}; expected a string or bytes") from None
+    offsets = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=offsets[1:])
+    return np.frombuffer(b"".join(parts), np.uint8), offsets
+
+
+class Vocabulary:
+    """Strings and bytes as ids 0, 1, 2 …, in the order in which they first came; it grows as it is asked.
+
+    Args:
+        strings: some to begin with.
+        grow: whether a new string gets the next id; False: it gets -1.
+
+    A string and its UTF-8 bytes are one entry, which `strings` gives back as a string where it is one.
+
+    Raises:
+        DTypeError: something that is neither a string nor bytes.
+
+    >>> words = Vocabulary()
+    >>> words[["red", "blue", "red"]]
+    array([0, 1, 0])
+    >>> words["blue"], len(words), "green" in words
+    (np.int64(1), 2, False)
+    >>> words.strings([1, 0])
+    ['blue', 'red']
+    """
+
+    __slots__ = ("_bytes", "_count", "_hashes", "_index", "_offsets", "grow")
+
+    def __init__(self, strings: Any = (), *, grow: bool = True) -> None:
+        self._clear()
+        self.grow = True
+        if np.size(np.asarray(strings, object)):
+            self[strings]
+        self.grow = grow
+
+    def _clear(self) -> None:
+        self._count = 0
+        self._bytes = np.empty(1 << 10, np.uint8)
+        self._offsets = np.zeros(65, np.int64)
+        self._hashes = np.empty(64, np.uint64)
+        self._index = np.full(128, -1, np.int64)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, strings: Any) -> Any:
+        values, shape = _strings(strings)
+        data, offsets = _bytes_of(values)
+        hashes, out = np.empty(len(values), np.uint64), np.empty(len(values), np.int64)
+        kernels.hash_strings(data, offsets, np.uint64(0), hashes)
+        if self.grow:
+            self._make_room(len(values), len(data))
+        known = self._index, self._hashes, self._offsets, self._bytes
+        new = int(kernels.number_strings(data, offsets, hashes, known, self._count, self.grow, out))
+        self._count += new
+        return out.reshape(shape)[()]
+
+    def _make_room(self, strings: int, size: int) -> None:
+        """Memory for so many strings more, of so many bytes, made whole before any of it is put in place."""
+        count = self._count + strings
+        needed = int(self._offsets[self._count]) + size
+        index, hashes, offsets, data = self._index, self._hashes, self._offsets, self._bytes
+        if count > len(hashes):
+            hashes = np.resize(hashes, max(count, 2 * len(hashes)))
+            offsets = np.resize(offsets, len(hashes) + 1)
+        if needed > len(data):
+            data = np.resize(data, max(needed, 2 * len(data)))
+        if 2 * count > len(index):
+            index = np.full(1 << (4 * count).bit_length(), -1, np.int64)
+            kernels.place_hashes(hashes, self._count, index)
+        self._index, self._hashes, self._offsets, self._bytes = index, hashes, offsets, data
+
+    def __contains__(self, string: Any) -> bool:
+        return bool(self.find(string) >= 0)
+
+    def find(self, strings: Any) -> Any:
+        """The ids of strings, -1 of those that are not there; nothing changes.
+
+        Args:
+            strings: as for `vocabulary[strings]`.
+
+        Returns:
+            int64, of the shape of the strings.
+        """
+        before, self.grow = self.grow, False
+        try:
+            return self[strings]
+        finally:
+            self.grow = before
+
+    def strings(self, ids: Any = None) -> list[Any]:
+        """What has these ids.
+
+        Args:
+            ids: (n,) integers; None: all, in their order.
+
+        Returns:
+            A list of strings, of bytes where those are no UTF-8.
+
+        Raises:
+            IndexError: an id that is not there.
+        """
+        wanted = range(self._count) if ids is None else as_ids(ids).tolist()
+        return [self._string(number) for number in wanted]
+
+    def _string(self, number: int) -> Any:
+        if not 0 <= number < self._count:
+            raise IndexError(f"id {number} in a vocabulary of {self._count}")
+        raw = self._bytes[self._offsets[number] : self._offsets[number + 1]].tobytes()
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return raw
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._string(number) for number in range(self._count))
+
+    def arrays(self, since: int = 0) -> dict[str, np.ndarray]:
+        """It as arrays, for saving: `Vocabulary.from_arrays` makes it of them again.
+
+        Args:
+            since: leave out so many, which were saved before.
+
+        Returns:
+            "bytes" (uint8), the strings one after the other, and "offsets" (int64), where each begins and all end.
+        """
+        offsets = self._offsets[since : self._count + 1]
+        return {"bytes": self._bytes[offsets[0] : offsets[-1]].copy(), "offsets": offsets - offsets[0]}
+
+    @classmethod
+    def from_arrays(cls, *parts: dict[str, np.ndarray]) -> "Vocabulary":
+        """A vocabulary of what `arrays` gave, all at once or a part after the other.
+
+        Args:
+            parts: in their order.
+
+        Returns:
+            The vocabulary, in which every string has the id that it had.
+        """
+        out = cls()
+        for part in parts:
+            bounds, data = part["offsets"].tolist(), part["bytes"].tobytes()
+            out[[data[start:end] for start, end in itertools.pairwise(bounds)]]
+        return out
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of strings, offsets, hashes and the index."""
+        return sum(part.nbytes for part in (self._bytes, self._offsets, self._hashes, self._index))
+
+    def __eq__(self, other: Any) -> bool:
+        if not isinstance(other, Vocabulary):
+            return NotImplemented
+        return all(np.array_equal(x, y) for x, y in zip(self.arrays().values(), other.arrays().values(), strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return _restored, (self.arrays(), self.grow)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({self._count} strings)"
+
+
+def _restored(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
+    out = Vocabulary.from_arrays(arrays)
+    out.grow = grow
+    return out
+
+
+def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> Any:
+    """One row for each key from two small tables: that of its quotient and that of its remainder by `buckets`.
+
+    Two keys share both rows only if they are the same key, so `buckets` and (the greatest key) / `buckets` rows stand
+    for as many as their product.
+
+    Args:
+        keys: integers of any rank, none negative.
+        quotients, remainders: tables, or arrays; the first takes keys // buckets, the second keys % buckets.
+        buckets: how many remainders there are, about the root of the number of keys.
+        combine: "add", "multiply" or "concatenate" the two rows.
+
+    Returns:
+        (*keys.shape, dim); of "concatenate" with both dims.
+
+    Raises:
+        OptionError: another way to combine, or no buckets. ShapeError: rows of different dims, not concatenated.
+        UnsupportedError: negative keys.
+
+    Source: Shi et al., "Compositional embeddings using complementary partitions" (KDD 2020); DeepRec's
+    `MultiHashVariable`.
+
+    >>> q, r = np.array([[0.0], [10.0]]), np.array([[1.0], [2.0], [3.0]])
+    >>> multi_hash([0, 4, 5], q, r, 3).ravel()
+    array([ 1., 12., 13.])
+    """
+    if combine not in _WAYS:
+        raise OptionError(f"combine={combine!r}; expected one of {', '.join(_WAYS)}")
+    if isinstance(buckets, bool) or not hasattr(buckets, "__index__") or buckets < 1:
+        raise OptionError(f"buckets={buckets!r}; expected a whole number, at least 1")
+    if combine != "concatenate" and shape_of(quotients)[1:] != shape_of(remainders)[1:]:
+        raise ShapeError(
+            f"rows of {shape_of(quotients)[1:]} and {shape_of(remainders)[1:]}; expected equal dims to {combine} them"
+        )
+    if not is_boxed(keys):
+        keys = np.asarray(keys)
+        if keys.dtype.kind not in "iu":
+            raise DTypeError(f"keys have dtype {dtype_of(keys)}; expected integers")
+        if keys.size and int(keys.min()) < 0:
+            raise UnsupportedError(f"key {int(keys.min())}; quotients and remainders are of keys that are not negative")
+    left = _rows(quotients, keys // buckets)
+    right = _rows(remainders, keys % buckets)
+    if combine == "concatenate":
+        return np.concatenate([left, right], axis=-1)
+    return left + right if combine == "add" else left * right
+
+
+def _rows(table: Any, ids: Any) -> Any:
+    return index_table(table, ids, lambda index: table[index])

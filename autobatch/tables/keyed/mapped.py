@@ -1,0 +1,95 @@
+"""A variable for look-ups only whose rows lie in memory that is given, sorted by key: a mapped file, opened at once.
+
+There is no index to be made: keys are found by halving. Look-ups, `export` and the like are those of any variable.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, TypeVar
+
+import numpy as np
+
+from autobatch.core.threads import run_parts, split_work
+from autobatch.errors import UnsupportedError
+from autobatch.kernels.keys import find_sorted
+from autobatch.tables.keyed.variable import EmbeddingVariable
+from autobatch.tables.stored import StoredBlock
+
+__all__ = ["mapped_variable"]
+
+_KEY_BYTES = 256  # read from memory to find a key
+T = TypeVar("T")
+
+
+def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[str, np.ndarray]) -> EmbeddingVariable:
+    """A variable for look-ups only over arrays that stay what they are.
+
+    Args:
+        settings: of the variable that they come from.
+        block: all of its keys, in the order of their bits as int64. beside: its `arrays()`.
+    """
+    out = EmbeddingVariable.from_settings(settings | {"trainable": False, "insert_on": "update", "slots": []})
+    out.restore_blocks([], arrays=beside)
+    out._store = SortedRows(block)  # type: ignore[assignment]
+    return out
+
+
+class SortedRows:
+    """What a variable asks of its `RowStore` to be looked up in; what changes it is refused."""
+
+    def __init__(self, block: StoredBlock) -> None:
+        self._block = block
+        self.lock = threading.RLock()
+        self.row_keys = block.keys.view(np.int64)
+        self.rows, self.versions, self.counts = (_read_only(x) for x in (block.rows, block.versions, block.counts))
+        self.slots: dict[str, Any] = {}
+        self.high = len(block.keys)
+        self.nbytes = sum(array.nbytes for array in (block.keys, block.rows, block.versions, block.counts))
+
+    def __len__(self) -> int:
+        return self.high
+
+    def find(self, keys: np.ndarray) -> tuple[np.ndarray, int]:
+        """The row of each of (n,) keys, -1 where there is none, and how many those are."""
+        out = np.empty(len(keys), np.int64)
+        parts = split_work(len(keys), len(keys) * _KEY_BYTES)
+        run_parts(lambda part: find_sorted(keys, self.row_keys, out, *part), parts)
+        return out, int((out < 0).sum())
+
+    def steadily(self, read: Callable[[], T]) -> T:
+        """`read()`: nothing changes."""
+        return read()
+
+    def alive(self) -> np.ndarray:
+        """All rows."""
+        return np.arange(self.high)
+
+    def in_order(self, key_dtype: np.dtype) -> np.ndarray:
+        """The rows in the order of the keys."""
+        return np.argsort(self.row_keys.view(key_dtype), kind="stable")
+
+    def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
+        """Rows with all that belongs to them, so many at a time."""
+        for first in range(0, len(which), rows):
+            part = which[first : first + rows]
+            keys, slots = self.row_keys[part].view(key_dtype), {name: x[part] for name, x in self._block.slots.items()}
+            yield StoredBlock(keys, self.rows[part], slots, self.versions[part], self.counts[part])
+
+    def mark(self) -> int:
+        """The one moment that there is."""
+        return 1
+
+    def changed_since(self, *_: Any) -> None:
+        """Not noted."""
+        return
+
+    def _refused(self, *_: Any, **__: Any) -> NoReturn:
+        raise UnsupportedError("this EmbeddingVariable lies in a file, for look-ups only; restore without mapped=True")
+
+    stage = stage_removal = commit = begin = settle = add_slot = put_block = _refused
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    out = array.view()
+    out.flags.writeable = False
+    return out

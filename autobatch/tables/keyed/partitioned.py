@@ -1,0 +1,226 @@
+"""`PartitionedVariable`: a table of keys in parts, each of which has the keys that a fixed hash gives it."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from autobatch.errors import OptionError
+from autobatch.kernels.keys import part_of
+from autobatch.tables.keyed.face import KeyedTable
+from autobatch.tables.protocol import Context
+from autobatch.tables.row_access import Located
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.stored import StoredBlock
+
+__all__ = ["PartitionedVariable"]
+
+T = TypeVar("T")
+
+
+class PartitionedVariable(KeyedTable):
+    """Variables of one kind as one table; which of them has a key says a hash of it, the same everywhere.
+
+    `users.partition(n)` makes one. Results, gradients and steps are those of one variable, whatever n.
+
+    Args:
+        parts: `EmbeddingVariable`s of one dim, dtype, key dtype, initialiser and seed, each with its keys only.
+
+    Raises:
+        OptionError: no parts, or parts that differ.
+
+    >>> users = ab.EmbeddingVariable(2, seed=5).partition(3)
+    >>> users.assign([1, 2, 3, 4], np.ones((4, 2)))
+    >>> users.shape, users.keys(), sum(map(len, users.parts))
+    ((4, 2), array([1, 2, 3, 4]), 4)
+    """
+
+    __slots__ = ("dim", "dtype", "key_dtype", "parts", "trainable")
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = list(parts)
+        if not self.parts:
+            raise OptionError("a PartitionedVariable of no parts; expected at least one EmbeddingVariable")
+        first = self.parts[0]
+        for i, part in enumerate(self.parts):
+            for name in ("dim", "dtype", "key_dtype", "initializer", "seed", "trainable"):
+                if getattr(part, name) != getattr(first, name):
+                    raise OptionError(
+                        f"part {i} has {name}={getattr(part, name)}; expected {getattr(first, name)}, as part 0"
+                    )
+        self.dim, self.dtype, self.key_dtype = first.dim, first.dtype, first.key_dtype
+        self.trainable = first.trainable
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        """(keys that are alive, dim)."""
+        return sum(map(len, self.parts)), self.dim
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all parts."""
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def step(self) -> int:
+        """How many steps have been taken."""
+        return max(part.step for part in self.parts)
+
+    def part_of(self, keys: Any) -> np.ndarray:
+        """The number of the part that each key belongs to, in the shape of the keys."""
+        keys = self._ab_ids(keys)
+        flat = np.ascontiguousarray(keys.reshape(-1)).view(np.int64)
+        out = np.empty(len(flat), np.int64)
+        part_of(flat, len(self.parts), out)
+        return out.reshape(keys.shape)
+
+    def _shares(self, keys: np.ndarray) -> Iterator[tuple[Any, np.ndarray]]:
+        """Each part with the positions of its keys."""
+        of = self.part_of(keys)
+        return ((part, np.flatnonzero(of == i)) for i, part in enumerate(self.parts))
+
+    def row_addresses(self, ids: Any, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+        """Where the rows of keys lie; the address of a key is the same as long as it lives."""
+        keys = self._ab_ids(ids)
+        out = np.empty(len(keys), np.int64)
+        for part, at in self._shares(keys):
+            out[at] = part.row_addresses(keys[at], context)
+        return out
+
+    def _ab_locate(self, ids: np.ndarray, context: Context | None) -> Located:
+        addresses, keep, total = np.empty(len(ids), np.int64), [], 0
+        keys = ids.view(self.key_dtype)
+        for part, at in self._shares(keys):
+            found = part._ab_locate(ids[at], context)
+            addresses[at] = found.table[0] + found.table[1] * found.ids
+            keep.append(found.keep)
+            total += found.total_bytes
+        size = self.dim * self.dtype.itemsize
+        return Located((0, 1), addresses, self.dtype.str[1:], self.dim, False, size, total, keep)
+
+    def _ab_steadily(self, read: Callable[[], T]) -> T:
+        for part in self.parts:
+            read = functools.partial(part._ab_steadily, read)
+        return read()
+
+    def keys(self) -> np.ndarray:
+        """(n,): the keys that are alive, sorted."""
+        return np.sort(np.concatenate([part.keys() for part in self.parts]))
+
+    def contains(self, keys: Any) -> np.ndarray:
+        """Which of the keys are alive, in their shape."""
+        keys = self._ab_ids(keys)
+        flat = keys.reshape(-1)
+        out = np.zeros(len(flat), np.bool_)
+        for part, at in self._shares(flat):
+            out[at] = part.contains(flat[at])
+        return out.reshape(keys.shape)
+
+    def insert(self, keys: Any, rows: Any = None) -> None:
+        """Bring keys to life, as `EmbeddingVariable.insert`."""
+        keys = self._flat(keys).view(self.key_dtype)
+        given = None if rows is None else self._rows_for(keys, rows)
+        for part, at in self._shares(keys):
+            part.insert(keys[at], None if given is None else given[at])
+
+    def assign(self, keys: Any, rows: Any) -> None:
+        """Write rows, as `EmbeddingVariable.assign`."""
+        keys = self._flat(keys).view(self.key_dtype)
+        given = self._rows_for(keys, rows)
+        for part, at in self._shares(keys):
+            part.assign(keys[at], given[at])
+
+    def remove(self, keys: Any) -> int:
+        """Take keys out; how many were there."""
+        keys = self._flat(keys).view(self.key_dtype)
+        return sum(part.remove(keys[at]) for part, at in self._shares(keys))
+
+    def shrink(self, step: int | None = None) -> int:
+        """Take out the keys that are too old, as `EmbeddingVariable.shrink`."""
+        return sum(part.shrink(self.step if step is None else step) for part in self.parts)
+
+    def export(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Copies of all there is, in the order of the keys: keys, rows, versions, counts."""
+        parts = [np.concatenate(arrays) for arrays in zip(*(part.export() for part in self.parts), strict=True)]
+        order = np.argsort(parts[0], kind="stable")
+        keys, rows, versions, counts = (part[order] for part in parts)
+        return keys, rows, versions, counts
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("a PartitionedVariable as one array needs a copy")
+        return self.export()[1].astype(dtype or self.dtype, copy=False)
+
+    def blocks(self, rows: int = 1 << 16) -> Iterator[StoredBlock]:
+        """All keys with all that belongs to them, in blocks of at most so many."""
+        return (block for part in self.parts for block in part.blocks(rows))
+
+    def restore_blocks(self, blocks: Iterable[StoredBlock], *, removed: Any = (), step: int | None = None) -> None:
+        """Remove keys, then write blocks over what is there, whatever number of parts they come from."""
+        if np.size(removed):
+            self.remove(removed)
+        for block in blocks:
+            for part, at in self._shares(self._ab_ids(block.keys)):
+                slots = {name: rows[at] for name, rows in block.slots.items()}
+                own = StoredBlock(block.keys[at], block.rows[at], slots, block.versions[at], block.counts[at])
+                part.restore_blocks([own], step=step)
+
+    def partition(self, n: int) -> "PartitionedVariable":
+        """As many parts as that."""
+        return self.join().partition(n)
+
+    def join(self) -> Any:
+        """All of it as one `EmbeddingVariable`."""
+        settings = dict(self.parts[0]._arguments())
+        capacity = settings["capacity"]
+        out = type(self.parts[0]).from_settings(
+            settings | {"capacity": None if capacity is None else capacity * len(self.parts), "step": self.step}
+        )
+        for part in self.parts:
+            out.restore_blocks(part.blocks())
+        out._admission_of(self.parts, lambda keys: np.ones(len(keys), np.bool_))
+        return out
+
+    # Optimisers.
+
+    @property
+    def locks(self) -> list[Any]:
+        """Held by whoever changes the table."""
+        return [lock for part in self.parts for lock in part.locks]
+
+    def add_slot(self, name: str, fill: float, dtype: DTypeLike, by_row: bool) -> Any:
+        """Make what an optimiser keeps for each row, in every part."""
+        slot = self.parts[0].add_slot(name, fill, dtype, by_row)
+        for part in self.parts[1:]:
+            part.add_slot(name, fill, dtype, by_row, slot.token)
+        return slot
+
+    def slot_array(self, slot: Any, by_row: bool = False) -> np.ndarray:
+        """That of the first part, after all parts were asked whether they have it."""
+        return next(iter([part.slot_array(slot, by_row) for part in self.parts]))
+
+    def split(self, grad: SparseRows) -> list[tuple[Any, SparseRows]]:
+        """Each part with its part of a gradient."""
+        of = self.part_of(grad.checked_ids().view(self.key_dtype))
+        return [(part, grad.where(of == i)) for i, part in enumerate(self.parts)]
+
+    def __reduce__(self) -> Any:
+        return PartitionedVariable, (self.parts,)
+
+    def __repr__(self) -> str:
+        return f"PartitionedVariable({len(self)} keys in {len(self.parts)} parts, dim={self.dim}, dtype={self.dtype})"
+
+
+def partitioned_from(table: Any, n: int) -> PartitionedVariable:
+    """A variable in n parts."""
+    settings = dict(table._arguments())
+    if table.capacity is not None:
+        settings["capacity"] = -(-table.capacity // n)
+    out = PartitionedVariable([type(table).from_settings(settings) for _ in range(n)])
+    out.restore_blocks(table.blocks())
+    for i, part in enumerate(out.parts):
+        part.step = table.step
+        part._admission_of([table], lambda keys, i=i: out.part_of(keys.view(table.key_dtype)) == i)
+    return out

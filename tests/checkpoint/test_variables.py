@@ -1,0 +1,282 @@
+"""`EmbeddingVariable`s in checkpoints: rows, slots, versions and counts of one instant, by what changed."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.errors import CheckpointWarning
+from tests.checkpoint.training import everything_of
+
+OPTIMIZERS = {
+    "SGD": ab.optim.SGD(0.1),
+    "momentum": ab.optim.SGD(0.1, momentum=0.9),
+    "Adagrad": ab.optim.Adagrad(0.1, initial_accumulator=0.5),
+    "RowWiseAdagrad": ab.optim.RowWiseAdagrad(0.1),
+    "Adam": ab.optim.Adam(0.1),
+    "FTRL": ab.optim.FTRL(0.1),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+def variable(**options):
+    return ab.EmbeddingVariable(3, **{"seed": 2, "key_dtype": np.int64} | options)
+
+
+def step(users, optimizer, state, rng, keys=200):
+    ids = rng.integers(0, keys, 30).astype(users.key_dtype)
+    grads = ab.SparseRows(ids, rng.normal(size=(30, 3)).astype(users.dtype), None)
+    return optimizer.update(users, grads, state)
+
+
+def same(users, others):
+    assert everything_of(users) == everything_of(others)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("options", [{}, {"dtype": np.float16}, {"key_dtype": np.uint64}, {"dtype": np.float64}])
+def test_a_killed_run_goes_on_with_its_slots(folder, optimizer, options):
+    rng, users = np.random.default_rng(0), variable(**options)
+    state = optimizer.init(users)
+    with ab.Checkpoints(folder, full_every=3) as saver:
+        for number in range(5):
+            users, state = step(users, optimizer, state, rng)
+            saver.save(number, users, state, rng)
+        restored = saver.restore()
+    same(restored.params, users)
+    (others, own, _), other_rng = restored, restored.extra
+    for _ in range(3):
+        users, state = step(users, optimizer, state, rng)
+        others, own = step(others, optimizer, own, other_rng)
+    same(others, users)
+    assert own["step"] == state["step"]
+
+
+def test_into_a_variable_that_has_slots_already(folder):
+    """The usual resumption: parameters and state are made as at the start, then restored into."""
+    rng, optimizer, users = np.random.default_rng(0), ab.optim.Adam(0.1), variable()
+    state = optimizer.init(users)
+    users, state = step(users, optimizer, state, rng)
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users, state)
+        like = variable()
+        others, own, _ = saver.restore(like, optimizer.init(like))
+    assert len(like) == 0, "what is given is not written to"
+    same(others, users)
+    users, state = step(users, optimizer, state, np.random.default_rng(1))
+    others, own = step(others, optimizer, own, np.random.default_rng(1))
+    same(others, users)
+
+
+@pytest.mark.parametrize("pair", [*itertools.permutations(["SGD", "Adagrad", "RowWiseAdagrad", "Adam"], 2)])
+def test_into_another_optimizer_the_slots_begin_anew_and_that_is_said(folder, pair):
+    first, second = (OPTIMIZERS[name] for name in pair)
+    rng, users = np.random.default_rng(0), variable()
+    state = first.init(users)
+    users, state = step(users, first, state, rng)
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users, state)
+        like = variable()
+        with pytest.warns(CheckpointWarning, match="not restored from step 1"):
+            others, own, _ = saver.restore(like, second.init(like))
+    assert own["step"] == 0
+    assert others.export()[1].tobytes() == users.export()[1].tobytes()
+    fresh = variable()
+    fresh.assign(users.keys(), users[users.keys()])
+    fresh_state = second.init(fresh)
+    fresh, _ = step(fresh, second, fresh_state, np.random.default_rng(1))
+    others, _ = step(others, second, own, np.random.default_rng(1))
+    assert others.export()[1].tobytes() == fresh.export()[1].tobytes()
+
+
+def test_other_settings(folder):
+    users = variable(capacity=50)
+    users.insert(range(40))
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users)
+        found = saver.restore(variable(capacity=1000, eviction="lfu")).params
+    assert (found.capacity, found.eviction) == (1000, "lfu")
+    assert found.keys().tolist() == list(range(40))
+
+
+def test_increments_have_what_changed_and_nothing_more(folder):
+    users, optimizer, rng = variable(), ab.optim.Adagrad(0.1), np.random.default_rng(0)
+    state = optimizer.init(users)
+    users.insert(range(10_000))
+    known = {}
+    with ab.Checkpoints(folder, keep=20, full_every=100) as saver:
+        for number in range(12):
+            users, state = step(users, optimizer, state, rng, 12_000)
+            if number % 3 == 1:
+                users.remove(rng.integers(0, 10_000, 10))
+            if number % 4 == 2:
+                users.insert([-number])
+            saver.save(number, users, state)
+            known[number] = everything_of(users)
+        sizes = [path.stat().st_size for path in sorted(folder.glob("*.safetensors"))]
+        assert sizes[0] > 10_000 * (8 + 12 + 12)
+        assert max(sizes[1:]) < 6000
+        for number, everything in known.items():
+            assert everything_of(saver.restore(step=number).params) == everything
+        saver.compact()
+        same(saver.restore().params, users)
+
+
+@pytest.mark.parametrize("full_every", [1, 2, 100])
+def test_random_lives_of_keys(folder, full_every):
+    """Updates, insertions, removals, assignments and evictions in any order between saves, failed ones among them."""
+    rng = np.random.default_rng(full_every)
+    users = variable(capacity=150, admission=ab.admission.count(2), steps_to_live=6)
+    optimizer = ab.optim.Adagrad(0.1)
+    state = optimizer.init(users)
+    with ab.Checkpoints(folder, keep=2, full_every=full_every) as saver:
+        for number in range(40):
+            for _ in range(rng.integers(0, 4)):
+                keys = rng.integers(-200, 200, rng.integers(0, 20))
+                what = rng.integers(0, 5)
+                if what == 0:
+                    users.insert(keys)
+                elif what == 1:
+                    users.remove(keys)
+                elif what == 2:
+                    users.assign(keys, rng.normal(size=(len(keys), 3)))
+                else:
+                    users, state = step(users, optimizer, state, rng)
+            if rng.random() < 0.2:
+                with pytest.raises(TypeError, match=r"builtins\.object"):
+                    saver.save(number, users, state, object())
+            if rng.random() < 0.1:
+                saver.compact() if saver.steps() else None
+            saver.save(number, users, state)
+            same(saver.restore().params, users)
+            if rng.random() < 0.1:
+                users, state, _ = saver.restore()
+
+
+def test_keys_that_lived_too_long_go_with_a_checkpoint(folder):
+    users, optimizer = variable(steps_to_live=2), ab.optim.SGD(0.1)
+    state = optimizer.init(users)
+    with ab.Checkpoints(folder) as saver:
+        for number in range(6):
+            grads = ab.SparseRows(np.array([number]), np.ones((1, 3), np.float32), None)
+            users, state = optimizer.update(users, grads, state)
+            saver.save(number, users, state)
+        assert users.keys().tolist() == [3, 4, 5]
+        assert saver.restore().params.keys().tolist() == [3, 4, 5]
+
+
+def test_a_bad_leaf_is_found_before_keys_are_removed(folder):
+    users = variable(steps_to_live=1)
+    users.insert([1])
+    users.step = 10
+    with ab.Checkpoints(folder) as saver, pytest.raises(TypeError, match=r"builtins\.object"):
+        saver.save(1, {"users": users, "bad": object()})
+    assert 1 in users
+
+
+def test_an_initializer_of_ones_own_is_refused(folder):
+    users = variable(initializer=lambda seed, keys, dim, dtype: np.zeros((len(keys), dim), dtype))
+    with ab.Checkpoints(folder) as saver, pytest.raises(TypeError, match="initializer"):
+        saver.save(1, users)
+
+
+def test_a_variable_in_two_places_stays_one(folder):
+    users = variable()
+    users.insert([1, 2])
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, {"a": users, "b": [users]})
+        found = saver.restore().params
+    assert found["a"] is found["b"][0]
+
+
+def test_one_file(tmp_path):
+    users, optimizer, rng = variable(), ab.optim.Adam(0.1), np.random.default_rng(0)
+    state = optimizer.init(users)
+    users, state = step(users, optimizer, state, rng)
+    ab.save(tmp_path / "model", {"params": users, "state": state})
+    found = ab.load(tmp_path / "model")
+    same(found["params"], users)
+    users, state = step(users, optimizer, state, np.random.default_rng(1))
+    others, _ = step(found["params"], optimizer, found["state"], np.random.default_rng(1))
+    same(others, users)
+
+
+def test_the_snapshot_of_a_background_save(folder):
+    """What changes after `save` returned is not in it, keys included."""
+    users, optimizer, rng = variable(), ab.optim.Adagrad(0.1), np.random.default_rng(0)
+    state = optimizer.init(users)
+    with warnings.catch_warnings(), ab.Checkpoints(folder, background=True, full_every=4) as saver:
+        warnings.simplefilter("error")
+        for number in range(20):
+            users, state = step(users, optimizer, state, rng)
+            saver.save(number, users, state)
+            expected = everything_of(users)
+            users, state = step(users, optimizer, state, rng)
+            users.remove(users.keys()[:5])
+            assert everything_of(saver.restore().params) == expected
+
+
+@pytest.mark.parametrize("key_dtype", [np.int64, np.uint64])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_mapped_variable_reads_as_the_one_that_was_saved(folder, compacted, key_dtype):
+    rng, optimizer = np.random.default_rng(0), ab.optim.Adagrad(0.1)
+    users = variable(key_dtype=key_dtype)
+    ends = np.array([0, 1, 2**63, 2**64 - 1, 2**62], np.uint64).astype(key_dtype)
+    state = optimizer.init(users)
+    with ab.Checkpoints(folder) as saver:
+        for number in range(3):
+            users, state = step(users, optimizer, state, rng)
+            users.insert(ends[number:])
+            saver.save(number, {"users": users})
+        if compacted:
+            saver.compact()
+        mapped = saver.restore(mapped=True).params["users"]
+    keys = np.concatenate([users.keys(), rng.integers(0, 2**60, 50).astype(key_dtype), ends])
+    assert mapped[keys].tobytes() == users[keys].tobytes(), "absent keys read as the initialiser"
+    assert mapped.contains(keys).tolist() == users.contains(keys).tolist()
+    for found, expected in zip(mapped.export(), users.export(), strict=True):
+        assert found.tobytes() == expected.tobytes()
+    assert len(mapped) == len(users)
+    bags = ab.embedding_bag(keys[:10], mapped, np.array([0, 4]), mode="sum")
+    assert bags.tobytes() == ab.embedding_bag(keys[:10], users, np.array([0, 4]), mode="sum").tobytes()
+    with pytest.raises(TypeError, match="look-ups only"):
+        mapped.assign([1], np.ones((1, 3)))
+    if compacted:
+        for change in (lambda: mapped.insert([123]), lambda: mapped.remove(mapped.keys()[:1])):
+            with pytest.raises(TypeError, match="lies in a file, for look-ups only"):
+                change()
+    with pytest.raises(TypeError, match="look-ups only"):
+        optimizer.update(mapped, ab.SparseRows(keys[:1], np.ones((1, 3), np.float32), None), optimizer.init(users))
+
+
+def test_a_mapped_variable_opens_without_reading_its_rows(folder):
+    users = variable()
+    users.insert(np.arange(50_000) * 7 - 1000)
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users)
+        saver.compact()
+        reads = []
+        files = saver._folder.files
+        files.read_into = lambda handle, out, offset: (
+            reads.append(len(out)) or type(files).read_into(files, handle, out, offset)
+        )
+        mapped = saver.restore(mapped=True).params
+        assert sum(reads) < 10_000
+        assert (mapped[[-1000, 6, 7]] == users[[-1000, 6, 7]]).all()
+
+
+def test_what_is_mapped_can_be_saved(folder, tmp_path):
+    users = variable()
+    users.insert([5, 3, -2])
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users)
+        saver.compact()
+        mapped = saver.restore(mapped=True).params
+    ab.save(tmp_path / "copy", mapped)
+    assert ab.load(tmp_path / "copy").export()[1].tobytes() == users.export()[1].tobytes()

@@ -1,0 +1,332 @@
+"""Where a variable keeps its rows: addresses, growth, files, blocks for saving; and what is left by an interrupt."""
+
+import copy
+import ctypes
+import json
+import threading
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.errors import OptionError, UnsupportedError
+from autobatch.kernels import keys as kernels
+from autobatch.tables.stored import StoredTable
+from tests.optim.test_interrupts import Left, left_at
+
+MAX, MIN = 2**63 - 1, -(2**63)
+
+
+def gradient(keys, dim=2, value=1.0):
+    return ab.SparseRows(np.asarray(keys), np.full((len(keys), dim), value, np.float32), None)
+
+
+def same(one, other):
+    for found, expected in zip(one.export(), other.export(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_addresses_are_of_the_rows_themselves_and_stay():
+    users = ab.EmbeddingVariable(4)
+    users.insert([7, 8])
+    addresses = users.row_addresses([8, 7, 8])
+    assert users.row_bytes == 16
+    users.insert(np.arange(100, 100_000))
+    users.remove(np.arange(100, 50_000))
+    np.testing.assert_array_equal(users.row_addresses([8, 7, 8]), addresses)
+    users.assign([8], [[1, 2, 3, 4]])
+    there = np.frombuffer((ctypes.c_char * users.row_bytes).from_address(int(addresses[0])), np.float32)
+    assert there.tolist() == [1, 2, 3, 4]
+
+
+def test_growth_moves_the_index_a_part_at_a_time(monkeypatch):
+    """No step moves more than a few slots for each key that it brings, whatever the size of the table."""
+    moved = []
+    move = kernels.move_slots
+
+    def counted(old, new, lo, hi):
+        moved[-1] += hi - lo
+        return move(old, new, lo, hi)
+
+    monkeypatch.setattr(kernels, "move_slots", counted)
+    users, random = ab.EmbeddingVariable(1), np.random.default_rng(0)
+    for _ in range(300):
+        moved.append(0)
+        users.insert(random.integers(MIN, MAX, 1000))
+    assert sum(moved) > 300_000
+    assert max(moved) <= 8 * 1000 + 2 * (1 << 13)
+    assert len(users) == 300_000
+    assert users.contains(users.keys()).all()
+
+
+def test_memory_is_taken_when_keys_come():
+    users, opt = ab.EmbeddingVariable(16), ab.optim.Adagrad(0.1)
+    opt.init(users)
+    assert users.nbytes < 1 << 14
+    users.insert(np.random.default_rng(0).integers(MIN, MAX, 100_000))
+    assert users.nbytes <= 1.35 * len(users) * (8 + 64 + 64)
+    full = users.nbytes
+    users.remove(users.keys()[:90_000])
+    users.insert(np.arange(80_000))
+    assert users.nbytes == full  # the rows of those that went
+
+
+def test_a_variable_in_a_folder_is_that_in_memory(tmp_path):
+    one, other = ab.EmbeddingVariable(3), ab.EmbeddingVariable(3, storage=tmp_path / "users")
+    opt, random = ab.optim.Adam(0.1), np.random.default_rng(0)
+    states = [opt.init(one), opt.init(other)]
+    for _ in range(5):
+        keys = random.integers(MIN, MAX, 3000)
+        for table, state in zip((one, other), states, strict=True):
+            opt.update(table, gradient(keys, 3), state)
+    same(one, other)
+    names = sorted(path.name for path in (tmp_path / "users").iterdir())
+    assert names == ["keys.bin", "rows.bin", "slot-mean.bin", "slot-square.bin"]
+    assert (tmp_path / "users" / "rows.bin").stat().st_size < 1 << 24
+    with pytest.raises(OptionError, match="holds the rows of another variable"):
+        ab.EmbeddingVariable(3, storage=tmp_path / "users")
+
+
+# Saving.
+
+
+def test_its_settings_are_json_and_make_it_again():
+    users = ab.EmbeddingVariable(
+        3, key_dtype=np.uint64, dtype=np.float64, initializer=ab.nn.init.uniform(-1, 1), seed=4, capacity=100,
+        steps_to_live=5, admission=ab.admission.count(2), eviction="lfu", name="users",
+    )  # fmt: skip
+    ab.optim.RowWiseAdagrad(0.1, initial_accumulator=0.5).init(users)
+    settings = json.loads(json.dumps(users.settings))
+    again = ab.EmbeddingVariable.from_settings(settings)
+    assert again.settings == users.settings
+    assert isinstance(again, StoredTable)
+    np.testing.assert_array_equal(again[[1, 2**64 - 1]], users[[1, 2**64 - 1]])
+    own = ab.EmbeddingVariable(2, initializer=lambda seed, keys, dim, dtype: np.ones((len(keys), dim)))
+    with pytest.raises(UnsupportedError, match="no data"):
+        json.dumps(own.settings)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1 << 16])
+def test_blocks_of_bounded_size_hold_all_of_it(rows):
+    users, opt = ab.EmbeddingVariable(2, admission=ab.admission.count(2)), ab.optim.Adam(0.1)
+    state, random = opt.init(users), np.random.default_rng(0)
+    for _ in range(6):
+        opt.update(users, gradient(random.integers(0, 30, 20)), state)
+    users.remove([3, 4])
+    blocks = list(users.blocks(rows))
+    assert max(len(block.keys) for block in blocks) <= rows
+    again = ab.EmbeddingVariable.from_settings(users.settings)
+    again.restore_blocks(blocks, arrays=users.arrays())
+    same(again, users)
+    other = copy.deepcopy(state)
+    for table, own in ((users, state), (again, other)):
+        opt.update(table, gradient([1, 3, 50, 51]), own)
+        opt.update(table, gradient([50, 2]), own)
+    same(again, users)
+
+
+def test_what_changed_since_a_mark_is_all_that_an_increment_needs():
+    users, opt = ab.EmbeddingVariable(2, steps_to_live=6), ab.optim.Adagrad(0.1)
+    state, random = opt.init(users), np.random.default_rng(0)
+    copies = []
+    for turn in range(30):
+        if turn % 5 == 0:
+            saved = ab.EmbeddingVariable.from_settings(users.settings)
+            saved.restore_blocks(users.blocks(), step=users.step)
+            copies.append((users.mark(), saved))
+        keys = random.integers(0, 4000, 60)
+        opt.update(users, gradient(keys), state)
+        users.remove(random.integers(0, 4000, 30))
+        users.assign(keys[:2], np.ones((2, 2)))
+        if turn % 7 == 3:
+            users.shrink()
+    for mark, saved in copies[::-1]:
+        before = set(saved.keys().tolist())
+        changes = users.changed_since(mark, rows=16)
+        assert changes is not None
+        blocks = list(changes.blocks)
+        assert sum(len(block.keys) for block in blocks) == changes.total <= 60 * 30
+        assert not set(changes.removed.tolist()) & set(users.keys().tolist())
+        saved.restore_blocks(blocks, removed=changes.removed, step=users.step)
+        same(saved, users)
+        assert before - set(users.keys().tolist()) <= set(changes.removed.tolist())
+        copies = [(m, s) for m, s in copies if m <= mark]
+        break
+    for mark, _ in copies[:1]:
+        assert users.changed_since(mark) is None or mark == copies[-1][0]
+    assert users.changed_since(10**6) is None
+    mark = users.mark()
+    assert users.changed_since(mark).total == 0
+    users[[1, 2, 3]]
+    assert users.changed_since(mark).total == 0
+
+
+def test_notes_of_changes_are_given_up_before_they_outgrow_the_table():
+    users = ab.EmbeddingVariable(1)
+    mark = users.mark()
+    users.insert(np.arange(1000))
+    assert users.changed_since(mark).total == 1000
+    users.insert(np.arange(200_000))
+    assert users.changed_since(mark) is None
+    mark = users.mark()
+    users.assign([5], [[1.0]])
+    assert users.changed_since(mark).total == 1
+
+
+def test_slots_of_another_optimiser_start_anew():
+    users, opt = ab.EmbeddingVariable(2), ab.optim.Adagrad(0.1)
+    opt.update(users, gradient([1, 2]), opt.init(users))
+    again = ab.EmbeddingVariable(2)
+    other = ab.optim.RowWiseAdagrad(0.1, initial_accumulator=0.5)
+    state = other.init(again)
+    again.restore_blocks(users.blocks())
+    np.testing.assert_array_equal(again.slot_array(state["sum"], by_row=True)[:2], [[0.5], [0.5]])
+    np.testing.assert_array_equal(again[[1, 2]], users[[1, 2]])
+
+
+# Faults.
+
+
+def prepared():
+    users = ab.EmbeddingVariable(2, capacity=6, admission=ab.admission.count(2), steps_to_live=9)
+    opt = ab.optim.Adam(0.1)
+    state = opt.init(users)
+    for keys in ([1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8]):
+        opt.update(users, gradient(keys), state)
+    users.mark()
+    return users, opt, state
+
+
+def seen(users, state):
+    slots = [slot[0] for block in users.blocks() for slot in block.slots.values()]
+    arrays = [*users.export(), *users.arrays().values(), *slots]
+    return state["step"], users.step, [x.tobytes() for x in arrays]
+
+
+def test_an_exception_at_any_line_of_a_step_leaves_all_before_or_after_it():
+    users, opt, state = prepared()
+    old = seen(users, state)
+    keys = [1, 5, 6, 7, 9]  # one that is there, three that come to life and evict one, one that is only counted
+    other, other_state = copy.deepcopy((users, state))
+    opt.update(other, gradient(keys), other_state, threads=1)
+    new = seen(other, other_state)
+    assert len(other) == 6
+    line, found, reached = 1, set(), True
+    while reached:
+        mine, mine_state = copy.deepcopy((users, state))
+        reached = left_at(line, lambda m=mine, s=mine_state: opt.update(m, gradient(keys), s, threads=1))
+        after = seen(mine, mine_state)
+        assert after in (old, new), f"between, at line event {line}"
+        found.add(after[0])
+        opt.update(mine, gradient(keys), mine_state)  # it goes on
+        assert mine.contains(mine.keys()).all()
+        line += 7
+    assert found == {3, 4}
+
+
+def test_memory_that_is_missing_anywhere_leaves_all_before_or_after_it(monkeypatch):
+    users, opt, state = prepared()
+    keys = [1, 5, 6, 7, 9]
+    other, other_state = copy.deepcopy((users, state))
+    opt.update(other, gradient(keys), other_state, threads=1)
+    old, new = seen(users, state), seen(other, other_state)
+    wanted, failed = 1, True
+    while failed:
+        left, failed = wanted, False
+        mine, mine_state = copy.deepcopy((users, state))
+
+        def failing(make, *args, **kwargs):
+            nonlocal left
+            left -= 1
+            if not left:
+                raise MemoryError
+            return make(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            for name in ("empty", "zeros", "ascontiguousarray", "concatenate"):
+                original = getattr(np, name)
+                patch.setattr(np, name, lambda *a, original=original, **k: failing(original, *a, **k))
+            try:
+                opt.update(mine, gradient(keys), mine_state, threads=1)
+            except MemoryError:
+                failed = True
+        assert seen(mine, mine_state) in ((old, new) if failed else (new,))
+        wanted += 1
+    assert wanted > 5
+
+
+@pytest.mark.parametrize("change", ["insert", "assign", "remove", "shrink"])
+def test_an_exception_at_any_line_of_other_changes(change):
+    users, _, state = prepared()
+    users.step = 40
+    calls = {
+        "insert": lambda t: t.insert([1, 20, 21, 22], np.ones((4, 2))),
+        "remove": lambda t: t.remove([2, 4, 99]),
+        "shrink": lambda t: t.shrink(),
+        "assign": lambda t: t.assign([30, 31], np.ones((2, 2))),
+    }
+    done = copy.deepcopy(users)
+    calls[change](done)
+    old, new = seen(users, state), seen(done, state)
+    assert old != new
+    line, reached = 1, True
+    while reached:
+        mine = copy.deepcopy(users)
+        reached = left_at(line, lambda m=mine: calls[change](m))
+        assert seen(mine, state) in (old, new), f"between, at line event {line}"
+        line += 1
+
+
+def test_look_ups_beside_updates_see_a_row_before_or_after_a_step():
+    dim, count = 64, 2000
+    users, opt = ab.EmbeddingVariable(dim, initializer=ab.nn.init.zeros()), ab.optim.SGD(1.0)
+    keys, state, wrong, stop = np.arange(count), opt.init(users), [], threading.Event()
+
+    def read():
+        while not stop.is_set():
+            rows = users[keys]
+            bags = ab.embedding_bag(keys, users, np.arange(0, count, 2), mode="sum")
+            if len(np.unique(rows)) != 1 or len(np.unique(bags)) != 1:
+                wrong.append(np.unique(rows))
+                return
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for _ in range(60):
+        opt.update(users, gradient(keys, dim, -1.0), state)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert not wrong
+    assert (users[keys] == 60).all()
+
+
+def test_threads_that_update_and_insert_at_once_lose_nothing():
+    users, opt = ab.EmbeddingVariable(1, initializer=ab.nn.init.zeros()), ab.optim.SGD(1.0)
+
+    def work(number):
+        for turn in range(40):
+            users.insert(np.arange(turn * 50, turn * 50 + 50) * 4 + number)
+            opt.update(users, gradient([-1, -2 - number], 1, -1.0), {"step": 0})
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(users) == 4 * 40 * 50 + 5
+    assert users[[-1, -2, -5]].tolist() == [[160], [40], [40]]
+    assert users.step == 160
+
+
+def test_an_interrupt_while_a_look_up_reads_changes_nothing():
+    users, _, state = prepared()
+    before, line, reached = seen(users, state), 1, True
+    while reached:
+        try:
+            reached = left_at(line, lambda: users[[1, 50, 2]])
+        except Left:
+            reached = True
+        assert seen(users, state) == before
+        line += 3
