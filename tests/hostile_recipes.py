@@ -319,7 +319,7 @@ def a_map(rng: np.random.Generator) -> Call:
     def run(examples: Any, table: Any) -> Any:
         try:
             return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
-        except OverflowError as error:  # what NumPy raises for `table[2**63]`, and so what the loop does
+        except (OverflowError, AttributeError) as error:  # what the loop raises for `table[2**63]` and `type[3]`
             raise IndexError from error
 
     return Call(run, examples=[ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(3)], table=table)
