@@ -317,7 +317,10 @@ def a_map(rng: np.random.Generator) -> Call:
     table = rows(rng, 5, 3)
 
     def run(examples: Any, table: Any) -> Any:
-        return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
+        try:
+            return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
+        except (OverflowError, AttributeError) as error:  # what the loop raises for `table[2**63]` and `type[3]`
+            raise IndexError from error
 
     return Call(run, examples=[ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(3)], table=table)
 

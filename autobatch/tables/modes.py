@@ -24,6 +24,7 @@ from autobatch.tables.row_access import gather
 __all__ = [
     "BAG_MODES",
     "MODES",
+    "STREAMED",
     "BagMode",
     "Call",
     "Mode",
@@ -102,6 +103,10 @@ def declare(name: str, mode: Mode) -> None:
     MODES[name] = mode
     if mode.bag:
         BAG_MODES.append(name)
+
+
+STREAMED = ("logsumexp", "logmeanexp")
+"""Modes that may look up the rows of some segments at a time."""
 
 
 def compute_dtype(dtype: np.dtype) -> np.dtype:
