@@ -285,7 +285,7 @@ class MaskedBatch(Batched, ArrayBatch):
         size = -1
         non_c_order = False
         given = args
-        if region is None and len(args) == 1 and type(args[0]) is MaskedBatch:  # its data is guarded, if it is ragged
+        if region is None and len(args) == 1 and type(args[0]) is MaskedBatch and op.rule is not None:  # guarded data
             (arg,) = args
             non_c_order = arg._view is not None and arg._view.non_c_order
             args, given = (Batched(arg.data, arg.sizes, arg.scalar),), ()
