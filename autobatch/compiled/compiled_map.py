@@ -121,6 +121,7 @@ class _CompiledCall:
     shared: dict[str, Any]
     arguments_of: Arguments | None
     count: int
+    first: int  # the place of the first example in its batch
     values: list[Any]  # of each parameter: a `_Place`, or what all share
     lists: list[Any]  # the examples of each column, once they are needed
 
@@ -132,7 +133,7 @@ class _CompiledCall:
 
     def in_python(self, index: int) -> Any:
         """One example as the loop runs it."""
-        with example(Example(index)):
+        with example(Example(self.first + index)):
             try:
                 values = [self.examples(column)[index] for column in range(len(self.columns))]
                 given, named = (
@@ -140,7 +141,7 @@ class _CompiledCall:
                 )
                 return self.function(*given, **named)
             except Exception as error:
-                raise note_example(error, index)  # noqa: B904 - the same error, with its note
+                raise note_example(error, self.first + index)  # noqa: B904 - the same error, with its note
 
 
 def refusal(function: Callable[..., Any]) -> str | None:
@@ -163,6 +164,7 @@ def compiled_map(
     columns: Sequence[Any],
     shared: dict[str, Any],
     arguments_of: Arguments | None = None,
+    first: int = 0,
 ) -> list[Any]:
     """`[function(*values, **shared) for values in zip(*columns)]`, compiled.
 
@@ -171,6 +173,7 @@ def compiled_map(
         shared: what is the same for all, by name.
         arguments_of: from the values of an example and what is shared to the arguments of its call, where it places
             them; by default the values by position, what is shared by keyword.
+        first: the place of the first example in its batch.
 
     Returns:
         B results: those of the loop, to their types.
@@ -179,7 +182,7 @@ def compiled_map(
         NotCompiled: there is no compiled form, or not yet; nothing has happened.
         Exception: that of the first example that raises, with the note that names it.
     """
-    call, form = _prepared(function, columns, shared, arguments_of)
+    call, form = _prepared(function, columns, shared, arguments_of, first)
     if call.count == 0:
         return []
     assert form is not None
@@ -218,7 +221,7 @@ def _state(form: _Form) -> tuple[str, bool]:
 
 
 def _prepared(
-    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
 ) -> tuple[_CompiledCall, _Form | None]:
     """The call's data and the form for its types.
 
@@ -236,7 +239,7 @@ def _prepared(
     places: list[Any] = [_Place(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = _bound(function, given, named)
-    call = _CompiledCall(function, columns, shared, arguments_of, counts.pop(), values, [None] * len(columns))
+    call = _CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
     if call.count == 0:
         return call, None
     program = new_program()
