@@ -54,6 +54,7 @@ class Expectation:
         call: seconds of a call, whatever it does; steps: the cost of a call in the loop's seconds of one example.
         example: seconds of an example; share: the same in the loop's seconds of one example.
         sure: this is more than a guess, so that an expected gain may be paid for.
+        certain: the gain is, too, so that the price may be paid at once where the first thirty calls earn it twice.
         divides: a try may take some of the examples only, and says what all of them cost.
     """
 
@@ -64,6 +65,7 @@ class Expectation:
     example: float = 0.0
     share: float = 1.0
     sure: bool = False
+    certain: bool = False
     divides: bool = False
 
     def seconds(self, count: int, loop: float) -> float:
@@ -309,8 +311,11 @@ class Turn:
             needs = warm
         elif seconds is None:
             needs = warm + (expected.loading if cost.pending else expected.price)
+            gain = 0.5 * max(0.0, 1.0 - warm / (loop * count))
             if kind.calls > _MANY_CALLS and expected.sure:
-                allowed += 0.5 * max(0.0, 1.0 - warm / (loop * count)) * (kind.work + now)
+                allowed += gain * (kind.work + now)
+            elif expected.certain:
+                allowed = max(allowed, gain * now * (_MANY_CALLS - kind.calls))
         elif cost.runs < _TRIES:  # what it has cost was for setting up, for all that is known
             needs = min(warm, now)
             if not _FEW_CALLS < kind.calls <= _MANY_CALLS:

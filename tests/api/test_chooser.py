@@ -175,3 +175,13 @@ def test_a_way_that_waits_again_is_not_asked_twice_in_a_call():
     assert turn.next().way == "way"
     turn.waits("way", 0.1)
     assert turn.next().way == LOOP
+
+
+@pytest.mark.parametrize(("price", "first"), [(50.0, 0), (500.0, 71)])
+def test_a_certain_gain_is_paid_for_at_once_where_thirty_calls_earn_it_twice(price, first):
+    expected = Expectation(price=price, share=0.01, sure=True, certain=True)
+    costs = Costs(expected, way=lambda run, n: n * 0.01 + (price if run == 0 else 0.0))
+    for _ in range(120):
+        costs.call(10)
+    assert abs(next(i for i, used in enumerate(costs.ways) if "way" in used) - first) <= first // 2
+    assert costs.over_the_loop(0, 30, 10) <= 1.2
