@@ -146,7 +146,9 @@ def _expected(known: _Function, taped: bool, way: str) -> Expectation:
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == COMPILED:
-        return Expectation(0.0 if ready else 0.03, call=1e-4, example=2e-6, share=0.02, sure=True)
+        loading = 0.01 if ready else 0.05 if way in _ready else 0.5
+        price = 0.03 + loading  # it may be on disk, and then is loaded at once
+        return Expectation(price, loading, call=1e-4, example=2e-6, share=0.02, sure=True, certain=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
             return Expectation(price, call=5e-4, steps=2.0 if known.array_code else 20.0, share=0.05, sure=True)

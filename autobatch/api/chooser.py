@@ -50,19 +50,22 @@ class Expectation:
     """What a way is expected to cost before it has run.
 
     Attributes:
-        price: seconds, once, for setting it up.
+        price: seconds, once, for setting it up; loading: once more, to take over what was made behind the work.
         call: seconds of a call, whatever it does; steps: the cost of a call in the loop's seconds of one example.
         example: seconds of an example; share: the same in the loop's seconds of one example.
         sure: this is more than a guess, so that an expected gain may be paid for.
+        certain: the gain is, too, so that the price may be paid at once where the first thirty calls earn it twice.
         divides: a try may take some of the examples only, and says what all of them cost.
     """
 
     price: float = 0.0
+    loading: float = 0.0
     call: float = 0.0
     steps: float = 0.0
     example: float = 0.0
     share: float = 1.0
     sure: bool = False
+    certain: bool = False
     divides: bool = False
 
     def seconds(self, count: int, loop: float) -> float:
@@ -304,12 +307,15 @@ class Turn:
         warm = expected.seconds(count, loop)
         if cost.stops and cost.runs + cost.stops >= _TRIES:
             needs = 2.0 * cost.stopped
-        elif cost.stops or cost.pending:  # it was set up, for all that is known
+        elif cost.stops:  # it was set up, for all that is known
             needs = warm
         elif seconds is None:
-            needs = warm + expected.price
+            needs = warm + (expected.loading if cost.pending else expected.price)
+            gain = 0.5 * max(0.0, 1.0 - warm / (loop * count))
             if kind.calls > _MANY_CALLS and expected.sure:
-                allowed += 0.5 * max(0.0, 1.0 - warm / (loop * count)) * (kind.work + now)
+                allowed += gain * (kind.work + now)
+            elif expected.certain:
+                allowed = max(allowed, gain * now * (_MANY_CALLS - kind.calls))
         elif cost.runs < _TRIES:  # what it has cost was for setting up, for all that is known
             needs = min(warm, now)
             if not _FEW_CALLS < kind.calls <= _MANY_CALLS:

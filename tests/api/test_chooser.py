@@ -146,3 +146,42 @@ def test_a_share_of_the_examples_says_what_all_of_them_cost():
     costs = Costs(Expectation(share=0.5, divides=True), way=constant(2.0))
     costs.call(512)
     assert costs.over_the_loop(0, 1, 512) < 1.2  # 64 examples were tried
+
+
+def test_what_is_made_behind_the_work_is_asked_for_seldom_and_taken_when_it_is_worth_it():
+    kind = History(("way",), lambda way: Expectation(price=2.0, loading=300.0, share=0.01, sure=True))
+    asked, ran = [], []
+    for call in range(300):
+        turn = kind.turn(10)
+        while turn.left:
+            step = turn.next()
+            if step.way == "way" and call < 100:
+                asked.append(call)
+                turn.waits("way", 1.0)
+            else:
+                ran += [call] * (step.way == "way")
+                turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else 0.01))
+    assert 2 <= len(asked) <= 30
+    assert min(asked) <= 2
+    assert 100 <= ran[0] <= 120
+    assert ran[-1] == 299
+
+
+def test_a_way_that_waits_again_is_not_asked_twice_in_a_call():
+    costs = Costs(NOTHING_SURE, way=constant(0.01))
+    for _ in range(10):
+        costs.call(10)
+    turn = costs.kind.turn(10)
+    assert turn.next().way == "way"
+    turn.waits("way", 0.1)
+    assert turn.next().way == LOOP
+
+
+@pytest.mark.parametrize(("price", "first"), [(50.0, 0), (500.0, 71)])
+def test_a_certain_gain_is_paid_for_at_once_where_thirty_calls_earn_it_twice(price, first):
+    expected = Expectation(price=price, share=0.01, sure=True, certain=True)
+    costs = Costs(expected, way=lambda run, n: n * 0.01 + (price if run == 0 else 0.0))
+    for _ in range(120):
+        costs.call(10)
+    assert abs(next(i for i, used in enumerate(costs.ways) if "way" in used) - first) <= first // 2
+    assert costs.over_the_loop(0, 30, 10) <= 1.2

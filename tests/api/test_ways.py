@@ -1,6 +1,7 @@
 """Calls by whichever way: the results have one form, effects come once and in order, and `way` says what runs."""
 
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
@@ -465,3 +466,29 @@ def test_explain_says_why_a_way_is_not_possible():
     report = ab.explain(positive_by_python, batch)
     assert report.way != "lock-step"
     assert "test_ways.py" in next(iter(report.fallbacks))
+
+
+@pytest.mark.chosen
+def test_threads_share_what_is_known():
+    results, errors = {}, []
+
+    def work(number):
+        try:
+            with ab.options(warn=False):
+                examples = [np.arange(float(number + n)) for n in range(20)]
+                for _ in range(30):
+                    batch = ab.MaskedBatch.from_examples(examples)
+                    results[number] = ab.examples(ab.batch(much)(batch)), ab.map(much, examples), examples
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    for called, mapped, examples in results.values():
+        expected = [much(x) for x in examples]
+        law.assert_same(called, expected)
+        law.assert_same(mapped, expected)

@@ -1,0 +1,55 @@
+"""`way="compiled"`: what can be compiled is, and the rest runs as the call names it."""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from tests import law
+
+RAGGED = [np.arange(3.0), np.arange(1.0), np.zeros(0), np.array([1.0, 4.0, 2.0, 9.0])]
+
+
+def longest_step(x):
+    best = 0.0
+    for i in range(1, len(x)):
+        step = x[i] - x[i - 1]
+        if step > best:
+            best = step
+    return best
+
+
+def of_text(x):
+    return {"sum": x.sum(), "text": "a"}
+
+
+def divides(x):
+    return 1.0 / len(x)
+
+
+@pytest.mark.parametrize("function", [longest_step, of_text])
+def test_maps_and_batches(function):
+    with ab.options(way="compiled", warn=False):
+        expected = [function(x) for x in RAGGED]
+        batch = ab.MaskedBatch.from_examples(RAGGED)
+        law.assert_same(ab.map(function, RAGGED), expected)
+        law.assert_same(ab.examples(ab.batch(function)(batch)), expected)
+        mapped, called = ab.explain(function, RAGGED), ab.explain(function, batch)
+    if function is longest_step:
+        assert mapped.way == called.way == "compiled"
+        assert mapped.why == "way='compiled'"
+    else:
+        assert (mapped.way, called.way) == ("on the fly", "lock-step")
+        assert "test_pinned.py" in mapped.why
+
+
+def test_an_error_names_its_example():
+    with ab.options(way="compiled"), pytest.raises(ZeroDivisionError, match="division by zero") as caught:
+        ab.map(divides, RAGGED)
+    assert "raised for example 2" in caught.value.__notes__
+
+
+def test_the_proof_includes_it():
+    report = ab.testing.assert_equivalent(longest_step, RAGGED)
+    assert "compiled" in report.ways
+    assert not report.not_compiled
+    assert ab.testing.assert_equivalent(of_text, RAGGED).not_compiled
