@@ -18,6 +18,7 @@ __all__ = [
     "ShapeError",
     "StructureError",
     "UnsupportedError",
+    "is_noted",
     "note_example",
 ]
 
@@ -83,12 +84,21 @@ class FallbackWarning(UserWarning):
 _NOTE = "raised for example "
 
 
+def is_noted(error: BaseException) -> bool:
+    """Whether a note names the example that failed.
+
+    >>> is_noted(note_example(ValueError("bad"), 3)), is_noted(ValueError("bad"))
+    (True, False)
+    """
+    return any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
+
+
 def note_example(error: BaseException, index: int) -> BaseException:
     """Name the failing example in a note of `error`, once; inner boundaries win. Returns `error`.
 
     >>> note_example(ValueError("bad"), 3).__notes__
     ['raised for example 3']
     """
-    if not any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+    if not is_noted(error):
         error.add_note(f"{_NOTE}{index}")
     return error

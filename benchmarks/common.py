@@ -10,7 +10,7 @@ import autobatch as ab
 from autobatch.rewrite.structural import forget_recordings
 from benchmarks.declare import Case, Runner
 
-__all__ = ["BATCH", "Data", "Model", "on_a_line", "sizes", "training", "weights"]
+__all__ = ["BATCH", "Data", "Model", "on_a_line", "pinned", "sizes", "training", "weights"]
 
 BATCH = 64
 _LINE = 64  # bytes

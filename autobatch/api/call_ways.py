@@ -27,11 +27,12 @@ from autobatch.batches.examples import stack_results
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.batches.result_form import in_form
+from autobatch.compiled.compiled_map import NotCompiled, compiled_map, wait_until_compiled
 from autobatch.core.config import config, current
 from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import leaves
-from autobatch.errors import OverTime
+from autobatch.errors import OverTime, is_noted
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
 from autobatch.lazy.launching import Stats
@@ -41,7 +42,7 @@ from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map"]
+__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map", "why_not_compiled"]
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
 NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
@@ -134,20 +135,26 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
             known.kinds.pop(next(iter(known.kinds)), None)
-        kind = known.kinds[key] = History(ways, functools.partial(_expected, known))
+        kind = known.kinds[key] = History(ways, functools.partial(_expected, known, active_tape() is not None))
     return kind
 
 
-def _expected(known: _Function, way: str) -> Expectation:
+def _expected(known: _Function, taped: bool, way: str) -> Expectation:
     """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
     ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
     price = 0.005 if ready else 0.04 if way in _ready else 0.4
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
+    if way == COMPILED:
+        return Expectation(0.0 if ready else 0.03, call=1e-4, example=2e-6, share=0.02, sure=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
+        if taped:  # where the loop records each operation of each example
+            return Expectation(price, call=5e-4, steps=2.0 if known.array_code else 20.0, share=0.05, sure=True)
         if known.array_code:
             return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)
+    if taped:
+        return Expectation(price, call=1e-3, share=0.4, sure=known.array_code, divides=True)
     return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
 
 
@@ -184,13 +191,18 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = _read(args, kwargs, key)
     size = batch_size_of_call(function, args, kwargs) if len(batches) > 1 else batches[0].batch_size
-    if not size or way == COMPILED:
+    if not size:
         return _named(function, args, kwargs, convert, is_local)
     call = _BatchCall(function, args, kwargs, convert, is_local, batches)
+    if way == COMPILED:
+        reason = why_not_compiled(function, *call.packed(0, size))
+        if reason:
+            return _named(function, args, kwargs, convert, is_local, reason)
     if way != "auto":
         _note(way, f"way={way!r}")
         return call.result([call.run(Portion(way, size), 0)], [size])
-    kind = _kind(function, tuple(key), (LOCKSTEP, FLY))
+    ways = (LOCKSTEP, FLY) if active_tape() is not None else (LOCKSTEP, FLY, COMPILED)
+    kind = _kind(function, tuple(key), ways)
     usual = kind.usual() if _watched.get() is None else None
     if usual is None:
         _settle_next_way(kind)
@@ -215,7 +227,32 @@ def _settle_next_way(kind: History) -> None:
         fly.refused = ""
 
 
-def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any) -> Any:
+def why_not_compiled(function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None) -> str:
+    """Why examples cannot be run compiled; "" if they can, once that is waited for. Arguments as `compiled_map`'s."""
+    if active_tape() is not None:
+        return "gradients are not compiled"
+    try:
+        wait_until_compiled(function, columns, shared, arguments_of)
+    except NotCompiled as error:
+        return error.reason
+    except Exception as error:  # of the compiler, since nothing of the user's has run
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _compiled(
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int
+) -> list[Any]:
+    """`compiled_map`, of which an error that no example has raised says that there is no compiled form."""
+    try:
+        return compiled_map(function, columns, shared, arguments_of, start)
+    except Exception as error:
+        if isinstance(error, NotCompiled) or is_noted(error):
+            raise
+        raise NotCompiled(f"{type(error).__name__}: {error}") from error
+
+
+def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, why: str = "the call names it") -> Any:
     """The call in lock-step, and by the next way where that has no form for it."""
     ran: list[Any] = []
 
@@ -227,7 +264,7 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any) -
 
     out = run(function, args, kwargs, convert, is_local, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
-    _note(way, "the call names it" if way == LOCKSTEP else "lock-step has no form for it", stats)
+    _note(way, why if way == LOCKSTEP else "lock-step has no form for it", stats)
     return out
 
 
@@ -293,8 +330,11 @@ class _BatchCall:
         stop = start + step.count
         if step.way == LOCKSTEP:
             return self._in_lock_step(start, stop, step.limit)
+        if step.way == COMPILED:
+            batches, shared, arguments_of = self.packed(start, stop)
+            return _compiled(self._function, batches, shared, arguments_of, start)
         if self._columns is None:
-            self._columns = ExampleColumns(self._args, self._kwargs)
+            self._columns = ExampleColumns(self._function, self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
         try:
             if step.way == LOOP:
@@ -304,6 +344,13 @@ class _BatchCall:
         finally:
             self._columns.give_back()
         return results
+
+    def packed(self, start: int, stop: int) -> tuple[Any, ...]:
+        """What the compiled way takes: the batches themselves, what is shared, and where each belongs."""
+        own = self._columns = self._columns or ExampleColumns(self._function, self._args, self._kwargs)
+        whole = start == 0 and stop == self._size
+        batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
+        return batches, own.shared, own.arguments_of
 
     def _loop(self, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
         f, in_order = per_example_form(self._function), own.in_order(columns)
@@ -361,12 +408,14 @@ def run_map(
         return call.named(sequences), call.stats
     columns = call.columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
-    if not count or way == COMPILED:
-        return call.named(columns), call.stats
-    if way == LOOP:
-        _note(LOOP, f"way={way!r}")
-        return call.run(Portion(LOOP, count), 0), call.stats
-    kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY,))
+    reason = why_not_compiled(function, *call.packed(columns)) if count and way == COMPILED else ""
+    if not count or reason:
+        return call.named(columns, reason), call.stats
+    if way != "auto":
+        _note(way, f"way={way!r}")
+        return call.run(Portion(way, count), 0), call.stats
+    ways = (FLY,) if active_tape() is not None else (FLY, COMPILED)
+    kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), ways)
     usual = kind.usual() if _watched.get() is None else None
     if usual is not None:
         begun = time.perf_counter()
@@ -406,11 +455,15 @@ class _MapCall:
         positional = [given[f"{at}"] if at in self.fixed else next(own) for at in range(count)]
         return positional, {name: given[name] for name in self._shared}
 
-    def named(self, sequences: Sequence[Any]) -> list[Any]:
+    def packed(self, columns: Sequence[Any]) -> tuple[Any, ...]:
+        """What the compiled way takes."""
+        return columns, self._given, self._arguments_of
+
+    def named(self, sequences: Sequence[Any], why: str = "") -> list[Any]:
         """The results on the fly."""
         results, self.stats = _on_the_fly(self._function, sequences, self._given, self._arguments_of)
         looped = self.stats.looped
-        _note(FLY if looped is None else LOOP, "the call names it" if looped is None else looped, self.stats)
+        _note(FLY if looped is None else LOOP, looped or why or "the call names it", self.stats)
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
@@ -418,6 +471,8 @@ class _MapCall:
         columns: list[Any] = self.columns
         if portion.count < len(columns[0]):
             columns = [column[start : start + portion.count] for column in columns]
+        if portion.way == COMPILED:
+            return _compiled(self._function, columns, self._given, self._arguments_of, start)
         if portion.way == LOOP:
             if self.fixed:
                 own = iter(columns)
@@ -471,6 +526,13 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
             (turn.stopped if refused.failed else turn.refused)(step.way, time.perf_counter() - begun, refused.reason)
             refusals.append(refused)
             continue
+        except NotCompiled as refused:
+            took = time.perf_counter() - begun
+            if refused.pending:
+                turn.waits(step.way, took)
+            else:
+                turn.refused(step.way, took, refused.reason)
+            continue
         turn.ran(step.way, step.count, time.perf_counter() - begun)
         if step.way != LOOP:
             _ready.add(step.way)
@@ -485,7 +547,8 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
 def _is_to_be_shown(kind: History, way: str) -> bool:
     """Whether someone looks at a call of which it is not known yet whether another way than it names is cheaper."""
     named = kind.costs[way]
-    return _watched.get() is not None and not (named.refused or (named.runs and kind.costs[LOOP].runs))
+    known = named.runs and kind.costs[LOOP].runs
+    return _watched.get() is not None and not (named.refused or known or kind.best() != LOOP)
 
 
 def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:

@@ -26,7 +26,7 @@ knows how long one goes on.
 
 import collections
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 __all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
 
@@ -41,6 +41,7 @@ _BETTER = 0.95  # of the cost of the way in use, what another one has to be belo
 _GUARD, _TRUST = 8.0, 0.5  # times what the loop takes, after which a way that was the cheapest is stopped: the first
 # at most, and so much of it for each time that it ran
 _LEAST = 5e-4  # seconds: a try that may take no longer is not worth its beginning
+_ASKING = 50.0  # times what it takes to ask whether a way is ready: so much work lies between two questions
 _SHARE = 16  # examples of a call that a way is tried on first whose cost grows with their number
 
 
@@ -75,17 +76,19 @@ class Cost:
 
     Attributes:
         recent: seconds per example, of the last runs.
-        runs: how many came to their end; examples: of how many.
+        runs: how many came to their end; stops: how many did not, since one did last.
         refused: why it cannot run this function, or "".
         stopped: the seconds after which it was stopped last, having not come to its end.
+        pending: what it needs is being made, behind the work.
         waits: the loop's seconds of all calls up to which it is not tried again.
     """
 
     recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_KEPT))
     runs: int = 0
-    examples: int = 0
+    stops: int = 0
     refused: str = ""
     stopped: float = 0.0
+    pending: bool = False
     waits: float = 0.0
 
     @property
@@ -97,8 +100,7 @@ class Cost:
     def add(self, count: int, seconds: float) -> None:
         self.recent.append(seconds / count)
         self.runs += 1
-        self.examples += count
-        self.stopped = 0.0
+        self.stopped, self.stops = 0.0, 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -157,12 +159,12 @@ class History:
     def expected(self, way: str) -> Expectation:
         return self._expected(way)
 
-    def best(self) -> str:
+    def best(self, without: Collection[str] = ()) -> str:
         """The cheapest of the ways that have come to their end; the one in use, where another is hardly better."""
         best, least = LOOP, self.costs[LOOP].seconds or 0.0
         for way, cost in self.costs.items():
             seconds = cost.seconds
-            if seconds is None or cost.refused or cost.stopped or way == LOOP:
+            if seconds is None or cost.refused or cost.stopped or way == LOOP or way in without:
                 continue
             if seconds < least * (1.0 if way == self.last else _BETTER):
                 best, least = way, seconds
@@ -194,12 +196,14 @@ class Turn:
         left: how many examples have not run.
     """
 
-    __slots__ = ("_kind", "_loop", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_kind", "_limit", "_loop", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
         self._trying = False
         self._tried: set[str] = set()
+        self._failed: set[str] = set()
+        self._limit = 0.0
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
@@ -215,17 +219,19 @@ class Turn:
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
+            self._limit = found.limit or 0.0
             self._tried.add(found.way)
             kind.why = f"{found.way} was tried"
             return found
-        best = kind.best()
+        best = kind.best(self._failed)
         if best == LOOP:
             kind.looks = kind.calls + kind.calls // 8
         kind.why = "it has cost least" if kind.costs[best].runs else "nothing else was worth a try"
         if best == LOOP:
             return Portion(LOOP, left)
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
-        return Portion(best, left, max(guard * self._loop * left, _LEAST))
+        self._limit = max(guard * self._loop * left, _LEAST)
+        return Portion(best, left, self._limit)
 
     def ran(self, way: str, count: int, seconds: float) -> None:
         """So many examples ran to their end."""
@@ -246,22 +252,29 @@ class Turn:
     def stopped(self, way: str, seconds: float, reason: str = "") -> None:
         """A way was stopped at its limit, or failed, and nothing it did is left."""
         cost = self._kind.costs[way]
-        self._kind.lose(seconds)
+        self._failed.add(way)
+        self._kind.lose(min(seconds, self._limit))  # what more it took was to set it up, and that is done
         cost.stopped = seconds
-        cost.waits = 2.0 * self._kind.work
+        cost.stops += 1
+        if cost.runs + cost.stops >= _TRIES:
+            cost.waits = 2.0 * self._kind.work
         if not self._trying:  # it had been the cheapest: what is known of it is of another time
             cost.recent.clear()
             cost.runs = _TRIES
 
     def refused(self, way: str, seconds: float, reason: str) -> None:
         """A way cannot run this function, and nothing it did is left."""
+        self._failed.add(way)
         self._kind.lose(seconds)
         self._kind.costs[way].refused = reason
 
     def waits(self, way: str, seconds: float) -> None:
-        """A way is not ready yet: what it needs is made behind the work."""
+        """A way is not ready yet: what it needs is made behind the work. To ask for it is to cost little of that."""
+        self._failed.add(way)
         self._kind.lose(seconds)
-        self._kind.costs[way].waits = self._kind.work + 10.0 * seconds + (self._loop or 0.0) * self.left
+        cost = self._kind.costs[way]
+        cost.pending = True
+        cost.waits = self._kind.work + _ASKING * seconds
 
     def _trial(self, loop: float) -> Portion | None:
         """A way that has not shown what it costs, where its loss is affordable."""
@@ -277,7 +290,10 @@ class Turn:
         return not (way == LOOP or cost.refused or way in self._tried or self._kind.work < cost.waits)
 
     def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Portion] | None:
-        """What a try of a way is expected to take of what the loop takes, and the try; None if it is not affordable."""
+        """A try of a way, and its rank: what it is expected to take of the loop's time, more for each try so far.
+
+        None if it is not affordable.
+        """
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
         if seconds is not None and seconds <= loop and not cost.stopped:
@@ -286,8 +302,10 @@ class Turn:
         expected = kind.expected(way)
         count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
         warm = expected.seconds(count, loop)
-        if cost.stopped:
+        if cost.stops and cost.runs + cost.stops >= _TRIES:
             needs = 2.0 * cost.stopped
+        elif cost.stops or cost.pending:  # it was set up, for all that is known
+            needs = warm
         elif seconds is None:
             needs = warm + expected.price
             if kind.calls > _MANY_CALLS and expected.sure:
@@ -300,4 +318,4 @@ class Turn:
             needs = warm = seconds * left
         if needs > allowed or allowed <= _LEAST:
             return None
-        return warm / (loop * count), Portion(way, count, allowed)
+        return warm / (loop * count) * (1 + cost.runs + cost.stops), Portion(way, count, allowed)

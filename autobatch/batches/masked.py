@@ -68,6 +68,7 @@ class MaskedBatch(Batched, ArrayBatch):
         DTypeError: lengths that are no integers, a mask that is not bool.
 
     An example's face: `ndim`, `shape`, `dtype`, operators and NumPy functions are those of one example, and act on all.
+    So `x[0]` is element 0 of each example; `x.example(0)` is the first one, and `ab.Examples(x)` a sequence of them.
 
     >>> x = MaskedBatch([[1, 2, 3], [4, 0, 0]], lengths=[3, 1])
     >>> (x + 1).examples()

@@ -105,9 +105,9 @@ def declare(name: str, mode: Mode) -> None:
 
 
 def compute_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype in which values are added up: float32 for float16, 64 bits for integers."""
+    """In which values are added up: float32 for float16, 64 bits for integers, in the byte order of the machine."""
     if dtype.kind == "f":
-        return np.dtype(np.float32) if dtype == np.float16 else dtype
+        return np.dtype(np.float32) if dtype.itemsize == 2 else dtype.newbyteorder("=")
     return np.dtype(np.uint64) if dtype.kind == "u" else np.dtype(np.int64)
 
 

@@ -18,8 +18,8 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
+from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
-from autobatch.testing.ways import ReferenceLoop, Unfit, Way, default_ways, is_float
 
 __all__ = ["EquivalenceReport", "Outcome", "Reference", "assert_equivalent", "check_equivalence", "undecorated"]
 
@@ -170,6 +170,7 @@ class EquivalenceReport:
     Attributes:
         ways: the ways that ran.
         skipped: the ways (and "gradients") that did not, and why.
+        not_compiled: why the function was not compiled, which few are; "" if it was, and is among the ways.
         fallbacks: by way, what ran as a loop over the examples, and why: right, but no proof of the batched code.
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
@@ -183,6 +184,7 @@ class EquivalenceReport:
 
     ways: list[str] = dataclasses.field(default_factory=list)
     skipped: dict[str, str] = dataclasses.field(default_factory=dict)
+    not_compiled: str = ""
     fallbacks: dict[str, list[str]] = dataclasses.field(default_factory=dict)
     examples: int = 0
     failing: int = 0
@@ -198,6 +200,7 @@ class EquivalenceReport:
             f"  {way} fell back to the loop: {reason}" for way in self.fallbacks for reason in self.fallbacks[way]
         ]
         lines += [f"  {what}: not compared ({why})" for what, why in self.skipped.items()]
+        lines += [f"  not compiled ({self.not_compiled})"] if self.not_compiled else []
         return "\n".join(lines)
 
 
@@ -235,7 +238,10 @@ def check_equivalence(
                 for each in batches:
                     _check_way(way, f, shared, each, report)
         except Unfit as reason:
-            report.skipped[way.name] = str(reason)
+            if isinstance(way, Compiled):
+                report.not_compiled = str(reason)
+            else:
+                report.skipped[way.name] = str(reason)
         else:
             report.ways.append(way.name)
         if fallbacks:
@@ -293,7 +299,7 @@ def _check_way(
         run = _Run(way, f, shared, batches, order, name)
         try:
             run.compare_results(report)
-            if batches.gradients:
+            if batches.gradients and way.differentiates:
                 run.compare_gradients(report)
         except Unfit as unfit:
             reason = unfit if len(order) == len(batches.reference) else reason
@@ -329,6 +335,8 @@ class _Run:
         shared = fresh(self.shared)
         try:
             actual = self.way.call(self.f, packed.args, shared)
+        except Unfit:
+            raise
         except Exception as error:
             if first_failing is None:
                 self._fail_with(error, "raises, where the loop over the examples does not")
@@ -440,4 +448,4 @@ def assert_equivalent(
     >>> report.examples
     3
     """
-    return check_equivalence(f, example_sequences, shared, grad=grad, ways=default_ways())
+    return check_equivalence(f, example_sequences, shared, grad=grad, ways=[Compiled(), *default_ways()])

@@ -101,10 +101,10 @@ def ours_of_one(case: Case) -> Runner:
     table = ab.EmbeddingTable(b.table)
     packed = ab.PackedBatch(b.ids, b.bounds)
     if not case.train:
-        return Runner(lambda: one_bag(packed, table).data)
+        return Runner(common.pinned("lockstep", lambda: one_bag(packed, table).data))
     ct = ab.MaskedBatch(b.ct)
     step = ab.value_and_grad(lambda t: ((one_bag(packed, t) * ct).data).sum())
-    return Runner(lambda: step(table)[1], lambda g: coalesced(g.ids, g.rows))
+    return Runner(common.pinned("lockstep", lambda: step(table)[1]), lambda g: coalesced(g.ids, g.rows))
 
 
 def plain(case: Case) -> Runner:

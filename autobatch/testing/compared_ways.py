@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES
+from autobatch.api.call_ways import NAMES, why_not_compiled
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
@@ -24,7 +24,17 @@ from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
 
-__all__ = ["LockStep", "OnTheFly", "PackedArguments", "ReferenceLoop", "Unfit", "Way", "default_ways", "is_float"]
+__all__ = [
+    "Compiled",
+    "LockStep",
+    "OnTheFly",
+    "PackedArguments",
+    "ReferenceLoop",
+    "Unfit",
+    "Way",
+    "default_ways",
+    "is_float",
+]
 
 
 class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
@@ -49,9 +59,14 @@ class PackedArguments:
 
 
 class Way:
-    """One way of running a function over examples."""
+    """One way of running a function over examples.
+
+    Attributes:
+        name: what reports call it; differentiates: whether it has gradients.
+    """
 
     name: str = "way"
+    differentiates: bool = True
 
     def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         """The examples as the arguments of one call.
@@ -141,6 +156,21 @@ class OnTheFly(Way):
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         with options(way="fly"):
+            return map_examples(f, *args, **shared)
+
+
+class Compiled(Way):
+    """`ab.map`, compiled: what cannot be compiled is not run, and gradients are those of other ways."""
+
+    name = "compiled"
+    differentiates = False
+
+    def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
+        function = f.__wrapped__ if isinstance(f, BatchFunction) else f
+        reason = why_not_compiled(function, args, shared)
+        if reason:
+            raise Unfit(reason)
+        with options(way="compiled"):
             return map_examples(f, *args, **shared)
 
 
@@ -268,7 +298,7 @@ def _python_number(column: list[Any]) -> type | None:
 
 
 def default_ways() -> list[Way]:
-    """Every way the library has."""
+    """Every way that any function has: those that it may have besides are `Compiled`."""
     return [
         LockStep(),
         LockStep(poison="high"),
