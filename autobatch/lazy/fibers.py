@@ -261,6 +261,7 @@ def map_with_stats(
     fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, own.is_changing, first, deadline)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
+    ended = False  # all examples have
     try:
         with collector_paused():
             try:
@@ -276,6 +277,7 @@ def map_with_stats(
                     raise LaunchError from NeedsLoop(
                         "an example writes into memory that it shares with other arguments"
                     )
+                ended = error is None
             finally:
                 trace.close()
                 forget()
@@ -311,7 +313,7 @@ def map_with_stats(
             found: list[Any] = []
             if type(stop) is not OverTime:  # what examples have changed stays, as after a loop; recorded arrays do not
                 Snapshot([function, shared, columns]).settle(functools.partial(_found, trace, found))
-            if found or type(stop) is OverTime:
+            if found or ended or type(stop) is OverTime:
                 before.restore()
                 own.restore()
         raise

@@ -409,7 +409,11 @@ def maplookup(
     _check_outs(tables, lists, outs)
     calls = [lambda args=args: lookup(*args) for args in zip(tables, lists, outs, strict=True)]
     if isinstance(strategy, SimpleParallel) and not boxed:
-        results = run_together(_shared_out(calls))
+        try:
+            results = run_together(_shared_out(calls))
+        except BaseException:
+            complete(calls)  # those that an interrupt has kept from beginning too
+            raise
         results = [result for part in results for result in part]
     else:
         with options(threads=1):
