@@ -1,157 +1,31 @@
-"""autobatch: write a model for one example, run it over a whole batch, with the results and gradients of the loop."""
+"""autobatch: write a model for one example, run it over a whole batch, with the results and gradients of the loop.
 
-from autobatch import nn, optim, testing
-from autobatch.api import extend
-from autobatch.api.batch import batch, source
-from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
-from autobatch.autodiff.stop_gradient import stop_gradient
-from autobatch.batches.data.collate import collate
-from autobatch.batches.data.concat import concat
-from autobatch.batches.data.example_sequence import Examples
-from autobatch.batches.data.minibatches import minibatches
-from autobatch.batches.examples import examples
-from autobatch.batches.masked import MaskedBatch
-from autobatch.batches.over_examples import count, max, mean, min, sum
-from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
-from autobatch.checkpoint.checkpoints import Checkpoints
-from autobatch.checkpoint.single_file import load, save
-from autobatch.core.config import config, options
-from autobatch.lazy.context import lazy
-from autobatch.report.explain import explain
-from autobatch.tables import maplookup_strategies as strategies
-from autobatch.tables.embedding_bag import embedding_bag
-from autobatch.tables.keyed import admission
-from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
-from autobatch.tables.keyed.variable import EmbeddingVariable
-from autobatch.tables.lookup import lookup, maplookup
-from autobatch.tables.protocol import Context, Table
-from autobatch.tables.representations import (
-    lengths_to_offsets,
-    lengths_to_padded,
-    lengths_to_segment_ids,
-    lengths_to_sparse,
-    offsets_to_lengths,
-    offsets_to_segment_ids,
-    padded_to_lengths,
-    segment_ids_to_lengths,
-    segment_ids_to_offsets,
-    sort_segments,
-    sparse_to_lengths,
-)
-from autobatch.tables.scatter import gather, scatter_add, scatter_assign, scatter_weighted_sum
-from autobatch.tables.segments import (
-    segment_all,
-    segment_any,
-    segment_argmax,
-    segment_argmin,
-    segment_count,
-    segment_cumsum,
-    segment_first,
-    segment_last,
-    segment_log_softmax,
-    segment_logmeanexp,
-    segment_logsumexp,
-    segment_max,
-    segment_mean,
-    segment_min,
-    segment_prod,
-    segment_softmax,
-    segment_sort,
-    segment_sqrtn,
-    segment_std,
-    segment_sum,
-    segment_topk,
-    segment_var,
-)
-from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
+Importing it imports nothing; the first name that is asked for does, and brings all of `autobatch/public.py`. So a
+program that may need it, and a tool that looks at it, starts at once.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Checkpoints",
-    "Context",
-    "EmbeddingTable",
-    "EmbeddingVariable",
-    "Examples",
-    "MaskedBatch",
-    "PackedBatch",
-    "QuantizedTable",
-    "SparseRows",
-    "SplitTable",
-    "Table",
-    "Vocabulary",
-    "admission",
-    "batch",
-    "collate",
-    "concat",
-    "config",
-    "count",
-    "embedding_bag",
-    "examples",
-    "explain",
-    "extend",
-    "gather",
-    "grad",
-    "hash_keys",
-    "jvp",
-    "lazy",
-    "lengths_to_offsets",
-    "lengths_to_padded",
-    "lengths_to_segment_ids",
-    "lengths_to_sparse",
-    "load",
-    "lookup",
-    "map",
-    "maplookup",
-    "maps_to_packed",
-    "max",
-    "mean",
-    "min",
-    "minibatches",
-    "multi_hash",
-    "nn",
-    "offsets_to_lengths",
-    "offsets_to_segment_ids",
-    "optim",
-    "options",
-    "packed_to_maps",
-    "padded_to_lengths",
-    "save",
-    "scatter_add",
-    "scatter_assign",
-    "scatter_weighted_sum",
-    "segment_all",
-    "segment_any",
-    "segment_argmax",
-    "segment_argmin",
-    "segment_count",
-    "segment_cumsum",
-    "segment_first",
-    "segment_ids_to_lengths",
-    "segment_ids_to_offsets",
-    "segment_last",
-    "segment_log_softmax",
-    "segment_logmeanexp",
-    "segment_logsumexp",
-    "segment_max",
-    "segment_mean",
-    "segment_min",
-    "segment_prod",
-    "segment_softmax",
-    "segment_sort",
-    "segment_sqrtn",
-    "segment_std",
-    "segment_sum",
-    "segment_topk",
-    "segment_var",
-    "shared",
-    "sort_segments",
-    "source",
-    "sparse_to_lengths",
-    "stop_gradient",
-    "strategies",
-    "sum",
-    "testing",
-    "value_and_grad",
-]
+if TYPE_CHECKING:
+    from autobatch.public import *  # noqa: F403
+    from autobatch.public import __all__ as __all__
+else:
+
+    def __getattr__(name: str) -> Any:
+        """A public name, or a sub-package; from then on all of them are here."""
+        if name[:2] == "__" and name != "__all__":
+            raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+        public = importlib.import_module("autobatch.public")
+        here = globals()
+        here["__all__"] = public.__all__
+        here |= {each: getattr(public, each) for each in public.__all__}
+        if name not in here:
+            raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+        return here[name]
+
+
+def __dir__() -> list[str]:
+    return ["__version__", *importlib.import_module("autobatch.public").__all__]

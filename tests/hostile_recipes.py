@@ -118,7 +118,8 @@ def embedding_bag(rng: np.random.Generator) -> Call:
     for name, value in (("padding_idx", 0), ("max_norm", 1.0), ("empty", 0), ("bad_ids", "skip")):
         if rng.integers(5) == 0:
             arguments[name] = value
-    return Call(ab.embedding_bag, **arguments)
+    writes = ("weight",) if "max_norm" in arguments else ()  # whose rows are made shorter, as torch's are
+    return Call(ab.embedding_bag, writes, **arguments)
 
 
 @recipe
@@ -207,10 +208,9 @@ def hyperparameters(rng: np.random.Generator) -> Call:
         optimizer = make(
             lr, weight_decay=weight_decay, clip_norm=clip_norm, clip_value=clip_value, state_dtype=state_dtype
         )
-        new, _ = optimizer.update(params, np.ones_like(params), optimizer.init(params))
-        assert np.isfinite(new).all(), "a step to what is no number"
+        return optimizer.update(params, np.ones_like(params), optimizer.init(params))
 
-    return Call(run, lr=0.1, weight_decay=0.01, clip_norm=1.0, clip_value=None, state_dtype=None)
+    return Call(run, ("params",), lr=0.1, weight_decay=0.01, clip_norm=1.0, clip_value=None, state_dtype=None)
 
 
 @recipe
@@ -317,7 +317,10 @@ def a_map(rng: np.random.Generator) -> Call:
     table = rows(rng, 5, 3)
 
     def run(examples: Any, table: Any) -> Any:
-        return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
+        try:
+            return ab.map(lambda ids, table: np.tanh(table[ids].sum(0)), examples, table=table)
+        except (OverflowError, AttributeError) as error:  # what the loop raises for `table[2**63]` and `type[3]`
+            raise IndexError from error
 
     return Call(run, examples=[ids_below(rng, 5, int(rng.integers(0, 5))) for _ in range(3)], table=table)
 

@@ -106,8 +106,8 @@ class Driver:
     Args:
         numbers: of the mutants.
         files: of a number the files of tests that may see it, nearest first, where no test is known to reach it.
-        tell: is given the number, the name of the test that fails ("" if none does, "?" if it took too long), and the
-            seconds that it took.
+        tell: is given the number, the name of the test that fails ("" if none does, "?" if it took too long or fails
+            without the mutant, too), and the seconds that it took.
         jobs: how many forks at a time.
         limit: seconds for one mutant.
         reached: where to note, or find noted, which tests reach which mutants; None: not noted.
@@ -128,12 +128,14 @@ class Driver:
     ) -> None:
         self.waiting = list(numbers)
         self.of_imports: set[int] = set()
+        self.sound: dict[str, bool] = {}
         self.files, self.tell, self.jobs, self.limit, self.reached = files, tell, jobs, limit, reached
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items = {item.nodeid: item for item in session.items}
         self.of_imports = set(self.waiting) & getattr(builtins, "_mutants_of_imports", set())
         self.waiting = [number for number in self.waiting if number not in self.of_imports]
+        session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all forks
         reached = self._recorded(items)
         running: dict[int, tuple[int, int, float]] = {}
         while self.waiting or running:
@@ -148,8 +150,15 @@ class Driver:
                 seconds = time.monotonic() - start
                 if pipe in ready or seconds > self.limit:
                     del running[pipe]
-                    self.tell(number, _end(pid, pipe) if pipe in ready else _end(pid, pipe, "?"), seconds)
+                    verdict = _end(pid, pipe, None if pipe in ready else "?")
+                    self.tell(number, verdict if self._is_sound(verdict, items) else "?", seconds)
         return True
+
+    def _is_sound(self, verdict: str, items: dict[str, pytest.Item]) -> bool:
+        """Whether the test that is said to have failed passes without a mutant."""
+        if verdict in items and verdict not in self.sound:
+            self.sound[verdict] = not _end(*_forked(functools.partial(_try, None, [items[verdict]])))
+        return self.sound.get(verdict, True)
 
     def _tests(self, number: int, items: dict[str, pytest.Item], reached: Reached) -> list[pytest.Item]:
         """Those that reach a mutant, the shortest first; else those of the files."""
@@ -212,7 +221,7 @@ def _run(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, list[Any]]]:
         yield item, reports
 
 
-def _try(number: int, items: list[pytest.Item], say: Callable[[str], Any]) -> None:
+def _try(number: int | None, items: list[pytest.Item], say: Callable[[str], Any]) -> None:
     builtins._mutant = lambda asked: asked == number  # type: ignore[attr-defined]
     for _, failed in _run(items) if items else ():
         if failed:

@@ -75,7 +75,7 @@ MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
 TESTED_IN = {
-    "autodiff": "autodiff",
+    "autodiff": "tables",
     "ops": "numpy_functions",
     "optim": "tables",
     "rewrite": "lockstep",
@@ -329,7 +329,33 @@ def _in_subprocess(code: str) -> str:
     return run.stdout
 
 
-def test_import_costs_little_more_than_numpy_and_numba():
+def test_import_costs_nothing_until_a_name_is_asked_for():
+    code = """
+import sys
+before = set(sys.modules)
+import autobatch
+print(autobatch.__version__, *sorted(name for name in set(sys.modules) - before if name.split(".")[0] in
+    ("autobatch", "numpy", "numba")))
+"""
+    assert _in_subprocess(code).split() == [autobatch.__version__, "autobatch"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import autobatch as ab; ab.batch",
+        "from autobatch import *; batch",
+        "from autobatch import errors, nn, batch",
+        "import autobatch.errors; import autobatch.nn; autobatch.batch",
+        "import autobatch; assert 'batch' in dir(autobatch) and not hasattr(autobatch, 'nothing')",
+        "from autobatch.batches.packed import PackedBatch; PackedBatch.from_examples(iter([[1], [2, 3]]))",
+    ],
+)
+def test_names_are_there_however_they_are_asked_for(code):
+    _in_subprocess(code)
+
+
+def test_all_names_cost_little_more_than_numpy_and_numba():
     """In Python calls, of which a machine makes equally many however busy it is."""
     code = """
 import sys
@@ -340,7 +366,7 @@ def count(frame, event, argument):
 sys.setprofile(count)
 import numpy, numba
 theirs = calls
-import autobatch
+import autobatch.public
 sys.setprofile(None)
 print((calls - theirs) / theirs)
 """
@@ -363,7 +389,7 @@ class Heard(event.Listener):
 
 heard = Heard()
 event.register("numba:compile", heard)
-import autobatch
+import autobatch.public
 after_import = heard.count
 numba.njit(lambda x: x + 1)(1)
 print(json.dumps([after_import, heard.count]))
@@ -374,6 +400,6 @@ print(json.dumps([after_import, heard.count]))
 
 
 def test_import_loads_no_optional_or_drawing_packages():
-    code = "import sys, autobatch; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    code = "import sys, autobatch.public; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = set(_in_subprocess(code).split())
     assert not loaded & {"hypothesis", "pytest", "tqdm", "networkx", "matplotlib", "torch", "jax", "pyarrow", "pandas"}

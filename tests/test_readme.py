@@ -56,7 +56,8 @@ def run_shown(code: str, namespace: dict[str, Any], filename: str) -> None:
             assert actual == shown["value"].strip(), f"{filename}: {expression} is {actual}; it says {shown['value']}"
 
 
-def test_readme_runs():
+def test_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where it saves
     assert run_markdown(README.read_text(encoding="utf-8"), README.name) > 0
 
 

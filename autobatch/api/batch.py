@@ -7,7 +7,6 @@ batch, unless it is annotated as `ArrayLike`.
 """
 
 import functools
-import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.api.call_ways import run_batch
+from autobatch.api.other_processes import itself, made_of
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
@@ -98,7 +98,11 @@ class BatchFunction(Generic[P, R_co]):
         return self if instance is None or bind is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
-        return _by_name, (self.__module__, self.__wrapped__.__qualname__)
+        return made_of(self)
+
+    @property
+    def _ab_itself(self) -> Any:
+        return itself(self)
 
     def __repr__(self) -> str:
         return f"<batch function {getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__))}>"
@@ -140,13 +144,6 @@ def _convert(function: Any, watched: bool = False) -> Any:
 def _outside(args: Any, kwargs: Any) -> bool:
     """Whether a batch among the arguments belongs to no lock-step run."""
     return any(isinstance(arg, Batch) and arg.region is None for arg in (*args, *kwargs.values()))
-
-
-def _by_name(module: str, name: str) -> Any:
-    out: Any = sys.modules.get(module) or __import__(module, fromlist=["_"])
-    for part in name.split("."):
-        out = getattr(out, part)
-    return out
 
 
 class _Decorator(Protocol):

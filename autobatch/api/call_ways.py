@@ -336,7 +336,7 @@ class _BatchCall:
             batches, shared, arguments_of = self.packed(start, stop)
             return _compiled(self._function, batches, shared, arguments_of, start)
         if self._columns is None:
-            self._columns = ExampleColumns(self._args, self._kwargs)
+            self._columns = ExampleColumns(self._function, self._args, self._kwargs)
         columns = self._columns.values(start, None if stop == self._size else stop)
         try:
             if step.way == LOOP:
@@ -349,7 +349,7 @@ class _BatchCall:
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """What the compiled way takes: the batches themselves, what is shared, and where each belongs."""
-        own = self._columns = self._columns or ExampleColumns(self._args, self._kwargs)
+        own = self._columns = self._columns or ExampleColumns(self._function, self._args, self._kwargs)
         whole = start == 0 and stop == self._size
         batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
         return batches, own.shared, own.arguments_of

@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.api.call_ways import run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import jvp as forward
-from autobatch.autodiff.tape import active_tape
+from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.lazy.launching import Stats
@@ -269,7 +269,7 @@ def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return gradient(*args, **kwargs)
         finally:
-            if active_tape() is None:
+            if tapes.active_tape() is None:
                 taped_form.forget()
 
     return call

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import Tape, TapeArray, active_tape, set_active
+from autobatch.autodiff import tape as tapes  # by its name functions can be pickled that use it
+from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core import models, pytree
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
@@ -61,8 +62,8 @@ def value_and_grad(
         with contextlib.ExitStack() as stack:
             stack.enter_context(collector_paused())
             stack.callback(tape.close)
-            stack.callback(set_active, active_tape())
-            set_active(tape)
+            stack.callback(tapes.set_active, tapes.active_tape())
+            tapes.set_active(tape)
             boxed = list(args)
             inputs: list[_Input] = []
             structures = []

@@ -329,7 +329,10 @@ class TapeArray(RecordedArray, ArrayFace):
         return out
 
     def __getattr__(self, name: str) -> Any:
-        """What an array has beside its face (`strides`, `tobytes`), of a constant."""
+        """What an array has beside its face (`strides`, `tobytes`), of a constant; of a table of keys all it has."""
+        keys = None if name.startswith("_") else getattr(self, "_ab_ids", None)
+        if keys is not None:
+            return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
         if name.startswith("_") or self.index >= 0:
             raise AttributeError(f"'TapeArray' object has no attribute {name!r}")
         return getattr(self.value, name)

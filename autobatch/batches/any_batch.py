@@ -4,6 +4,7 @@ A padded batch whose lanes come to differ in rank becomes a batch of objects, a 
 becomes padded: each class makes the others, so none can import them all. They meet in `FORMS`, filled at import.
 """
 
+import importlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -38,7 +39,18 @@ __all__ = [
     "refuse",
 ]
 
-FORMS: dict[str, Any] = {}
+
+class _Forms(dict[str, Any]):
+    """Filled as modules are imported; all of them are before one is said not to be there."""
+
+    def __missing__(self, name: str) -> Any:
+        importlib.import_module("autobatch.public")
+        if name not in self:
+            raise KeyError(name)
+        return self[name]
+
+
+FORMS = _Forms()
 DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
 
 COMPARISONS = frozenset(each.name for each in operators.COMPARISONS)

@@ -68,6 +68,7 @@ class MaskedBatch(Batched, ArrayBatch):
         DTypeError: lengths that are no integers, a mask that is not bool.
 
     An example's face: `ndim`, `shape`, `dtype`, operators and NumPy functions are those of one example, and act on all.
+    So `x[0]` is element 0 of each example; `x.example(0)` is the first one, and `ab.Examples(x)` a sequence of them.
 
     >>> x = MaskedBatch([[1, 2, 3], [4, 0, 0]], lengths=[3, 1])
     >>> (x + 1).examples()
@@ -284,7 +285,7 @@ class MaskedBatch(Batched, ArrayBatch):
         size = -1
         non_c_order = False
         given = args
-        if region is None and len(args) == 1 and type(args[0]) is MaskedBatch:  # its data is guarded, if it is ragged
+        if region is None and len(args) == 1 and type(args[0]) is MaskedBatch and op.rule is not None:  # guarded data
             (arg,) = args
             non_c_order = arg._view is not None and arg._view.non_c_order
             args, given = (Batched(arg.data, arg.sizes, arg.scalar),), ()

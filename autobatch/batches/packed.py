@@ -82,7 +82,8 @@ class PackedBatch(Packed, ArrayBatch):
         ShapeError: offsets that do not describe the values. DTypeError: offsets that are no integers.
 
     Element-wise operations, products with a shared matrix, look-ups and bags of ids run on the values as they are;
-    whatever needs more goes through `to_masked()`. The face is the example's, as that of a `MaskedBatch`.
+    whatever needs more goes through `to_masked()`. The face is the example's, as that of a `MaskedBatch`: `x[0]` is
+    element 0 of each example, `x.example(0)` the first example.
 
     >>> x = PackedBatch([1, 2, 3, 4], offsets=[0, 3, 4])
     >>> (x * 10).examples()

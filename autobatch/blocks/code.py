@@ -36,7 +36,6 @@ __all__ = [
     "forward_code",
     "is_covered",
     "shape_text",
-    "source_of",
     "take_parts",
 ]
 
@@ -258,11 +257,6 @@ def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
     exec(compile(text, filename, "exec"), names)
     block: Callable[..., Any] = names["block"]
     return block
-
-
-def source_of(code: Code) -> str:
-    """What `emit` compiles."""
-    return Writer(code).write()[0]
 
 
 class Writer:

@@ -101,7 +101,8 @@ def changes_stream(name: str, array: np.ndarray, changed: np.ndarray) -> tuple[S
             if len(inside) < len(named):
                 yield units, tail
 
-    return Stream(tensors, stream, copied=True), {"index": index, "units": units, "unit": unit}
+    said = {"index": index, "units": units, "unit": unit, "count": len(changed)}
+    return Stream(tensors, stream, copied=True), said
 
 
 def apply_units(out: np.ndarray, reader: TensorReader, said: dict[str, Any], first: int, last: int) -> None:

@@ -21,7 +21,7 @@ from autobatch.checkpoint.changes import Digester, changes_stream, is_tracked
 from autobatch.checkpoint.files import Files, Lock
 from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.reading import Entries
-from autobatch.checkpoint.streams import Stream, array_stream, table_stream
+from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.config import config
@@ -146,6 +146,7 @@ class Checkpoints:
         self._digest = Digester()
         self._base: _Base | None = None
         self._lock: Lock | None = None
+        self._turn = threading.Lock()  # of threads that save
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -173,6 +174,10 @@ class Checkpoints:
         step = operator.index(step)
         if step < 0:
             raise OptionError(f"step={step}; expected at least 0")
+        with self._turn:
+            self._save(step, params, state, extra)
+
+    def _save(self, step: int, params: Any, state: Any, extra: Any) -> None:
         self.wait()
         self._take_folder()
         given = {"params": params, "state": state, "extra": extra}
@@ -202,7 +207,8 @@ class Checkpoints:
                 if not len(changed):
                     save.entries[name] = before
                     return
-                if 2 * len(changed) <= len(digests):
+                stored = sum(part["count"] for part in before[1:])  # so all parts are at most twice the array
+                if 2 * len(changed) <= len(digests) and stored + len(changed) <= len(digests):
                     save.add(name, before, *changes_stream(name, array, changed))
                     return
         save.add(name, [], array_stream(name, array), {"tensor": name})
@@ -237,8 +243,13 @@ class Checkpoints:
         if not self.background:
             finish()
             return
-        self._thread = threading.Thread(target=self._run, args=(finish,), name="autobatch checkpoint")
-        self._thread.start()
+        thread = threading.Thread(target=self._run, args=(finish,), name="autobatch checkpoint")
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is shutting down, and takes no new threads
+            finish()
+        else:
+            self._thread = thread
 
     def _writer(self, save: _Save) -> TensorWriter | None:
         if not save.streams:
@@ -291,9 +302,9 @@ class Checkpoints:
         Raises:
             what the save failed with; once.
         """
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -422,9 +433,10 @@ class Checkpoints:
         Raises:
             CheckpointError: there is no checkpoint, it is damaged, or another saver has the folder.
         """
-        self.wait()
-        self._take_folder()
-        self._behind_the_work(self._compact())
+        with self._turn:
+            self.wait()
+            self._take_folder()
+            self._behind_the_work(self._compact())
 
     def _compact(self) -> int:
         sequence, name = self._found(None)
@@ -469,9 +481,9 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
     mark = table.mark()
     save.marks[name] = table, mark
     known = base.marks.get(name) if base is not None else None
-    changes = table.changed_since(known[1]) if known is not None and known[0] is table else None
+    changes = table.changed_since(known[1], ROWS_AT_ONCE) if known is not None and known[0] is table else None
     if base is None or changes is None:
-        save.add(name, [], *table_stream(name, len(table), table.blocks, None))  # type: ignore[arg-type]
+        save.add(name, [], *whole_table(name, table))
         return
     before = base.manifest.entries[name]
     if not changes.total and not len(changes.removed):
@@ -479,7 +491,7 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
         return
     stream, said = table_stream(name, changes.total, lambda: changes.blocks, changes.removed)
     if changes.total and said["columns"].keys() != before[0]["columns"].keys() and before[0]["count"]:
-        stream, said = table_stream(name, len(table), table.blocks, None)  # type: ignore[arg-type]
+        stream, said = whole_table(name, table)
         before = []
     save.add(name, before, stream, said)
 

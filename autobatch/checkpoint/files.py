@@ -36,6 +36,12 @@ class Files:
         """Write bytes at an offset; returns how many were written, which may be fewer."""
         return os.pwrite(handle, data, offset)
 
+    def begin_flush(self, handle: Any, offset: int, length: int) -> None:
+        """Have the disk begin with bytes that were written, where the system takes such advice; promises nothing."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(handle, offset, length, os.POSIX_FADV_DONTNEED)
+
     def flush(self, handle: Any) -> None:
         """Return when the file's bytes are on the disk."""
         os.fsync(handle)

@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.checkpoint import literals
 from autobatch.checkpoint.files import Files
-from autobatch.checkpoint.streams import array_stream, restore_table, table_stream, write_streams
+from autobatch.checkpoint.streams import array_stream, restore_table, whole_table, write_streams
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.errors import CheckpointError
@@ -48,7 +48,7 @@ def save(path: Any, tree: Any) -> None:
     streams = [array_stream(name, array) for name, array in contents.arrays.items()]
     tables = {}
     for name, table in contents.tables.items():
-        stream, tables[name] = table_stream(name, len(table), table.blocks, None)
+        stream, tables[name] = whole_table(name, table)
         streams.append(stream)
     beside = f"{path}.{os.getpid()}.part"
     with contextlib.suppress(FileNotFoundError):  # of a process that was killed

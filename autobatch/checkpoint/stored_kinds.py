@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.tables.keyed.features import Vocabulary
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
@@ -20,20 +21,22 @@ class StoredKind:
         name: stands in files, so it stays; cls: the class, not its subclasses.
         take: an object's settings, which JSON can say, and its arrays by name.
         build: the object of settings and arrays.
+        grows: its arrays have any length, so that one to restore into says nothing of them.
     """
 
     name: str
     cls: type
     take: Callable[[Any], tuple[dict[str, Any], Mapping[str, np.ndarray]]]
     build: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
+    grows: bool = False
 
 
 KINDS: dict[str, StoredKind] = {}
 
 
-def declare(name: str, cls: type, take: Callable[[Any], Any], build: Callable[[Any, Any], Any]) -> None:
+def declare(name: str, cls: type, take: Callable[[Any], Any], build: Callable[[Any, Any], Any], **more: Any) -> None:
     """Say how a class is stored."""
-    KINDS[name] = StoredKind(name, cls, take, build)
+    KINDS[name] = StoredKind(name, cls, take, build, **more)
 
 
 def kind_of(value: Any) -> StoredKind | None:
@@ -68,4 +71,20 @@ declare(
     SparseRows,
     lambda grad: ({"num_rows": grad.num_rows}, {"ids": np.asarray(grad.ids), "rows": np.asarray(grad.rows)}),
     lambda settings, arrays: SparseRows(arrays["ids"], arrays["rows"], settings["num_rows"]),
+    grows=True,
+)
+
+
+def _vocabulary(settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> Vocabulary:
+    out = Vocabulary.from_arrays(arrays)
+    out.grow = settings["grow"]
+    return out
+
+
+declare(
+    "Vocabulary",
+    Vocabulary,
+    lambda words: ({"grow": words.grow}, words.arrays()),
+    _vocabulary,
+    grows=True,
 )

@@ -28,6 +28,7 @@ __all__ = [
     "blocks_of",
     "columns",
     "table_stream",
+    "whole_table",
     "write_streams",
 ]
 
@@ -76,6 +77,11 @@ def columns(block: StoredBlock) -> dict[str, np.ndarray]:
     """The columns of a block, by name."""
     named = {"keys": block.keys, "rows": block.rows, "versions": block.versions, "counts": block.counts}
     return named | {f"{_SLOT}{name}": slot for name, slot in block.slots.items()}
+
+
+def whole_table(name: str, table: Any) -> tuple[Stream, dict[str, Any]]:
+    """All keys of a table, and what says where they are."""
+    return table_stream(name, len(table), lambda: table.blocks(ROWS_AT_ONCE), None)
 
 
 def block_of(found: Mapping[str, np.ndarray]) -> StoredBlock:

@@ -12,6 +12,7 @@ more; which it is, the writer says. Source: github.com/huggingface/safetensors, 
 """
 
 import dataclasses
+import functools
 import json
 import math
 import zlib
@@ -51,6 +52,7 @@ class Tensor:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
+@functools.lru_cache(maxsize=256)
 def stored_dtype(dtype: np.dtype) -> np.dtype | None:
     """The dtype in which elements are stored: little-endian; None: the format has no name for it, bytes are stored.
 
@@ -131,6 +133,8 @@ class TensorWriter:
 
             def write(group: memoryview = group, place: int = place) -> None:
                 write_all(self._files, self._handle, group, place)
+                if len(group) == _GROUP:
+                    self._files.begin_flush(self._handle, place, len(group))  # while sums of the next are computed
 
             def add(group: memoryview = group) -> None:
                 self._add(name, group)

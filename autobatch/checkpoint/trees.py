@@ -2,10 +2,12 @@
 
 A node is an object whose first key says what it is: `dict`, `list`, `tuple`, `object` (its attributes), with their
 parts and, where it is not Python's own, their `class`; a leaf is `array`, `kind` (a table, `stored_kinds`), `table` (of
-keys), `slot` (what an optimiser has in one) or a literal (`literals`). An array's value is the name of its entry, under
-which its elements are stored; places that share memory name the same entry, and share memory again when they are read.
+keys), `parts` of one, `slot` (what an optimiser has in one) or a literal (`literals`). An array's value is the name of
+its entry, under which its elements are stored; places that share memory name the same entry, and share memory again
+when they are read.
 """
 
+import copyreg
 import dataclasses
 import itertools
 import types
@@ -19,6 +21,7 @@ from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import models, pytree
 from autobatch.errors import CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
@@ -176,16 +179,29 @@ def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
     if pytree.is_node(value):
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
-    if _has_attributes(type(value)) and not literals.is_literal(value) and not isinstance(value, StoredTable):
-        if models.is_array_like(value) or kind_of(value) is not None or isinstance(value, SlotOf):
+    if _is_its_attributes(value) and not literals.is_literal(value) and not isinstance(value, StoredTable):
+        if models.is_array_like(value) or kind_of(value) is not None or isinstance(value, SlotOf | PartitionedVariable):
             return None
         parts = models.parts_of(value)
         return object, tuple(parts), list(parts.values()), None
     return None
 
 
+def _is_its_attributes(value: Any) -> bool:
+    """Whether an object is its attributes and nothing else, in particular nothing that only C knows."""
+    if not _has_attributes(type(value)):
+        return False
+    if type(value) is types.SimpleNamespace:
+        return True
+    try:
+        made = value.__reduce_ex__(2)
+    except TypeError:  # as `pickle` says that there is more
+        return False
+    return made[:2] == (copyreg.__newobj__, (type(value),)) and made[3:] == (None, None)  # type: ignore[attr-defined]
+
+
 def _has_attributes(cls: type) -> bool:
-    """Whether an object of this class is its attributes and nothing else, as `pickle` sees it by default."""
+    """Whether objects of this class are made as `object` makes them, and say nothing of how they are pickled."""
     if cls is types.SimpleNamespace or dataclasses.is_dataclass(cls):
         return True
     made_in_python = bool(cls.__flags__ & _HEAP_TYPE)
@@ -210,6 +226,8 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
         return {"kind": kind.name, "settings": settings, "arrays": parts}
     if isinstance(value, SlotOf):
         return {"slot": value.name, "token": value.token}
+    if isinstance(value, PartitionedVariable):
+        return {"parts": [_leaf(part, (*path, str(i)), place, contents) for i, part in enumerate(value.parts)]}
     if isinstance(value, StoredTable):
         entry = next((name for name, table in contents.tables.items() if table is value), None)
         entry = contents.name(path) if entry is None else entry
@@ -220,7 +238,7 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
         return literals.to_literal(value)
     made = f"{type(value).__module__}.{type(value).__qualname__}"
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
-        raise UnsupportedError(f"{place} is a {made}; expected what is stored: write np.asarray(...) of it")
+        raise UnsupportedError(f"{place} is a {made}; expected an array: np.asarray(...), or those that it is made of")
     raise UnsupportedError(
         f"{place} is a {made}, of which nothing says how it is stored; make its class a dataclass "
         "(@dataclasses.dataclass), or put what is data in it into a dict"
@@ -341,10 +359,11 @@ class Rebuilding:
             return self._array(node)
         if "kind" in node:
             return self._of_kind(node, like, path)
-        if "table" in node:
-            if like is not ANY and not isinstance(like, StoredTable):
+        if "table" in node or "parts" in node:
+            if like is not ANY and not isinstance(like, StoredTable | PartitionedVariable):
                 raise StructureError(f"{path} was saved as a {_said(node)}; given is a {_shown(like)}")
-            return self._once("table " + node["table"], lambda: self._entries.table(node["table"], node, like))
+            key = "table " + (node["parts"][0]["table"] if "parts" in node else node["table"])
+            return self._once(key, lambda: self._keys(node, like))
         if "slot" in node:
             if like is ANY:
                 return self._entries.slots.get(node["token"], SlotOf(node["slot"], node["token"]))
@@ -367,13 +386,29 @@ class Rebuilding:
         if like is not ANY:
             if type(like) is not kind.cls:
                 raise StructureError(f"{path} was saved as a {node['kind']}; given is a {_shown(like)}")
-            settings, arrays = kind.take(like)
-            if arrays.keys() != parts.keys():
-                raise StructureError(f"{path} was saved with {sorted(parts)}; given has {sorted(arrays)}")
-            for name, part in parts.items():
-                _check_like(part, arrays[name], path)
+            if not kind.grows:
+                settings, arrays = kind.take(like)
+                if arrays.keys() != parts.keys():
+                    raise StructureError(f"{path} was saved with {sorted(parts)}; given has {sorted(arrays)}")
+                for name, part in parts.items():
+                    _check_like(part, arrays[name], path)
         key = " ".join(["kind", node["kind"], *(str(part["array"]) for part in parts.values())])
         return self._once(key, lambda: kind.build(settings, {name: self._array(part) for name, part in parts.items()}))
+
+    def _keys(self, node: dict[str, Any], like: Any) -> Any:
+        """A table of keys, in as many parts as it was saved in or as `like` has."""
+        single = like.parts[0] if isinstance(like, PartitionedVariable) else like
+        found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
+        if like is ANY:
+            return PartitionedVariable(found) if "parts" in node else found[0]
+        count = len(like.parts) if isinstance(like, PartitionedVariable) else None
+        if count == (len(found) if "parts" in node else None):
+            return found[0] if count is None else PartitionedVariable(found)
+        out = PartitionedVariable(found).join() if "parts" in node else found[0]
+        out = out if count is None else out.partition(count)
+        for part in [out] if count is None else out.parts:
+            part.capacity = single.capacity
+        return out
 
     def _once(self, key: str, make: Callable[[], Any]) -> Any:
         if key not in self._made:
@@ -460,6 +495,8 @@ def _said(node: dict[str, Any]) -> str:
         return f"{node.get('class', kind)} of {len(node[kind])}"
     if kind == "array":
         return f"{node['dtype']} array of shape {tuple(node['shape'])}"
+    if kind == "parts":
+        return f"table of keys in {len(node['parts'])} parts"
     return str(node["kind"] if kind == "kind" else node.get("class", "table") if kind == "table" else node)
 
 

@@ -12,7 +12,6 @@ import itertools
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -23,7 +22,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.compiled.data import pack, type_of, unpack
+from autobatch.compiled.data import count_apart, pack, type_of, unpack
 from autobatch.compiled.module import Module, new_program, write
 from autobatch.compiled.reading.exact_types import Array, Dict, List, Mismatch, Set, Struct, Tuple, Type, of_dtype
 from autobatch.compiled.reading.source_program import SourceProgram, Unreadable
@@ -40,6 +39,7 @@ __all__ = ["NotCompiled", "compiled_map", "refusal", "wait_until_compiled"]
 
 _WORTH = 2e-3  # seconds of work that a second thread is woken for
 _PATIENCE = 0.01  # seconds between two looks at what is being compiled
+_FUNCTIONS = 512  # that are remembered
 _KINDS = 32  # kinds of examples that are remembered of one function
 _CHECKED = 2  # examples that also run in Python when a module is used first
 
@@ -74,8 +74,35 @@ class _Form:
     failures: int = 0
 
 
-_forms: "weakref.WeakKeyDictionary[Any, dict[str, _Form]]" = weakref.WeakKeyDictionary()
+_forms: "dict[Any, tuple[FunctionType, dict[str, _Form]]]" = {}
+_refusals: dict[Any, str | None] = {}
 _lock = threading.Lock()
+
+
+def _forms_of(function: FunctionType) -> "dict[str, _Form]":
+    """The forms of a function, which are those of any other of the same code, closure and defaults."""
+    closure = tuple(id(cell.cell_contents) if _is_bound(cell) else None for cell in function.__closure__ or ())
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    key = (function.__code__, id(function.__globals__), closure, tuple(map(id, defaults)))
+    if key not in _forms:
+        if len(_forms) >= _FUNCTIONS:
+            _forms.clear()
+        _forms[key] = (function, {})  # it keeps alive what the ids are of
+    kept, forms = _forms[key]
+    if kept is not function and any(
+        _is_bound(one) != _is_bound(two) or (_is_bound(one) and one.cell_contents is not two.cell_contents)
+        for one, two in zip(kept.__closure__ or (), function.__closure__ or (), strict=True)
+    ):  # a cell was bound again since, and what its id was of is gone
+        _forms[key] = (function, forms := {})
+    return forms
+
+
+def _is_bound(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
 
 
 class _Place:
@@ -117,11 +144,6 @@ class _CompiledCall:
                 raise note_example(error, self.first + index)  # noqa: B904 - the same error, with its note
 
 
-@functools.lru_cache(maxsize=512)
-def _refusal(code: Any, function: FunctionType) -> str | None:
-    return first_refusal(function)
-
-
 def refusal(function: Callable[..., Any]) -> str | None:
     """Why a function can never be compiled, from its syntax alone; None if it may be.
 
@@ -129,7 +151,12 @@ def refusal(function: Callable[..., Any]) -> str | None:
     """
     if not isinstance(function, FunctionType):
         return f"{type(function).__name__} is no plain function"
-    return _refusal(function.__code__, function)
+    code = function.__code__
+    if code not in _refusals:
+        if len(_refusals) >= _FUNCTIONS:
+            _refusals.clear()
+        _refusals[code] = first_refusal(function)
+    return _refusals[code]
 
 
 def compiled_map(
@@ -223,7 +250,7 @@ def _prepared(
     own = [_is_own(value) for value in values]
     key = f"{own}{[describe(kind) for kind in kinds]}"
     with _lock:
-        forms = _forms.setdefault(function, {})
+        forms = _forms_of(function)
         form = forms.get(key)
         if form is None or not _holds(form):
             if len(forms) >= _KINDS:
@@ -337,8 +364,14 @@ def _packed(call: _CompiledCall, value: Any, kind: Type, first: int, last: int) 
     """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
     if not isinstance(value, _Place):
         if not _is_own(value):
-            return pack(kind, [value]), []
-        raise Mismatch("parts of several columns")
+            return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
+        arrays: list[Any] = []
+        steps: list[int] = []
+        for each, item in zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True):
+            inner_arrays, inner_steps = _packed(call, each, item, first, last)
+            arrays += inner_arrays
+            steps += inner_steps
+        return arrays, steps
     column = call.columns[value.column]
     if isinstance(column, Batch) and _lies_flat(column):
         if isinstance(column, PackedBatch):
@@ -355,7 +388,7 @@ def _packed(call: _CompiledCall, value: Any, kind: Type, first: int, last: int) 
         sizes = np.empty((last - first, kind.ndim), np.int64)
         sizes[:, 0], sizes[:, 1:] = lengths, trailing
         return [values.reshape(-1), sizes.reshape(-1)], [step]
-    return pack(kind, call.examples(value.column)[first:last]), [-1] if isinstance(kind, Array) else []
+    return pack(kind, call.examples(value.column)[first:last]), [-1] * count_apart(kind)
 
 
 def _run(call: _CompiledCall, form: _Form) -> list[Any]:
@@ -372,14 +405,20 @@ def _run(call: _CompiledCall, form: _Form) -> list[Any]:
         arrays: list[Any] = []
         steps: list[int] = []
         for value, kind in zip(call.values, module.root.kinds, strict=True):
-            own_arrays, own_steps = _packed(call, value, kind, first, last)
+            own_arrays, own_steps = (
+                _packed(call, value, kind, first, last) if _is_own(value) else (pack(kind, [value]), [])
+            )
             arrays += own_arrays
             steps += own_steps
         status = np.zeros(last - first + 1, np.uint8)
         start = time.perf_counter()
         for careful in (0, 1)[form.careful :]:  # at first one look at the flags at the end; then one after each example
             status[:] = 0
-            outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
+            try:
+                outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
+            except Exception:  # there is no memory for an array, say: Python says it as it says it
+                failed.extend(range(first, last))
+                return [None] * (last - first)
             if not status[-1]:
                 break
             form.careful = 1

@@ -21,6 +21,7 @@ from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
     List,
+    Maybe,
     Mismatch,
     Scalar,
     Set,
@@ -31,12 +32,11 @@ from autobatch.compiled.reading.exact_types import (
     Union,
     join,
     of_dtype,
-    union_of,
 )
-from autobatch.compiled.reading.machine import Value, convert, numba_type, rep
+from autobatch.compiled.reading.machine import rep
 from autobatch.compiled.reading.source_program import Lines, SourceProgram
 
-__all__ = ["Keeper", "Loader", "apart", "pack", "type_of", "unpack"]
+__all__ = ["Keeper", "Loader", "apart", "count_apart", "pack", "type_of", "unpack"]
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in TAGS.items()}
@@ -200,6 +200,13 @@ def leaves(kind: Type) -> list[str]:
     raise AssertionError(kind)
 
 
+def count_apart(kind: Type) -> int:
+    """How many arrays there are whose examples may lie apart."""
+    if isinstance(kind, Tuple | Struct):
+        return sum(map(count_apart, kind.items))
+    return int(isinstance(kind, Array))
+
+
 class Loader:
     """Text that reads the next value of a type from packed arrays.
 
@@ -225,7 +232,7 @@ class Loader:
         """Write what reads one value; the name it then has.
 
         Args:
-            at_top: it is an argument itself, whose examples may lie apart.
+            at_top: it is an argument itself, or a part of one, whose examples may lie apart.
         """
         name = self._name()
         match kind:
@@ -259,7 +266,7 @@ class Loader:
                     f"at{sizes} += 1",
                 ]
             case Tuple() | Struct():
-                parts = [self.load(item, lines) for item in kind.items]
+                parts = [self.load(item, lines, at_top) for item in kind.items]
                 lines.append(f"{name} = ({''.join(part + ', ' for part in parts)})")
             case List() | Set() | Dict():
                 leaf = self._leaf("int64")
@@ -328,9 +335,12 @@ class Keeper:
             case Union():
                 for place, dtype in enumerate(("int64", "int64", "float64")):
                     self._put(dtype, f"{text}[{place}]", lines)
+            case Maybe():
+                self._put("bool", f"{text}[0]", lines)
+                inside: Lines = []
+                self.keep(kind.inner, f"{text}[1]", inside)
+                lines += [f"if {text}[0]:", inside or ["pass"]]
             case Array():
-                if kind.given:
-                    raise Mismatch("it returns an argument, or a part of one")
                 for axis in range(kind.ndim):
                     self._put("int64", f"{text}.shape[{axis}]", lines)
                 self._all(kind.dtype, f"np.ascontiguousarray({text}).ravel()", lines)
@@ -358,8 +368,13 @@ class Keeper:
                 raise Mismatch(f"it returns a {kind}")
 
 
-def apart(kind: Type, text: str, lines: Lines) -> None:
+def apart(kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines) -> None:
     """Write what leaves an example to Python where one object, or one memory, stands in its result twice.
+
+    So does a result that is an argument, or a part of one.
+
+    Args:
+        given: the name and the dtype of each array that arguments lie in.
 
     Raises:
         Mismatch: that cannot be seen.
@@ -371,6 +386,10 @@ def apart(kind: Type, text: str, lines: Lines) -> None:
         match kind:
             case Array():
                 arrays.append(text)
+                if kind.given:
+                    checks.extend((text, name) for name, dtype in given if dtype == kind.dtype)
+            case Maybe():
+                look(kind.inner, f"{text}[1]")
             case Tuple():
                 for place, item in enumerate(kind.items):
                     look(item, f"{text}[{place}]")
@@ -381,8 +400,9 @@ def apart(kind: Type, text: str, lines: Lines) -> None:
                     raise Mismatch("it returns two lists, which may be one")
                 sites.append(kind.site.find())
 
+    checks: list[tuple[str, str]] = []
     look(kind, text)
-    for one, two in itertools.combinations(arrays, 2):
+    for one, two in (*checks, *itertools.combinations(arrays, 2)):
         lines += [f"if overlap({one}, {two}):", ["ok = False"]]
 
 
@@ -407,10 +427,10 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             return (arrays[0].tolist() if kind.python else list(arrays[0])), arrays[1:]
         case Union():
             tags, words, floats = arrays[:3]
-            made = [
-                _scalar(_KINDS[tag], word, number)
-                for tag, word, number in zip(tags.tolist(), words.tolist(), floats.tolist(), strict=True)
-            ]
+            each = {tag: _scalars(_KINDS[tag], words, floats) for tag in np.unique(tags).tolist()}
+            if len(each) == 1:
+                return next(iter(each.values())), arrays[3:]
+            made = [each[tag][place] for place, tag in enumerate(tags.tolist())]
             return made, arrays[3:]
         case Array():
             shapes = np.stack(arrays[: kind.ndim], axis=1) if kind.ndim else np.empty((count, 0), np.int64)
@@ -424,6 +444,11 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             ends = np.cumsum(arrays[0]).tolist()
             text = arrays[1].tobytes().decode("utf-32-le", "surrogatepass")
             return [text[start:end] for start, end in itertools.pairwise([0, *ends])], arrays[2:]
+        case Maybe():
+            there = arrays[0].tolist()
+            found, rest = _unpack(kind.inner, arrays[1:], sum(there))
+            inner = iter(found)
+            return [next(inner) if is_there else None for is_there in there], rest
         case Tuple() | Struct():
             columns = []
             for item in kind.items:
@@ -443,13 +468,12 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
     raise AssertionError(kind)
 
 
-def _scalar(kind: Scalar, word: int, number: float) -> Any:
+def _scalars(kind: Scalar, words: np.ndarray, floats: np.ndarray) -> list[Any]:
+    """Numbers of one type, of which those of another are not looked at."""
     if kind == NONE:
-        return None
-    value = number if kind.kind == "f" else word
+        return [None] * words.size
+    values = floats if kind.kind == "f" else words
     if kind.python:
-        return bool(value) if kind == BOOL else value
-    return np.dtype(kind.name).type(value)
-
-
-_ = (Value, convert, numba_type, union_of)
+        return (values != 0).tolist() if kind == BOOL else values.tolist()
+    with np.errstate(all="ignore"):
+        return list(values.astype(kind.name))

@@ -74,7 +74,9 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     after: Lines = []
     separate: Lines = []
     try:
-        apart(result, "result", separate)
+        memory = [(f"in{leaf}", dtype) for leaf, dtype in enumerate(loader.dtypes)]
+        memory += [(name, each.kind.dtype) for name, each in program.captured.items()]
+        apart(result, "result", memory, separate)
         keeper.keep(result, "result", after)
     except Mismatch as error:
         code = function.__code__

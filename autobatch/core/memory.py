@@ -5,26 +5,39 @@
 - What an op has read is kept for the backward walk: by reference inside of a launch and of a lock-step run, where all
   code is the library's and writes into nothing that it has read (`library_code`); else as a copy, since the user's next
   statement may write into it (`KeptArrays`).
+- What writes into several arrays writes into all or none of them, whatever interrupt comes (`write_all`, `complete`).
 - BLAS reorders a transposed operand on every call, which for a product of few rows takes longer than the product.
   Within a backward walk no matrix changes: the second product by one makes a copy that the others use (`transposed`).
 """
 
+import collections
 import contextlib
 import contextvars
 import copy
 import ctypes
 import functools
 import gc
+import itertools
+import operator
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.current import current_region
 
-__all__ = ["KeptArrays", "collector_paused", "keep_freed_memory", "library_code", "transposed", "walking"]
+__all__ = [
+    "KeptArrays",
+    "collector_paused",
+    "complete",
+    "keep_freed_memory",
+    "library_code",
+    "transposed",
+    "walking",
+    "write_all",
+]
 
 _KEPT = 1 << 30  # bytes: a training step of middle size frees hundreds of MiB at its end
 _TRIM_THRESHOLD = -1  # its number in glibc's malloc.h
@@ -117,6 +130,30 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
         return False
     bits = _BITS.get(a.dtype.itemsize)
     return np.array_equal(a, b) if bits is None else np.array_equal(a.view(bits), b.view(bits))
+
+
+def write_all(writes: Iterator[tuple[Any, Any, Any]]) -> None:
+    """`array[index] = value` for each (array, index, value): in one call of C, so that no interrupt comes between.
+
+    >>> a, b = np.zeros(2), np.zeros(3)
+    >>> write_all(iter([(a, ..., 1.0), (b, 0, 2.0)]))
+    >>> a, b
+    (array([1., 1.]), array([2., 0., 0.]))
+    """
+    collections.deque(itertools.starmap(operator.setitem, writes), maxlen=0)
+
+
+def complete(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of calls that write, and may be made twice; an interrupt between them is raised after the last."""
+    results: list[Any] = []
+    try:
+        for call in calls:
+            results.append(call())
+    except BaseException:
+        for call in calls[len(results) :]:
+            call()
+        raise
+    return results
 
 
 _walk: contextvars.ContextVar[dict[int, list[np.ndarray]] | None] = contextvars.ContextVar(

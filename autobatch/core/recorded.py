@@ -66,6 +66,9 @@ class RecordedArray:
     def __iter__(self) -> Iterator[Any]:
         if not self.shape:
             raise TypeError("iteration over a 0-d array")
+        keys = getattr(self, "_ab_ids", None)
+        if keys is not None:
+            return iter(keys.__self__)  # a table of keys, over which there is no iteration
         return (self[i] for i in range(self.shape[0]))  # type: ignore[index]
 
     def __deepcopy__(self, memo: Any) -> Any:

@@ -11,9 +11,6 @@ import numpy as np
 __all__ = [
     "ARITHMETIC",
     "BINARY",
-    "BY_NAME",
-    "BY_SYMBOL",
-    "BY_SYNTAX",
     "COMPARISONS",
     "UNARY",
     "Binary",
@@ -104,6 +101,3 @@ UNARY = (
     Unary("+", "pos", ast.UAdd, operator.pos, np.positive),
     Unary("~", "invert", ast.Invert, operator.invert, np.invert),
 )
-BY_SYMBOL = {each.symbol: each for each in BINARY}
-BY_NAME = {each.name: each for each in BINARY}
-BY_SYNTAX = {each.syntax: each for each in BINARY}

@@ -45,8 +45,10 @@ __all__ = [
     "same_text",
     "scalar_1",
     "scalar_2",
+    "select",
     "spread",
     "spread_same",
+    "squared",
     "stable_order",
     "subtract",
     "text_in",
@@ -298,7 +300,7 @@ def apply_2(address, data, x, y, out):
 @jit
 def floor_divide(a, b):
     """Python's `a // b` of floats; b is not 0."""
-    mod = math.fmod(a, b)
+    mod = np.fmod(a, b)
     div = (a - mod) / b
     if mod != 0.0 and (b < 0.0) != (mod < 0.0):
         div -= 1.0
@@ -313,7 +315,7 @@ def floor_divide(a, b):
 @jit
 def modulo(a, b):
     """Python's `a % b` of floats; b is not 0."""
-    mod = math.fmod(a, b)
+    mod = np.fmod(a, b)
     if mod != 0.0:
         if (b < 0.0) != (mod < 0.0):
             mod += b
@@ -364,6 +366,49 @@ def square_exactly(x):
     low = x - high
     square = x * x
     return square, ((high * high - square) + 2.0 * high * low) + low * low
+
+
+@intrinsic
+def select(typing_context, condition, a, b):
+    """`a if condition else b` without a branch; both are there already."""
+    signature = a(types.boolean, a, a)
+
+    def generate(context, builder, signature, args):
+        return builder.select(args[0], args[1], args[2])
+
+    return signature, generate
+
+
+@intrinsic
+def _unit(typing_context, value):
+    """The power of two that is the place of a float's first bit."""
+
+    def generate(context, builder, signature, args):
+        word = ir.IntType(64)
+        bits = builder.and_(builder.bitcast(args[0], word), word(0x7FF0000000000000))
+        return builder.bitcast(bits, ir.DoubleType())
+
+    return types.float64(types.float64), generate
+
+
+@intrinsic
+def _fused(typing_context, a, b, c):
+    """a * b + c, rounded once."""
+    signature = types.float64(types.float64, types.float64, types.float64)
+    return signature, lambda context, builder, signature, args: builder.fma(*args)
+
+
+@jit
+def squared(x):
+    """`x ** 2.0` of C's `pow`.
+
+    For numbers of moderate size the error of `pow` is below 0.515 of the last place (glibc's and Arm's optimized
+    routines state it): where the exact square is nearer than 0.48 to the product, it can give nothing else.
+    """
+    product = x * x
+    if 1e-18 < product < 1e18 and abs(_fused(x, x, -product)) < 0.48 * 2.220446049250313e-16 * _unit(product):
+        return product
+    return math.pow(x, opaque(2.0))
 
 
 @jit

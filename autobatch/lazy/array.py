@@ -405,7 +405,8 @@ class LazyArray(AbstractArray, ArrayFace):
         raise TypeError("unhashable type: 'numpy.ndarray'")
 
     def __contains__(self, item: Any) -> bool:
-        return bool((self == item).any())
+        keys = getattr(self, "_ab_ids", None)
+        return bool((self == item).any()) if keys is None else item in keys.__self__  # a table of keys
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         value = self.trace.value(self)

@@ -207,6 +207,8 @@ class Block:
             if kind is LazyArray:
                 key.append(value.aval)
                 if value.aval.shared:
+                    if hasattr(value, "_ab_ids"):  # a table of keys, whose items are no parts of an array
+                        return None
                     kinds.append("shared")
                 else:
                     kinds.append("array")

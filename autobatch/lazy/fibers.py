@@ -3,11 +3,9 @@
 Every example runs in a fiber, a greenlet of its own; one that needs a value parks while the others run on.
 """
 
-import collections
 import contextvars
 import functools
 import gc
-import itertools
 import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,11 +16,12 @@ import greenlet
 
 from autobatch.core.current import Example, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import fell_back, raised_at, users_filters
-from autobatch.core.memory import collector_paused
+from autobatch.core.memory import collector_paused, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
+from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.replay import Memory
@@ -302,15 +301,19 @@ def map_with_stats(
             if any(map(is_rewritten, made)):
                 raise LaunchError from NeedsLoop("an example leaves a function that it makes")
             waiting = iter(writes)
-            collections.deque(itertools.starmap(operator.setitem, waiting), maxlen=0)
+            write_all(waiting)
             trace.inputs.end_loans(results)
             return results, trace.stats
     except LaunchError as launch:
         cause: BaseException | None = launch.__cause__
-    except BaseException:  # an interrupt: it came before the writes or after them, which are one call of C
+    except BaseException as stop:  # an interrupt: it came before the writes or after them, which are one call of C
         if waiting is None or operator.length_hint(waiting):
-            before.restore()
-            own.restore()
+            found: list[Any] = []
+            if type(stop) is not OverTime:  # what examples have changed stays, as after a loop; recorded arrays do not
+                Snapshot([function, shared, columns]).settle(functools.partial(_found, trace, found))
+            if found or type(stop) is OverTime:
+                before.restore()
+                own.restore()
         raise
     else:
         if error is None:
@@ -328,6 +331,13 @@ def map_with_stats(
     own.restore()
     where = waits or (None if cause is None else raised_at(cause))
     return looped(f"{type(cause).__name__}: {cause}" if cause is not None else "a batched call failed", where)
+
+
+def _found(trace: Trace, found: list[Any], value: Any) -> Any:
+    """The value itself; one that is recorded is noted."""
+    if type(value) is LazyArray and value.trace is trace:
+        found.append(value)
+    return value
 
 
 class _Running(Example):

@@ -12,7 +12,9 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.memory import write_all
 from autobatch.core.pytree import TreeDef, attributes, flatten, is_node, leaves, unflatten
+from autobatch.facts.purity import may_change
 from autobatch.lockstep.values.merging import concatenated, stackable
 
 __all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
@@ -21,17 +23,18 @@ __all__ = ["ExampleColumns", "joined", "lanes_between", "map_batches"]
 class ExampleColumns:
     """The arguments of a call on batches as one column of values for each batch, and what all examples share.
 
-    An array of an example that is a corner of a padded one goes in without gaps, as it would alone; what is written
-    into it goes back into the batch (`give_back`), as what is written into any other does.
+    As in lock-step, what the function writes into its arguments is written into the batches. An array that is a corner
+    of a padded one has no gaps, as it would have alone: it is a copy, which `give_back` puts into the batch.
 
     Attributes:
         batches: those among the arguments, once each; shared: what all examples share, by any name.
     """
 
-    __slots__ = ("_apart", "_is_flat", "_takes", "batches", "shared")
+    __slots__ = ("_copies", "_function", "_is_flat", "_takes", "batches", "shared")
 
-    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._apart: list[tuple[np.ndarray, np.ndarray]] = []
+    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self._function = function
+        self._copies: list[tuple[np.ndarray, np.ndarray]] = []
         self._takes: list[tuple[Any, int | None]] = []  # of each argument: its key, and its column if it is a batch
         self._is_flat = True
         self.batches: list[Any] = []
@@ -60,19 +63,23 @@ class ExampleColumns:
         for batch in self.batches:
             column = (batch if whole else lanes_between(batch, start, stop)).examples()
             if column and type(column[0]) is np.ndarray and column[0].ndim > 1:
-                for place, value in enumerate(column):
-                    if type(value) is np.ndarray and not value.flags.c_contiguous:
-                        column[place] = alone = np.ascontiguousarray(value)
-                        alone.flags.writeable = value.flags.writeable
-                        self._apart.append((value, alone))
+                column = [value if value.flags.c_contiguous else self._without_gaps(value) for value in column]
             columns.append(column)
         return columns
 
+    def _without_gaps(self, value: np.ndarray) -> np.ndarray:
+        out = np.ascontiguousarray(value)
+        if value.flags.writeable:
+            self._copies.append((value, out))
+        else:
+            out.flags.writeable = False
+        return out
+
     def give_back(self) -> None:
-        """Write what was written into copies into the batches."""
-        for part, whole in self._apart:
-            if part.flags.writeable:
-                part[...] = whole
+        """Put what the function may have written into copies where they were copied from, and forget these."""
+        copies, self._copies = self._copies, []
+        if copies and may_change([self._function], []):
+            write_all((value, ..., copy) for value, copy in copies)
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
         """What stands at each place of the call, example by example, and what is given by name to all of them.

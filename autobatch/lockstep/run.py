@@ -1,12 +1,10 @@
 """A lock-step call from its arguments to its result, and the way to the next way where there is none."""
 
-import collections
+import contextvars
 import copy
 import dataclasses
 import functools
 import inspect
-import itertools
-import operator
 import weakref
 from collections.abc import Callable, MappingView
 from types import FunctionType
@@ -24,7 +22,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current import example, region
 from autobatch.core.diagnostics import fell_back
-from autobatch.core.memory import keep_freed_memory
+from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.pytree import TreeDef, attributes, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError
 from autobatch.lockstep.argument_writes import apart_from, argument_writes
@@ -144,7 +142,7 @@ def in_lock_step(
     try:
         try:
             if not isinstance(function, FunctionType) or function not in _changing:
-                return _in_lock_step(function, args, kwargs, root(convert), first)
+                return _apart(_in_lock_step, function, args, kwargs, root(convert), first)
         except OutsideError:
             if isinstance(function, FunctionType):
                 _changing.add(function)
@@ -152,7 +150,7 @@ def in_lock_step(
             raise NeedsLoop("a change of what is outside the call, by no example")  # nobody makes it, nor waits for it
         watched = root(functools.partial(convert, watched=True))
         watched.outside = Outside()
-        return _in_lock_step(function, args, kwargs, watched, first)
+        return _apart(_in_lock_step, function, args, kwargs, watched, first)
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except Exception as error:
@@ -170,7 +168,7 @@ def instead(
     if config.strict and not refused.failed:
         fell_back(reason, where, _NEXT_WAY)  # which raises
     way = _NEXT_WAY
-    columns = ExampleColumns(args, kwargs)
+    columns = ExampleColumns(function, args, kwargs)
     try:
         with region(None):
             results, together = map_columns(function, columns.values(), columns.recorded(), columns.arguments_of)
@@ -183,6 +181,11 @@ def instead(
         columns.give_back()
     fell_back(reason, where, way)
     return in_form(stack_results(results), size, columns.batches)
+
+
+def _apart(call: Callable[..., Any], *args: Any) -> Any:
+    """A call in a context of its own: whatever interrupt comes at whatever line, no region is current after it."""
+    return contextvars.copy_context().run(call, *args)
 
 
 class _Refusal:
@@ -236,8 +239,8 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
     if ours is None:
         raise NeedsLoop(f"{getattr(function, '__qualname__', function)} is no function written in Python by the user")
     entered: dict[int, tuple[Any, Any]] = {}
+    given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
     with region(root), example(LaneExample(size, _lanes_of_keys, first)):
-        given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
         out = ours(
             *[_entered(arg, root, entered) for arg in args],
             **{key: _entered(arg, root, entered) for key, arg in kwargs.items()},
@@ -253,7 +256,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
             out = apart_from(writes, out)
         if root.outside is not None:
             root.outside.commit(size)
-        collections.deque(itertools.starmap(operator.setitem, writes), maxlen=0)  # all of them, or none
+        write_all(iter(writes))
     out = in_form(out, size, given)
     _show(prints, size)
     return out

@@ -219,7 +219,8 @@ class ArrayFace:
         setitem(self, index, value)
 
     def __contains__(self, value: Any) -> bool:
-        return bool(np.any(self == value))
+        keys = getattr(self, "_ab_ids", None)
+        return bool(np.any(self == value)) if keys is None else value in keys.__self__  # a table of keys
 
     __add__, __radd__, __iadd__ = _binary(np.add)
     __sub__, __rsub__, __isub__ = _binary(np.subtract)

@@ -17,6 +17,7 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, shape_of
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.optim.keyed_steps import keyed_steps
 from autobatch.optim.row_threads import RowStep, Running, call_each, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
@@ -38,7 +39,7 @@ class Leaf:
 def is_parameter(value: Any) -> bool:
     """A float array, table or float number; anything else in a tree of parameters is left alone."""
     if isinstance(value, np.ndarray | np.generic) or is_table(value):
-        return value.dtype.kind == "f"
+        return value.dtype.kind == "f" and value.dtype.itemsize <= 8
     return isinstance(value, float)
 
 
@@ -114,6 +115,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
             f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's: write .astype(np.{dtype_of(value)})"
         )
     for state in leaf.state:
+        check_plain(state, f"the state of params{path}")
         if shape_of(state) != state_shape(value, by_row):
             expected = state_shape(value, by_row)
             raise ShapeError(
@@ -202,9 +204,13 @@ def check(name: str, value: Any, *, below: float = math.inf) -> None:
     kinds: Any = numbers.Real
     if isinstance(number, bool) or not isinstance(number, kinds):
         raise DTypeError(f"{name}={value!r} is a {type(value).__name__}; expected a number, at least 0")
-    if not 0 <= number < below:
+    try:
+        fits = 0 <= float(number) < below  # a float is what kernels take
+    except OverflowError:
+        fits = False
+    if not fits:
         raise ValueError(
-            f"{name}={value}; expected at least 0 and {f'below {below:g}' if below < math.inf else 'finite'}"
+            f"{name}={value!r:.60}; expected at least 0 and {f'below {below:g}' if below < math.inf else 'finite'}"
         )
 
 
@@ -366,15 +372,13 @@ class Optimizer(abc.ABC):
             found = list(state) if isinstance(state, dict) else type(state).__name__
             raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params)")
         for name, value in (("threads", threads), ("num_splits", num_splits)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value}; expected at least 1")
+            if value is not None:
+                whole_number(value, name, 1)
         how = Running(threads, num_splits, _checked_scratch(scratch), nontemporal)
         leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
         _add_up_shared(leaves)
         memory = self._memory(structure, indexers, len(leaves))
-        before = operator.index(state["step"])
-        if not 0 <= before < 1 << 62:
-            raise ValueError(f"state['step'] is {before}; expected the number of steps taken: call init(params)")
+        before = whole_number(state["step"], "state['step']")
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
         step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
         return _holding([lock for key in sorted(tables) for lock in tables[key].locks], step)

@@ -2,6 +2,8 @@
 
 import ast
 import functools
+import importlib
+import sys
 import types
 from collections.abc import Callable, Hashable
 from types import CellType, CodeType, FunctionType, MethodType
@@ -132,6 +134,11 @@ class Forms:
         self._of_decorated = of_decorated
         self._of_class = of_class
 
+    def __reduce__(self) -> Any:
+        """That of this name in another process, which has forms of its own."""
+        module = self._of_function.__module__
+        return _forms_of, (module, next(name for name, value in vars(sys.modules[module]).items() if value is self))
+
     def __call__(self, function: Any) -> Any:
         """What to call instead of `function`; itself if it is not the user's own code."""
         found = self.known.get(id(function))
@@ -180,3 +187,7 @@ def function_of(function: FunctionType, code: CodeType, given: dict[str, CellTyp
     out.__dict__.update(function.__dict__)
     out.__qualname__, out.__module__, out.__doc__ = function.__qualname__, function.__module__, function.__doc__
     return out
+
+
+def _forms_of(module: str, name: str) -> Forms:
+    return getattr(importlib.import_module(module), name)

@@ -35,7 +35,7 @@ from autobatch.ops.rules.ragged_checks import (
 from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.protocol import Table
-from autobatch.tables.reduce import bags, check_bag_table
+from autobatch.tables.reduce import bags, check_bag_table, empty_value
 from autobatch.tables.sparse import first_seen
 
 __all__ = ["embedding_bag", "embedding_bag_p"]
@@ -362,7 +362,7 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
     if options.empty is None:
         return out
     lengths = np.diff(call.bounds).reshape(-1, *(1,) * (len(shape_of(out)) - 1))
-    return np.where(lengths == 0, np.asarray(options.empty, dtype_of(out)), out)
+    return np.where(lengths == 0, empty_value(options.empty, dtype_of(out)), out)
 
 
 def _dropped(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> _FlatBags:

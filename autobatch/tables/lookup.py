@@ -4,7 +4,9 @@ In code that runs batched, a look-up by a list of ids of each example's own leng
 rows: a reduction over them makes the two one launch of bags (`PendingRows`, `PackedRows`).
 """
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
@@ -15,6 +17,7 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_o
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import options
 from autobatch.core.current import current_region
+from autobatch.core.memory import complete
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
@@ -41,7 +44,10 @@ __all__ = ["PackedRows", "PendingRows", "bag_mode", "index_table", "lookup", "lo
 def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]`, the table plain or boxed: a look-up for integers, else `otherwise(index)`."""
     if not is_integer_index(index):
-        return otherwise(index)
+        if id_bound(table) is not None:
+            return otherwise(index)
+        if not isinstance(index, list):
+            raise DTypeError(f"a table of keys is indexed by keys, integers of any rank; got {index!r}")
     return lookup_p(table, index if is_boxed(index) else table_ids(table, index))
 
 
@@ -407,7 +413,7 @@ def maplookup(
         results = [result for part in results for result in part]
     else:
         with options(threads=1):
-            results = [call() for call in calls]
+            results = complete(calls)
     return results if out is None else out
 
 
@@ -457,7 +463,7 @@ def _shared_out(calls: Sequence[Any]) -> list[Any]:
     """The calls in contiguous parts, one for each thread."""
     parts = max(1, min(len(calls), thread_count()))
     bounds = [len(calls) * i // parts for i in range(parts + 1)]
-    return [lambda a=a, b=b: [call() for call in calls[a:b]] for a, b in itertools.pairwise(bounds)]
+    return [lambda a=a, b=b: complete(calls[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def _side_by_side(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:
@@ -480,12 +486,14 @@ def _side_by_side(tables: Sequence[Any], lists: Sequence[Any], free: int, out: A
         out[:, :free] = 0
     elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
         raise ShapeError(f"out is {_described(out)}; expected {dtype} of shape {shape}")
+    calls: list[Callable[[], Any]] = []
     at = free
     for table, ids in zip(tables, lists, strict=True):
         part = out[:, at : at + shape_of(table)[1]]
         if dtype_of(table) == dtype:
-            lookup(table, ids, part)
+            calls.append(functools.partial(lookup, table, ids, part))
         else:
-            part[...] = lookup(table, ids)
+            calls.append(functools.partial(operator.setitem, part, ..., lookup(table, ids)))
         at += part.shape[1]
+    complete(calls)
     return out

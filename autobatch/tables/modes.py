@@ -24,6 +24,7 @@ from autobatch.tables.row_access import gather
 __all__ = [
     "BAG_MODES",
     "MODES",
+    "STREAMED",
     "BagMode",
     "Call",
     "Mode",
@@ -104,10 +105,14 @@ def declare(name: str, mode: Mode) -> None:
         BAG_MODES.append(name)
 
 
+STREAMED = ("logsumexp", "logmeanexp")
+"""Modes that may look up the rows of some segments at a time."""
+
+
 def compute_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype in which values are added up: float32 for float16, 64 bits for integers."""
+    """In which values are added up: float32 for float16, 64 bits for integers, in the byte order of the machine."""
     if dtype.kind == "f":
-        return np.dtype(np.float32) if dtype == np.float16 else dtype
+        return np.dtype(np.float32) if dtype.itemsize == 2 else dtype.newbyteorder("=")
     return np.dtype(np.uint64) if dtype.kind == "u" else np.dtype(np.int64)
 
 

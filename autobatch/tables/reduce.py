@@ -5,6 +5,8 @@ occurs and the number of segments, each if there is one. A description of plain 
 ids; those of a batch are checked by the batching rule, which puts the segments of all examples one after the other.
 """
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,11 +35,14 @@ from autobatch.ops.rules.ragged_checks import (
     segments_in,
     table_ids,
 )
-from autobatch.tables.modes import MODES, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
-from autobatch.tables.row_access import gather, lanes_of_runs, locate, pool, poolable, steadily
+from autobatch.tables.modes import MODES, STREAMED, Call, Mode, Norm, Rows, compute_dtype, in_place, quotient
+from autobatch.tables.row_access import check_computed, gather, lanes_of_runs, locate, pool, poolable, steadily
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["bags", "check_bag_table", "pooled", "segment_p", "segment_rows_p"]
+__all__ = ["bags", "check_bag_table", "empty_value", "pooled", "segment_p", "segment_rows_p"]
+
+
+_CHUNK = 1 << 22  # bytes of rows that are looked up at a time for a mode that no bag kernel has
 
 
 def bags(table: Any, ids: Any, bounds: np.ndarray, weights: Any = None, *, mode: Any, frequencies: Any = None) -> Any:
@@ -98,8 +103,7 @@ def _segment(
     ids = operands[1] if fused else None
     weights = operands[1 + fused] if weighted else None
     dtype = dtype_of(data)
-    if dtype.kind not in "fiub":
-        raise DTypeError(f"a segment reduction of {dtype}; expected floats, integers or booleans")
+    check_computed(dtype, "a segment reduction", "fiub")
     if weights is not None:
         weights = _as_weights(weights, dtype)
     names = (mode,) if isinstance(mode, str) else mode
@@ -115,6 +119,19 @@ def _segment(
             for one in mode
         ]
         return np.stack(parts, axis=1)
+    if runs and fused and mode in STREAMED and isinstance(ids, np.ndarray):
+        row = max(math.prod(shape_of(data)[1:]), 1) * dtype.itemsize
+        starts = np.searchsorted(segments, np.arange(0, len(ids), max(_CHUNK // row, 1)), side="right")
+        ends = np.unique([0, *(starts - 1).tolist(), count])  # of segments that are looked up together
+        if len(ends) > 2:
+            parts = [
+                _segment(
+                    data, segments[a : b + 1] - segments[a], *(x[segments[a] : segments[b]] for x in operands[1:]),
+                    mode=mode, count=int(b - a), fused=True, weighted=weighted, runs=True, empty=empty, k=k,
+                )
+                for a, b in itertools.pairwise(ends.tolist())
+            ]  # fmt: skip
+            return np.concatenate(parts)
     return _of_rows(data, ids, weights, segments, bounds, runs, mode, count, empty, k)
 
 
@@ -213,9 +230,21 @@ def _sums_of_numbers(x: np.ndarray, weights: Any, bounds: np.ndarray) -> np.ndar
 
 def _filled(out: np.ndarray, bare: np.ndarray, empty: Any) -> np.ndarray:
     """With the value asked for where a segment has no rows."""
-    if out.dtype.kind in "iu" and not float(empty).is_integer():
-        raise DTypeError(f"empty={empty} for a result of {out.dtype}; give an integer, or make the data a float array")
-    return np.where(bare.reshape(-1, *(1,) * (out.ndim - 1)), np.asarray(empty, out.dtype), out)
+    return np.where(bare.reshape(-1, *(1,) * (out.ndim - 1)), empty_value(empty, out.dtype), out)
+
+
+def empty_value(empty: Any, dtype: np.dtype) -> np.ndarray:
+    """What segments without rows get, in the dtype of the result.
+
+    Raises:
+        DTypeError: that does not hold it.
+    """
+    try:
+        if dtype.kind not in "iu" or float(empty).is_integer():
+            return np.asarray(empty, dtype)
+    except (OverflowError, TypeError):
+        pass
+    raise DTypeError(f"empty={empty!s:.60} for a result of {dtype}; give an integer, or make the data a float array")
 
 
 def pooled(

@@ -208,8 +208,12 @@ def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
     """
     values, lengths = np.asarray(values), lengths_of(lengths)
     check_total(lengths, values.shape[0] if values.ndim else 0)
-    if filler == filler and np.asarray(filler).astype(values.dtype) != filler:
-        raise DTypeError(f"filler {filler!r} is not a value of {values.dtype}")
+    try:
+        fits = filler != filler or np.asarray(filler).astype(values.dtype) == filler
+    except (OverflowError, TypeError):
+        fits = False
+    if np.ndim(fits) or not fits:
+        raise DTypeError(f"filler {filler!r:.60} is not a value of {values.dtype}")
     return pad_rows(values, Lengths(lengths), filler)
 
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from autobatch.core.threads import run_parts, split_work
+from autobatch.errors import DTypeError
 from autobatch.kernels import bags as kernels
 from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.vectors import FORMATS, REGISTER, VectorLayout, computed_dtype
@@ -289,6 +290,23 @@ def write_rows(found: Located, rows: np.ndarray) -> None:
         return
     source = (rows.__array_interface__["data"][0], found.row_bytes)
     kernels.put_rows(found.table, found.ids, source, found.row_bytes, lanes_for("u1", found.row_bytes, False))
+
+
+def check_computed(dtype: np.dtype, what: str, kinds: str = "fiu") -> None:
+    """Numbers of this dtype are what kernels compute with, as they are or in the machine's order of bytes.
+
+    Args:
+        what: what is of the dtype, for the message; kinds: those that are taken.
+
+    Raises:
+        DTypeError: they are not.
+    """
+    if dtype.kind not in kinds or (dtype.kind == "f" and dtype.itemsize > 8):
+        others = " or booleans" if "b" in kinds else ""
+        raise DTypeError(
+            f"{what} of {dtype}; expected float16, float32, float64{'' if kinds == 'f' else ' or integers'}{others}: "
+            "write .astype(np.float32)"
+        )
 
 
 @functools.cache

@@ -164,9 +164,10 @@ def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
         raise UnsupportedError("out= with values that carry a gradient or are recorded; use the result")
     if not isinstance(target, np.ndarray) or target.shape != data.shape or target.dtype != data.dtype:
         raise ShapeError(f"out is not an array of shape {data.shape} and dtype {data.dtype}")
-    if target is not data:
-        target[...] = data
-    _apply(mode, target, ids, rows)
+    if target is data:
+        _apply(mode, target, ids, rows)
+    else:  # in one write
+        target[...] = _impl(data, ids, rows, mode=mode)
     return out
 
 

@@ -6,20 +6,19 @@ called on one example's data in code that runs batched, it runs once for all exa
 """
 
 import inspect
-import operator
 from typing import Any, NamedTuple, Protocol, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids, id_bound, segments_of, table_ids
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, id_bound, segments_of, table_ids, whole_number
 from autobatch.tables.fast_paths import direct_bags, direct_segments
 from autobatch.tables.modes import MODES
-from autobatch.tables.reduce import segment_p, segment_rows_p
+from autobatch.tables.reduce import empty_value, segment_p, segment_rows_p
 
 __all__ = [
     "segment_all",
@@ -113,13 +112,11 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
 
 def _topk(data: Any, how: Segments, k: SupportsIndex, empty: Any) -> tuple[Any, Any]:
     """The values and the positions of the k greatest of each segment."""
-    most = operator.index(k)
-    if most < 0:
-        raise ShapeError(f"k={most}; expected at least 0")
+    most = whole_number(k, "k")
     positions = _reduce("argtopk", data, how, k=most)
     values = _reduce("topk", data, how, k=most)
     if empty is not None:
-        values = np.where(positions < 0, np.asarray(empty, values.dtype), values)
+        values = np.where(positions < 0, empty_value(empty, dtype_of(values)), values)
     return values, positions
 
 
@@ -143,10 +140,7 @@ def _number(count: Any) -> int | None:
         return None
     if is_boxed(count):
         count = np.asarray(count)
-    count = operator.index(count)
-    if count < 0:
-        raise ShapeError(f"num_segments={count}; expected at least 0")
-    return count
+    return whole_number(count, "num_segments")
 
 
 class SegmentFunction(Protocol):

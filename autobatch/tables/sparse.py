@@ -1,6 +1,5 @@
 """`SparseRows`: the gradient of a table of which few rows were read; `Indexer`: which positions name which row."""
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import sparse_gradients
 from autobatch.kernels.rows import unique_first_seen
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, whole_number
 from autobatch.ops.rules.row_gather import Scatter, add_rows
 
 __all__ = ["Index", "Indexer", "SparseRows", "first_seen"]
@@ -55,9 +54,7 @@ class Indexer:
     def __init__(self, capacity: int = 0) -> None:
         self._arrays = np.empty((4, 0), np.int64)
         self._slots = np.empty(0, np.int64)
-        if operator.index(capacity) < 0:
-            raise ValueError(f"capacity={capacity}; expected at least 0")
-        self._reserve(capacity)
+        self._reserve(whole_number(capacity, "capacity"))
 
     @property
     def capacity(self) -> int:
@@ -126,9 +123,10 @@ class SparseRows(SparseCotangent):
             raise ShapeError(
                 f"ids of shape {ids.shape} and rows of shape {shape_of(rows)}; expected (n,) ids and (n, ...) rows"
             )
-        if dtype_of(rows).hasobject or dtype_of(rows).kind in "SUMm":
-            raise DTypeError(f"rows have dtype {dtype_of(rows)}; expected numbers: write rows.astype(np.float32)")
-        self.num_rows = None if num_rows is None else operator.index(num_rows)
+        dtype = dtype_of(rows)
+        if dtype.kind not in "fciub" or (dtype.kind == "f" and dtype.itemsize > 8):
+            raise DTypeError(f"rows have dtype {dtype}; expected numbers: write rows.astype(np.float32)")
+        self.num_rows = None if num_rows is None else whole_number(num_rows, "num_rows")
         check_ids(ids, self.num_rows)
         self.ids = ids
         self._rows = rows
@@ -279,6 +277,11 @@ class SparseRows(SparseCotangent):
         >>> dense.ravel()
         array([0., 0., 6.])
         """
+        if self.num_rows is None:
+            raise UnsupportedError(
+                "the gradient of a table of keys has no place in an array: differentiate look-ups, bags or "
+                "np.asarray(table), not look-ups beside the whole table"
+            )
         if not isinstance(dense, np.ndarray) or dense.shape != self.shape:
             found = f"shape {dense.shape}" if isinstance(dense, np.ndarray) else f"a {type(dense).__name__}"
             raise ShapeError(f"add_to(dense) with {found}; expected an array of shape {self.shape}")

@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.core.abstract_eval import check_plain
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import split_addresses
-from autobatch.ops.rules.ragged_checks import check_ids
+from autobatch.ops.rules.ragged_checks import check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import Located, locate_array
 
@@ -152,8 +152,7 @@ class SplitTable(Table):
         """An array as chunks of `rows` rows each, views of it."""
         check_plain(weights, "the weights of a table")
         weights = np.asarray(weights)
-        if rows < 1:
-            raise ShapeError(f"chunks of {rows} rows; expected at least 1")
+        rows = whole_number(rows, "rows of a chunk", 1)
         return cls([weights[i : i + rows] for i in range(0, max(len(weights), 1), rows)])
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
@@ -213,8 +212,8 @@ class QuantizedTable(Table):
         if packed.dtype != np.uint8:
             raise DTypeError(f"packed rows of dtype {packed.dtype}; expected uint8: see QuantizedTable.from_weights")
         room = (packed.shape[1] - 8) * 8 // bits
-        dim = room if dim is None else dim
-        if dim < 0 or not 0 <= room - dim < 8 // bits or packed.strides[1] != 1:
+        dim = room if dim is None else whole_number(dim, "dim")
+        if not 0 <= room - dim < 8 // bits or packed.strides[1] != 1:
             raise ShapeError(
                 f"packed rows of shape {packed.shape} for {dim} codes of {bits} bits; expected "
                 f"{(dim * bits + 7) // 8} bytes of codes and 8 of scale and bias, without gaps"

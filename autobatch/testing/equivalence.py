@@ -18,8 +18,8 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
+from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
-from autobatch.testing.ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
 
 __all__ = ["EquivalenceReport", "Outcome", "Reference", "assert_equivalent", "check_equivalence", "undecorated"]
 

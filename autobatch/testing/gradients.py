@@ -12,7 +12,7 @@ from autobatch.core.config import seeded
 from autobatch.core.models import flatten
 from autobatch.core.pytree import leaves, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
-from autobatch.testing.ways import PackedArguments, Way, is_float
+from autobatch.testing.compared_ways import PackedArguments, Way, is_float
 
 __all__ = ["Gradients", "check_grads", "cotangents", "fresh", "gradients", "shared_floats"]
 

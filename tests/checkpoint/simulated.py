@@ -106,6 +106,9 @@ class SimulatedFiles(Files):
         self._late(fault)
         return len(data)
 
+    def begin_flush(self, handle, offset, length):
+        self._step("begin flush")
+
     def flush(self, handle):
         fault = self._step("flush")
         inode = self.handles[handle]

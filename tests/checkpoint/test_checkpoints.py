@@ -127,6 +127,16 @@ def test_any_change_of_any_shape_is_found(folder, array):
         assert len(sizes(folder)) == 1
 
 
+def test_the_parts_of_an_array_are_at_most_twice_its_size(folder):
+    array = np.zeros((1000, 8))
+    with ab.Checkpoints(folder, keep=1, full_every=1000) as saver:
+        for step in range(30):
+            array[step % 3 :: 3] += 1
+            saver.save(step, array)
+            assert sum(sizes(folder).values()) < 2.2 * array.nbytes
+            assert_same(saver.restore().params, array)
+
+
 def test_keys_that_changed_are_written_alone(folder):
     users = KeyTable(4)
     users.update(range(1000), 1)
@@ -391,6 +401,66 @@ def test_a_background_save_copies_no_more_than_the_budget(folder, monkeypatch):
         assert not saver.restore().params[0].any()
 
 
+def test_threads_that_save_take_turns(folder):
+    saver = ab.Checkpoints(folder, keep=100, background=True)
+    arrays = [np.full(5000, i) for i in range(4)]
+
+    def save(first):
+        for number in range(5):
+            saver.save(10 * first + number, arrays[first])
+
+    threads = [threading.Thread(target=save, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    saver.wait()
+    assert sorted(saver.verify()) == sorted(10 * i + number for i in range(4) for number in range(5))
+    for i in range(4):
+        assert_same(saver.restore(step=10 * i + 4).params, arrays[i])
+    saver.close()
+
+
+def test_an_interrupted_wait_still_waits_the_next_time(folder, monkeypatch):
+    go = threading.Event()
+    saver = ab.Checkpoints(folder, background=True)
+    finish = saver._run
+    monkeypatch.setattr(saver, "_run", lambda work: (go.wait(60), finish(work)))
+    saver.save(1, "a")
+    with monkeypatch.context() as patch:
+
+        def interrupted(thread):
+            raise KeyboardInterrupt("now")
+
+        patch.setattr(threading.Thread, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="now"):
+            saver.wait()
+    assert saver.steps() == []
+    go.set()
+    saver.save(2, "b")
+    saver.wait()
+    assert saver.steps() == [1, 2]
+    saver.close()
+
+
+def test_an_interrupted_save_leaves_nothing(folder, monkeypatch):
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, np.arange(10_000))
+        before = sorted(os.listdir(folder))
+        for operation in ("write", "flush", "create"):
+            with monkeypatch.context() as patch:
+
+                def interrupted(*_):
+                    raise KeyboardInterrupt("now")
+
+                patch.setattr(saver._folder.files, operation, interrupted)
+                with pytest.raises(KeyboardInterrupt, match="now"):
+                    saver.save(2, np.arange(10_000) + 1)
+            assert sorted(os.listdir(folder)) == before
+        saver.save(2, np.arange(10_000) + 1)
+        assert saver.restore().params[0] == 1
+
+
 def test_an_error_of_a_background_save_is_raised_once(folder, monkeypatch):
     with ab.Checkpoints(folder, background=True) as saver:
         saver.save(1, "a")
@@ -464,3 +534,31 @@ def test_other_programs_read_the_files(folder):
     found = numpy_reader.load_file(path)
     assert_same(found["params/dense/emb"], training.params["dense"]["emb"].weights)
     assert sorted(found["params/users#keys"].tolist()) == sorted(training.params["users"].found)
+
+
+class Net:
+    def __init__(self):
+        self.emb, self.rnn, self.out = ab.nn.Embedding(20, 3), ab.nn.LSTM(3, 4), ab.nn.Linear(4, 2)
+        self.labels = ["no", "yes"]
+
+    def __call__(self, words):
+        return self.out(self.rnn(self.emb(words))[0][-1])
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_model_of_layers_goes_on(folder, given):
+    gradient = ab.grad(lambda net: (net(np.array([3, 1, 3])) ** 2).sum())
+    optimizer, net = ab.optim.Adam(0.1), Net()
+    state = optimizer.init(net)
+    with ab.Checkpoints(folder) as saver:
+        for number in range(2):
+            net, state = optimizer.update(net, gradient(net), state)
+            saver.save(number, net, state)
+        like = Net()
+        other, own, _ = saver.restore(like, optimizer.init(like)) if given else saver.restore()
+    assert type(other) is Net
+    assert other.labels == net.labels
+    net, state = optimizer.update(net, gradient(net), state)
+    other, own = optimizer.update(other, gradient(other), own)
+    words = np.array([1, 2, 3, 19])
+    assert_same(other(words), net(words))

@@ -59,6 +59,7 @@ def wrong(files, allowed):
         return "" if 0 in allowed else f"nothing is left of step {allowed}"
     try:
         restored = reader.restore()
+        reader.verify()  # the older ones too, while they are there
     except CheckpointError as error:
         return f"not step {allowed}: {error}"
     if restored.step not in allowed:

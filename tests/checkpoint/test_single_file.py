@@ -6,6 +6,7 @@ import enum
 import json
 import os
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -204,10 +205,12 @@ def test_arrays_that_overlap_without_a_common_one_are_refused(path):
     [
         (object(), UnsupportedError, r"tree\['x'\]\[0\] is a builtins.object, .* make its class a dataclass"),
         (np.array([None]), DTypeError, r"tree\['x'\]\[0\] is an array of Python objects"),
-        (np.ma.masked_array([1.0], [True]), UnsupportedError, r"MaskedArray; .* write np.asarray"),
+        (np.ma.masked_array([1.0], [True]), UnsupportedError, r"MaskedArray; .* np.asarray"),
         (ab.MaskedBatch.from_examples([np.ones(2)]), UnsupportedError, r"MaskedBatch"),
         ({frozenset(): 1}, UnsupportedError, r"key frozenset\(\)"),
         ({1, 2}, UnsupportedError, "builtins.set"),
+        (threading.Lock(), UnsupportedError, "lock, of which nothing says"),
+        (iter([]), UnsupportedError, "list_iterator"),
     ],
 )
 def test_what_cannot_be_stored_is_named_and_nothing_is_written(path, leaf, error, message):

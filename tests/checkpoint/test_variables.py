@@ -280,3 +280,54 @@ def test_what_is_mapped_can_be_saved(folder, tmp_path):
         mapped = saver.restore(mapped=True).params
     ab.save(tmp_path / "copy", mapped)
     assert ab.load(tmp_path / "copy").export()[1].tobytes() == users.export()[1].tobytes()
+
+
+COUNTS = [None, 1, 3, 5]
+
+
+@pytest.mark.parametrize("pair", [*itertools.product(COUNTS, COUNTS)])
+def test_another_number_of_partitions_goes_on_alike(folder, pair):
+    before, after = pair
+    rng, optimizer = np.random.default_rng(0), ab.optim.Adam(0.1)
+
+    def made(count):
+        users = variable(admission=ab.admission.count(2), capacity=1000)
+        return users if count is None else users.partition(count)
+
+    users = made(before)
+    state = optimizer.init(users)
+    with ab.Checkpoints(folder, full_every=2) as saver:
+        for number in range(3):
+            users, state = step(users, optimizer, state, rng)
+            saver.save(number, users, state)
+        like = made(after)
+        others, own, _ = saver.restore(like, optimizer.init(like))
+        assert type(others) is type(like)
+        assert len(getattr(others, "parts", [1])) == (after or 1)
+        assert {part.capacity for part in getattr(others, "parts", [others])} == {
+            part.capacity for part in getattr(like, "parts", [like])
+        }
+        as_saved = saver.restore().params
+    assert type(as_saved) is type(users)
+    for x, y in zip(as_saved.export(), users.export(), strict=True):
+        assert x.tobytes() == y.tobytes()
+    for seed in range(3):
+        users, state = step(users, optimizer, state, np.random.default_rng(seed))
+        others, own = step(others, optimizer, own, np.random.default_rng(seed))
+    for x, y in zip(others.export(), users.export(), strict=True):
+        assert x.tobytes() == y.tobytes()
+
+
+def test_a_vocabulary_is_saved_with_the_rest(folder):
+    words = ab.Vocabulary(["red", "", "grün", b"\xff"])
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, {"words": words})
+        words[["new"]]
+        saver.save(2, {"words": words})
+        for found in (saver.restore().params["words"], saver.restore({"words": ab.Vocabulary()}).params["words"]):
+            assert found == words
+            assert found["other"] == words["other"] == 5
+            words = ab.Vocabulary(words.strings()[:5])
+        frozen = ab.Vocabulary(["a"], grow=False)
+        saver.save(3, frozen)
+        assert saver.restore().params["b"] == -1

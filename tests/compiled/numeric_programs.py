@@ -417,3 +417,67 @@ def moving_average(x, width):
     for i in range(len(x) - width + 1):
         out.append(float(np.mean(x[i : i + width])))
     return out
+
+
+@program(lambda rng: ("".join(rng.choice(list("abc"), 6)), "".join(rng.choice(list("abc"), rng.integers(0, 7)))))
+def common_subsequence(a, b):
+    dp = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    for i in range(len(a)):
+        for j in range(len(b)):
+            if a[i] == b[j]:
+                dp[i + 1][j + 1] = dp[i][j] + 1
+            else:
+                dp[i + 1][j + 1] = max(dp[i][j + 1], dp[i + 1][j])
+    return dp[-1][-1]
+
+
+def fibonacci(n, memo):
+    if n in memo:
+        return memo[n]
+    if n < 2:
+        return n
+    memo[n] = fibonacci(n - 1, memo) + fibonacci(n - 2, memo)
+    return memo[n]
+
+
+@program(lambda rng: (int(rng.integers(0, 96)),))
+def memoised_recursion(n):
+    memo = {}
+    return fibonacci(n, memo), len(memo)
+
+
+@program(lambda rng: (rng.normal(size=(2, 2)), rng.normal(size=2)))
+def kalman_of_matrices(f, x):
+    p = np.eye(2)
+    for _ in range(3):
+        x = f @ x
+        p = f @ p @ f.T + 0.1 * np.eye(2)
+        gain = p[:, 0] / (p[0, 0] + 1.0)
+        x = x + gain * (1.0 - x[0])
+        p = p - np.outer(gain, p[0])
+    return x, p
+
+
+@program(lambda rng: (float(rng.normal() * 3),))
+def newton(x):
+    for step in range(8):
+        value, slope = x**3 - 2 * x - 5, 3 * x**2 - 2
+        if slope == 0:
+            return None
+        following = x - value / slope
+        if abs(following - x) < 1e-9:
+            return following, step
+        x = following
+    return None
+
+
+@program(lambda rng: ([[int(v) for v in ints(rng, 0, 5, 0, 3)] for _ in range(5)], 0))
+def breadth_first(neighbours, start):
+    seen, queue, k = {start}, [start], 0
+    while k < len(queue):
+        for v in neighbours[queue[k]]:
+            if v not in seen:
+                seen.add(v)
+                queue.append(v)
+        k += 1
+    return queue

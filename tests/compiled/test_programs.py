@@ -7,8 +7,12 @@ from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from tests.compiled.law import outcome, same
 from tests.compiled.numeric_programs import PROGRAMS
 
+_AT_ONCE = ("levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "scatter", "newton")
 
-@pytest.mark.parametrize("name", PROGRAMS)
+
+@pytest.mark.parametrize(
+    "name", [name if name in _AT_ONCE else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS]
+)
 def test_program(name):
     function, example, shared = PROGRAMS[name]
     rng = np.random.default_rng(7)

@@ -101,6 +101,16 @@ def test_one_example(form):
         batch.example(5)
 
 
+@pytest.mark.parametrize("form", ["packed", "padded", "stack"])
+def test_an_index_of_a_batch_is_one_of_each_example(form):
+    with pytest.raises(IndexError, match="out of bounds") as caught:
+        FORMS[form]()[8]
+    assert caught.value.__notes__ == ["x[8] of a batch is that element of each example; x.example(8) is one example"]
+    with pytest.raises(IndexError, match="out of bounds") as caught:
+        ab.batch(lambda x: x[8])(FORMS[form]())
+    assert not any("x.example" in note for note in getattr(caught.value, "__notes__", ()))
+
+
 # concat
 
 

@@ -24,10 +24,10 @@ import numpy as np
 
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
+from autobatch.testing.compared_ways import LockStep
 from autobatch.testing.equivalence import Reference
 from autobatch.testing.gradients import fresh, gradients
 from autobatch.testing.inspect import regions
-from autobatch.testing.ways import LockStep
 from tests.fuzz import by_seed, main
 from tests.law import assert_same, batch_of, ragged
 from tests.lockstep import fuzz_grammar as grammar

@@ -238,3 +238,19 @@ def test_any_lanes_broadcast_as_numpy_does(seed):
     check(np.add, *sides[::-1])
     if check(np.subtract, *sides) is not None:
         check_grads(np.multiply, *sides)
+
+
+PADDED = {ufunc: op for ufunc, op in UFUNCS.items() if isinstance(op, Op) and op.kind == "elementwise" and op.vjp}
+
+
+@pytest.mark.parametrize("ufunc", PADDED, ids=lambda ufunc: ufunc.__name__)
+def test_what_stands_in_for_padding_has_a_finite_value_and_derivative(ufunc):
+    op = PADDED[ufunc]
+    pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * ufunc.nin
+    dtypes = [np.float64] + [np.int32 if ufunc is np.ldexp else np.float64] * (ufunc.nin - 1)
+    args = [dtype(1 if pad is None else pad) for dtype, pad in zip(dtypes, pads, strict=True)]
+    with np.errstate(all="raise"):
+        out = op(*args)
+        for position in range(len(args)):
+            ct = op.vjp(position, np.ones((), np.asarray(out).dtype), out, args, {})
+            assert ct is None or np.isfinite(ct).all()

@@ -209,3 +209,20 @@ def test_what_is_no_parameter_stays_what_it_is():
     assert (new["cell"].size, new["cell"].shape, new["cell"].count) == (2, (2, 3), 3)
     with pytest.raises(ab.errors.DTypeError, match=r"p\['n'\] is int of dtype int64"):
         ab.grad(lambda p: p["w"].sum())({"w": W, "n": 3})
+
+
+DEFAULTS = {
+    "SGD": {"momentum": 0.0, "nesterov": False, "weight_decay": 0.0},
+    "Adagrad": {"lr": 0.01, "eps": 1e-10, "weight_decay": 0.0, "initial_accumulator": 0.0},
+    "Adam": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0},
+    "AdamW": {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2},
+    "RMSProp": {"lr": 0.01, "alpha": 0.99, "eps": 1e-8, "weight_decay": 0.0, "momentum": 0.0, "centered": False},
+    "FTRL": {"lr": 0.1, "beta": 1.0, "weight_decay": 0.0, "initial_accumulator": 0.0},
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_what_is_not_said_is_what_pytorch_and_tensorflow_take(name):
+    cls = getattr(ab.optim, name)
+    found = {field.name: field.default for field in dataclasses.fields(cls)}
+    assert {key: found[key] for key in DEFAULTS[name]} == DEFAULTS[name]

@@ -8,8 +8,8 @@ import pytest
 
 from autobatch import EmbeddingTable
 from autobatch.testing.compare import compare, largest_error
+from autobatch.testing.compared_ways import ReferenceLoop
 from autobatch.testing.equivalence import check_equivalence
-from autobatch.testing.ways import ReferenceLoop
 
 Point = collections.namedtuple("Point", "x y")
 

@@ -13,8 +13,8 @@ from autobatch.ops.numpy import reductions
 from autobatch.ops.rules import kinds
 from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.testing import assert_equivalent
+from autobatch.testing.compared_ways import LockStep, OnTheFly, default_ways
 from autobatch.testing.equivalence import check_equivalence
-from autobatch.testing.ways import LockStep, OnTheFly, default_ways
 
 RNG = np.random.default_rng(0)
 XS = [RNG.standard_normal((n, 3)).astype(np.float32) for n in (2, 5, 0, 3)]

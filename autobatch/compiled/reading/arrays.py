@@ -22,7 +22,7 @@ from autobatch.compiled.reading.exact_types import (
     of_dtype,
 )
 from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, numba_type
-from autobatch.compiled.reading.number_operators import cast, in_range, lift
+from autobatch.compiled.reading.number_operators import cast, in_range, lift, payload
 
 __all__ = ["attribute", "augment", "augment_item", "elementwise", "item", "operator", "row", "set_item", "unary"]
 
@@ -32,6 +32,7 @@ _UFUNCS = {
     "Eq": np.equal, "NotEq": np.not_equal, "Lt": np.less, "LtE": np.less_equal, "Gt": np.greater,
     "GtE": np.greater_equal, "LShift": np.left_shift, "RShift": np.right_shift,
 }  # fmt: skip
+_TESTS = {np.isnan: "np.isnan", np.isinf: "np.isinf", np.isfinite: "np.isfinite"}
 _SIGNS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.equal: "==", np.not_equal: "!=",
           np.less: "<", np.less_equal: "<=", np.greater: ">", np.greater_equal: ">="}  # fmt: skip
 
@@ -193,6 +194,8 @@ def converted(reader: Any, value: Value, to: str, node: Any) -> str:
             reader.fail_if(f"{x.text} < {np.iinfo(to).min} or {x.text} > {np.iinfo(to).max}")
         return Value(target, cast(x, target))
 
+    if isinstance(value.kind, Union) and (found := payload(value)) is not None and found.kind.name == to:
+        return found.text
     if not isinstance(value.kind, Scalar | Union):
         raise reader.refuse(f"a {value.kind} as an element of an array", node)
     return lift(reader, one, value).text
@@ -359,6 +362,8 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     arrays = [value for value in values if isinstance(value.kind, Array)]
     if not arrays:
         texts = [cast(value, to) for value, to in zip(values, wanted, strict=True)]
+        if ufunc in _TESTS and wanted[0].kind == "f":
+            return reader.temp(f"{_TESTS[ufunc]}({texts[0]})", out)
         sign = _SIGNS.get(ufunc)
         if sign and not (sign == "/" and out.kind != "f") and out.kind in "fb" and all(x.kind == "f" for x in wanted):
             return reader.temp(f" {sign} ".join(texts), out)

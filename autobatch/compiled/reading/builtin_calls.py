@@ -29,7 +29,7 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
 )
 from autobatch.compiled.reading.machine import LENGTH, NO_CONSTANT, Value, as_float, rep
-from autobatch.compiled.reading.number_operators import as_int, lift, negative
+from autobatch.compiled.reading.number_operators import as_int, lift, negative, quick_compare
 
 __all__ = ["reduced"]
 
@@ -249,7 +249,9 @@ def _extreme(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.exp
 
     def step(so_far: Value, item: Value) -> Value:
         before = reader.once(so_far)
-        better = reader.compared(sign, item, before, node)
+        item = reader.once(item)
+        quick = quick_compare(reader, sign, item, before)
+        better = reader.compared(sign, item, before, node) if quick is None else Value(BOOL, quick)
         if better.constant is not NO_CONSTANT:
             return item if better.constant else before
         return reader.choice(reader.truth(better, node), lambda: item, lambda: before, node)
@@ -387,15 +389,14 @@ def sort(
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
         kind = keys.kind.elem or INT
         _ordered(reader, kind, node)
+        _without_nan(reader, keys.text, kind)
         order = reader.temp(f"stable_order({keys.text}, {backwards})", NONE)
         reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
         return Value(NONE, "0", None)
     _ordered(reader, elem, node)
-    if backwards:
-        order = reader.temp(f"stable_order({holder.text}, True)", NONE)
-        reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
-    else:
-        reader.emit(f"{holder.text}.sort()")
+    _without_nan(reader, holder.text, elem)
+    order = reader.temp(f"stable_order({holder.text}, {backwards})", NONE)
+    reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
     return Value(NONE, "0", None)
 
 
@@ -429,6 +430,22 @@ def _ordered(reader: Any, kind: Any, node: Any) -> None:
         raise reader.refuse(f"an order of {kind}", node)
 
 
+def _nan_in(text: str, kind: Any) -> list[str]:
+    """Tests of a number, or of the numbers in a tuple, for NaN."""
+    if isinstance(kind, Tuple):
+        return [test for place, item in enumerate(kind.items) for test in _nan_in(f"{text}[{place}]", item)]
+    return [f"{text} != {text}"] if kind.kind == "f" else []
+
+
+def _without_nan(reader: Any, text: str, kind: Any) -> None:
+    """Where NaN is to be put in order, how it is sorted shows: Python runs."""
+    tests = _nan_in("x", kind)
+    if tests:
+        flag = reader.temp("False", BOOL)
+        reader.emit(f"for x in {text}:", [f"if {' or '.join(tests)}:", [f"{flag.text} = True"]])
+        reader.fail_if(flag.text)
+
+
 # --- heapq
 
 
@@ -439,6 +456,9 @@ def _heap(reader: Any, holder: Value, value: Value | None, node: Any) -> str:
     containers.changed(reader, holder, node)
     if holder.kind.elem is not None:
         _ordered(reader, holder.kind.elem, node)
+    tests = [] if value is None else _nan_in(value.text, value.kind)
+    if tests:
+        reader.fail_if(" or ".join(tests))
     return text
 
 
@@ -472,6 +492,8 @@ def heappushpop(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 def heapify(reader: Any, node: Any, holder: Value) -> Value:
     """`heapq.heapify`."""
     _heap(reader, holder, None, node)
+    if holder.kind.elem is not None:
+        _without_nan(reader, holder.text, holder.kind.elem)
     reader.emit(f"heapq.heapify({holder.text})")
     return Value(NONE, "0", None)
 
@@ -494,7 +516,8 @@ def _math(name: str, arity: int = 1) -> None:
             floats = [as_float(x) for x in each]
             if name == "pow":
                 floats[1] = f"opaque({floats[1]})"
-            return reader.temp(f"math.{name}({', '.join(floats)})", FLOAT)
+            module = "np" if name == "fmod" else "math"
+            return reader.temp(f"{module}.{name}({', '.join(floats)})", FLOAT)
 
         return lift(reader, one, *values)
 

@@ -252,16 +252,22 @@ class Dict(_Container):
 Type = Any  # one of the above
 
 
+_KNOWN: dict[Any, Scalar] = {}
+
+
 def of_dtype(dtype: Any) -> Scalar:
     """NumPy's scalar of a dtype.
 
     Raises:
         Mismatch: compiled code has no form for it.
     """
-    name = np.dtype(dtype).name
-    if name not in _DTYPES or np.dtype(dtype).byteorder not in "=|":
-        raise Mismatch(f"numbers of dtype {np.dtype(dtype)}")
-    return Scalar(name, False)
+    known = _KNOWN.get(dtype)
+    if known is None:
+        found = np.dtype(dtype)
+        if found.name not in _DTYPES or found.byteorder not in "=|":
+            raise Mismatch(f"numbers of dtype {found}")
+        known = _KNOWN[dtype] = Scalar(found.name, False)
+    return known
 
 
 def is_number(kind: Type) -> bool:

@@ -27,7 +27,16 @@ from autobatch.compiled.reading.exact_types import (
     is_number,
 )
 from autobatch.compiled.reading.machine import NO_CONSTANT, Value, convert, joined_reach
-from autobatch.compiled.reading.number_operators import OPERATORS, arithmetic, compare, lift, negative, truth_of
+from autobatch.compiled.reading.number_operators import (
+    OPERATORS,
+    arithmetic,
+    compare,
+    lift,
+    negative,
+    quick_compare,
+    truth_of,
+    twins,
+)
 from autobatch.compiled.reading.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.reading.statement_reader import StatementReader
 
@@ -120,6 +129,9 @@ class ExpressionReader(StatementReader):
                 raise self.refuse(f"{op} of {value.kind}", node)
         kinds = (a.kind, b.kind)
         if all(isinstance(kind, Scalar | Union) for kind in kinds):
+            quick = twins(self, op, self.once(a), self.once(b))
+            if quick is not None:
+                return quick
             return lift(self, lambda x, y: arithmetic(self, op, x, y), a, b)
         if any(isinstance(kind, Array) for kind in kinds):
             return arrays.operator(self, op, a, b, node)
@@ -176,6 +188,7 @@ class ExpressionReader(StatementReader):
 
             return run
 
+        place = len(self.lines)
         self.branch(condition, way(then), way(other))
         if self.env is None or not made:
             self.stop()
@@ -184,11 +197,53 @@ class ExpressionReader(StatementReader):
             kind = self.join(kind, value.kind, node)
         if isinstance(kind, Static):
             return made[0][1]
+        if len(made) == 2 and all(lines in ([], ["pass"]) for lines, _ in made) and isinstance(kind, Scalar | Union):
+            del self.lines[place:]
+            return self.selected(condition, made[0][1], made[1][1], kind)
         self.count += 1
         name = f"t{self.count}"
         for lines, value in made:
             lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
         return Value(kind, name, reach=joined_reach(value.reach for _, value in made))
+
+    def selected(self, condition: str, a: Value, b: Value, kind: Any) -> Value:
+        """One of two numbers that are there: no branch, which data decide."""
+        reach = joined_reach([a.reach, b.reach])
+        one, two = (self.temp(convert(value.text, value.kind, kind), kind).text for value in (a, b))
+        if isinstance(kind, Scalar):
+            return self.temp(f"select({condition}, {one}, {two})", kind, reach=reach)
+        parts = ", ".join(f"select({condition}, {one}[{i}], {two}[{i}])" for i in range(3))
+        return self.temp(f"({parts})", kind)
+
+    def condition(self, node: ast.expr) -> Value:
+        """Whether an expression is true; of what is computed for it only that is needed."""
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if not isinstance(op, ast.Is | ast.IsNot):
+                a, b = self.exprs([left, right])
+                quick = quick_compare(self, type(op).__name__, self.once(a), self.once(b))
+                if quick is not None:
+                    return Value(BOOL, quick)
+                value = self.compared(type(op).__name__, a, b, node)
+            case ast.BoolOp(op=op, values=[first, *rest]):
+                is_and = isinstance(op, ast.And)
+                value = self.condition(first)
+                if not rest:
+                    return value
+                more = ast.copy_location(ast.BoolOp(op, rest), node)
+                if value.constant is not NO_CONSTANT:
+                    return self.condition(more) if bool(value.constant) == is_and else value
+                test = value.text if is_and else f"not {value.text}"
+                return self.choice(test, lambda: self.condition(more), lambda: Value(BOOL, str(not is_and)), node)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                value = self.condition(operand)
+                if value.constant is not NO_CONSTANT:
+                    return Value(BOOL, str(not value.constant), not value.constant)
+                return Value(BOOL, f"(not {value.text})")
+            case _:
+                value = self.expr(node)
+        if value.constant is not NO_CONSTANT:
+            return Value(BOOL, str(bool(value.constant)), bool(value.constant))
+        return Value(BOOL, self.truth(value, node))
 
     def on_ifexp(self, node: ast.IfExp) -> Value:
         made: list[tuple[Lines, Value]] = []

@@ -37,7 +37,10 @@ __all__ = [
     "in_range",
     "lift",
     "negative",
+    "payload",
+    "quick_compare",
     "truth_of",
+    "twins",
 ]
 
 OPERATORS = {
@@ -108,6 +111,53 @@ def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Val
     return Value(kind, name)
 
 
+_TWINS = {frozenset([FLOAT, Scalar("float64", False)]): FLOAT, frozenset([INT, Scalar("int64", False)]): INT}
+
+
+def payload(value: Value) -> Value | None:
+    """A number that is surely a float64, or surely an int64, as Python's number; None if it may be anything else."""
+    kinds = frozenset(members(value.kind))
+    for twins, kind in _TWINS.items():
+        if kinds <= twins:
+            return Value(kind, convert(value.text, value.kind, kind), value.constant, value.reach)
+    return None
+
+
+def twins(reader: Any, op: str, a: Value, b: Value) -> Value | None:
+    """`a op b` where one is Python's or NumPy's number of one machine type: the operation is one, only the type is not.
+
+    None if they are not so. NumPy's guards are as strict as Python's here: what fails them runs in Python.
+    """
+    if not (isinstance(a.kind, Union) or isinstance(b.kind, Union)) or op == "Pow":
+        return None
+    one, two = payload(reader.once(a)), payload(reader.once(b))
+    if one is None or two is None:
+        return None
+    out = arithmetic(reader, op, one, two)
+    if out.kind not in (FLOAT, INT):
+        return None
+    numpys = Scalar(out.kind.name, False)
+    kinds = (a.kind, b.kind)
+    if any(isinstance(kind, Scalar) and not kind.python for kind in kinds):
+        return Value(numpys, out.text)
+    tags = [f"({value.text}[0] > 3)" for value in (a, b) if isinstance(value.kind, Union)]
+    tag = f"select({' or '.join(tags)}, {TAGS[numpys]}, {TAGS[out.kind]})"
+    parts = f"0, {out.text}" if out.kind == FLOAT else f"{out.text}, 0.0"
+    return reader.temp(f"({tag}, {parts})", union_of([out.kind, numpys]))
+
+
+def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
+    """Whether a comparison holds, where both are of one machine type, and only their Python type may be in doubt."""
+    if op not in _SIGNS or not all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
+        return None
+    if not any(isinstance(value.kind, Union) for value in (a, b)):
+        return None
+    one, two = payload(a), payload(b)
+    if one is None or two is None or one.kind != two.kind:
+        return None
+    return reader.temp(f"{one.text} {_SIGNS[op]} {two.text}", BOOL).text
+
+
 def as_int(value: Value) -> str:
     """An integer or bool as an int64."""
     return value.text if value.kind.name == "int64" else f"int64({value.text})"
@@ -167,6 +217,8 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
         if b.constant is NO_CONSTANT or not b.constant:
             reader.fail_if(f"{y} == 0")
         return reader.temp(f"{'floor_divide' if op == 'FloorDiv' else 'modulo'}({x}, {y})", kind)
+    if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
+        return reader.temp(f"squared({x})", kind)
     if op == "Pow":
         return reader.temp(f"math.pow({x}, opaque({numba_type(kind)}({y})))", kind)
     if op not in _PLAIN:

@@ -581,6 +581,8 @@ def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> 
     value = reader.once(arrays.as_array(reader, value, node))
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
+    if np.dtype(value.kind.dtype).kind == "f":
+        reader.fail_if(f"np.isnan({value.text}).any()")
     out = reader.temp(f"np.argsort({value.text}, kind='mergesort')", Array("int64", 1))
     if constant_of(reader, kind, "quicksort", node, "a kind") not in ("stable", "mergesort"):
         reader.fail_if(f"has_ties({value.text}, {out.text})")
@@ -701,8 +703,8 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
     if len(known) == len(parts):
         reader.fail_if(f"{product} != {value.text}.size")
     shape_text = f"({''.join(text + ', ' for text in texts)})"
-    # where NumPy gives a view, so does this; a copy of what is not in C order could hide a later write
     kind = value.kind
+    reader.fail_if(f"not {value.text}.flags.c_contiguous")  # NumPy gives a view of some, whose writes are seen
     return reader.temp(
         f"np.ascontiguousarray({value.text}).reshape({shape_text})", Array(kind.dtype, len(parts), kind.given)
     )
@@ -711,6 +713,8 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
 @methods(Array, "ravel", "flatten")
 def ravel(reader: Any, node: Any, value: Value) -> Value:
     """`array.flatten`; `ravel` as well."""
+    if node.func.attr == "ravel":
+        reader.fail_if(f"not {value.text}.flags.c_contiguous")
     out = reader.temp(f"np.ascontiguousarray({value.text}).ravel()", Array(value.kind.dtype, 1, value.kind.given))
     return copy(reader, node, out) if node.func.attr == "flatten" else out
 

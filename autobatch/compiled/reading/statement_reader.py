@@ -8,6 +8,7 @@ it is refused. One that may be unbound has a flag beside it.
 import ast
 import builtins
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from autobatch.compiled.reading.exact_types import (
     Type,
     Union,
     join,
+    of_dtype,
     union_of,
 )
 from autobatch.compiled.reading.machine import (
@@ -126,7 +128,7 @@ class StatementReader:
         """What to raise where there is no compiled form, with the user's line."""
         node = node if node is not None and hasattr(node, "lineno") else self.node
         code = self.function.__code__
-        what = ast.unparse(node).partition("\n")[0]
+        what = re.sub(r"([^\W\d]\w*)\.\d+", r"\1", ast.unparse(node).partition("\n")[0])  # without the scope's number
         return Unreadable(f"{code.co_filename}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}")
 
     def site(self, node: Any, container: Any, size: int = 1) -> Any:
@@ -231,7 +233,10 @@ class StatementReader:
 
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
         """An array from outside."""
-        kind = Array(found.dtype.name, found.ndim, True)
+        try:
+            kind = Array(of_dtype(found.dtype).name, found.ndim, True)
+        except Mismatch as error:
+            raise self.refuse(f"{name} holds {error}", node) from None
         for text, known in self.program.captured.items():
             if known.seen is found:
                 return Value(kind, text)
@@ -385,7 +390,7 @@ class StatementReader:
             self.expr(node.value)
 
     def on_assert(self, node: ast.Assert) -> None:
-        self.fail_if(f"not {self.truth(self.expr(node.test), node.test)}")
+        self.fail_if(f"not {self.condition(node.test).text}")
 
     def on_raise(self, node: ast.Raise) -> None:
         self.stop()
@@ -442,13 +447,13 @@ class StatementReader:
                 known = (self.env or {}).get(name)
                 if known is not None and isinstance(known.kind, Union | Maybe) and not known.maybe_unbound:
                     return self.none_test(test, name, known, then, other, live)
-        value = self.expr(test)
-        if value.constant is not NO_CONSTANT and not isinstance(value.kind, Tuple):
+        value = self.condition(test)
+        if value.constant is not NO_CONSTANT:
             chosen = then if value.constant else other
             lines, self.env = self.arm(chosen, self.env)
             self.emit("if True:", lines)
             return None
-        return self.branch(self.truth(value, test), then, other, live)
+        return self.branch(value.text, then, other, live)
 
     def none_test(self, test: Any, name: str, known: Variable, then: Any, other: Any, live: Any) -> None:
         """`if name is None: then else: other`, or the other way round; the name is of another type in each."""
@@ -494,11 +499,11 @@ class StatementReader:
 
     def on_while(self, node: ast.While) -> None:
         def body() -> None:
-            value = self.expr(node.test)
+            value = self.condition(node.test)
             if value.constant is NO_CONSTANT or not value.constant:
                 place: Lines = []
                 assert self.env is not None
-                self.emit(f"if not {self.truth(value, node.test)}:", [Inline(place), "break"])
+                self.emit(f"if not {value.text}:", [Inline(place), "break"])
                 exits.append((place, dict(self.env)))
             self.block(node.body)
 
@@ -578,8 +583,8 @@ class StatementReader:
         """The value of an expression."""
         raise AssertionError
 
-    def truth(self, value: Value, node: Any) -> str:
-        """Whether a value is true, as text."""
+    def condition(self, node: ast.expr) -> Value:
+        """Whether an expression is true."""
         raise AssertionError
 
     def store(self, target: ast.expr, value: Value) -> None:

@@ -15,6 +15,7 @@ from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array
 from autobatch.ops.rules.padding import unbroadcast
+from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lanes_of, size_per_lane
 
 __all__ = ["causal_mask", "causal_mask_p", "cross_entropy", "cross_entropy_p", "one_hot", "one_hot_p"]
@@ -164,7 +165,7 @@ def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> 
     ids = as_array(ids)
     if dtype_of(ids).kind not in "iu":
         raise DTypeError(f"one_hot: ids of dtype {dtype_of(ids)}; expected integers")
-    return one_hot_p(ids, classes=int(num_classes), dtype=np.dtype(dtype))
+    return one_hot_p(ids, classes=whole_number(num_classes, "num_classes"), dtype=np.dtype(dtype))
 
 
 def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:

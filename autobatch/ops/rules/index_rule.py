@@ -24,6 +24,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.current import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, ShapeError
 from autobatch.ops.rules.dispatch import Declined
@@ -255,7 +256,7 @@ def basic_index(
                     return None
                 _check_lanes(at, size.values, axis)
             elif not -size <= at < size:
-                raise IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
+                raise _out_of_bounds(at, axis, f"{size}")
             out.append(at)
         else:
             _, start, stop, step = entry
@@ -282,7 +283,15 @@ def _check_lanes(at: int, lengths: np.ndarray, axis: int) -> None:
     bad = at >= lengths
     if bad.any():
         lane = int(np.argmax(bad))
-        raise IndexError(f"index {at} is out of bounds for axis {axis} with size {lengths[lane]} in example {lane}")
+        raise _out_of_bounds(at, axis, f"{lengths[lane]} in example {lane}")
+
+
+def _out_of_bounds(at: Any, axis: int, size: str) -> IndexError:
+    """The error of an index of each example; outside of converted code one of the batch may have been meant."""
+    error = IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
+    if axis == 0 and current_region() is None:
+        error.add_note(f"x[{at}] of a batch is that element of each example; x.example({at}) is one example")
+    return error
 
 
 class _Reader:

@@ -4,6 +4,7 @@ Checks are made once, where the caller's own values still are, and kernels trust
 rows of all examples one after the other, without padding, and back: what batching rules of ragged operands share.
 """
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -45,9 +46,30 @@ __all__ = [
     "segments_in",
     "segments_of",
     "table_ids",
+    "whole_number",
 ]
 
+_BEYOND = 1 << 62
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+
+
+def whole_number(value: Any, name: str, least: int = 0) -> int:
+    """What counts something: how many rows, segments or columns there are.
+
+    Raises:
+        DTypeError: no whole number. ShapeError: one that is less than `least`, or more than there can be of anything.
+
+    >>> whole_number(np.uint8(3), "num_rows")
+    3
+    """
+    try:
+        found = operator.index(value)
+    except TypeError:
+        raise DTypeError(f"{name}={value!r}; expected a whole number") from None
+    if not least <= found < _BEYOND:
+        shown = found if abs(found) < 1 << 64 else f"a number of {found.bit_length()} bits"
+        raise ShapeError(f"{name}={shown}; expected at least {least}, and less than 2**62")
+    return int(found)
 
 
 def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
@@ -218,13 +240,12 @@ def count_segments(segment_ids: np.ndarray, num_segments: int | None) -> int:
     """
     if segment_ids.ndim != 1:
         raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one dimension")
-    if num_segments is not None and num_segments < 0:
-        raise ShapeError(f"num_segments={num_segments}; expected at least 0")
+    num_segments = None if num_segments is None else whole_number(num_segments, "num_segments")
     at = int(first_bad_id(segment_ids, np.iinfo(np.int64).max if num_segments is None else num_segments))
     if at >= 0:
         why = "negative" if segment_ids[at] < 0 else f"outside {num_segments} segments"
         raise BadIdError(f"segment id {segment_ids[at]} at position {at} is {why}")
-    return int(segment_ids.max(initial=-1)) + 1 if num_segments is None else int(num_segments)
+    return int(segment_ids.max(initial=-1)) + 1 if num_segments is None else num_segments
 
 
 def segments_of(
@@ -292,7 +313,7 @@ def columns_of(ids: Any, num_columns: int | None) -> tuple[np.ndarray, int]:
     found = as_ids(ids, "values")
     if found.ndim != 1:
         raise ShapeError(f"values of shape {found.shape}; expected one dimension, the columns' ids")
-    bound = int(found.max(initial=-1)) + 1 if num_columns is None else num_columns
+    bound = int(found.max(initial=-1)) + 1 if num_columns is None else whole_number(num_columns, "num_columns")
     wrong = (found < 0) | (found >= bound)
     if wrong.any():
         at = int(np.argmax(wrong))

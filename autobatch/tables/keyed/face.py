@@ -76,21 +76,13 @@ class KeyedTable(Table):
         """As `assign`."""
         self.assign(ids, rows)
 
-    def _part(self, index: Any) -> Any:
-        if isinstance(index, list):  # of integers that make no array of integers by themselves
-            return self[self._ab_ids(index)]
-        raise UnsupportedError(
-            f"an EmbeddingVariable is indexed by keys, integers of any rank; got {index!r}: .export() gives all of it"
-        )
-
     def __setitem__(self, index: Any, value: Any) -> None:
-        if not is_integer_index(index) and not isinstance(index, int | np.integer):
-            self._part(index)
+        if not is_integer_index(index) and not isinstance(index, int | list):
+            raise DTypeError(f"a table of keys is written to by keys, integers of any rank; got {index!r}")
         keys = self._ab_ids(index)
         self.assign(keys.reshape(-1), np.broadcast_to(value, (*keys.shape, self.dim)).reshape(-1, self.dim))
 
-    def __iter__(self) -> Any:
-        raise UnsupportedError("an EmbeddingVariable has no first row; .keys() are its keys, .export() all of it")
+    __iter__ = None  # type: ignore[assignment]  # there is no first row: .keys() are the keys, .export() is all of it
 
     def __contains__(self, key: Any) -> bool:
         return bool(self.contains([key] if np.ndim(key) == 0 else key).all())

@@ -43,7 +43,8 @@ class SortedRows:
         self.row_keys = block.keys.view(np.int64)
         self.rows, self.versions, self.counts = (_read_only(x) for x in (block.rows, block.versions, block.counts))
         self.slots: dict[str, Any] = {}
-        self.high = len(block.keys)
+        self.high = self.index_slots = len(block.keys)
+        self.removals = 0
         self.nbytes = sum(array.nbytes for array in (block.keys, block.rows, block.versions, block.counts))
 
     def __len__(self) -> int:
@@ -70,10 +71,13 @@ class SortedRows:
 
     def blocks(self, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:
         """Rows with all that belongs to them, so many at a time."""
-        for first in range(0, len(which), rows):
-            part = which[first : first + rows]
-            keys, slots = self.row_keys[part].view(key_dtype), {name: x[part] for name, x in self._block.slots.items()}
-            yield StoredBlock(keys, self.rows[part], slots, self.versions[part], self.counts[part])
+        return (self.block(which[first : first + rows], key_dtype) for first in range(0, len(which), rows))
+
+    def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
+        """Rows with all that belongs to them."""
+        slots = {name: x[which] for name, x in self._block.slots.items()}
+        keys = self.row_keys[which].view(key_dtype)
+        return StoredBlock(keys, self.rows[which], slots, self.versions[which], self.counts[which])
 
     def mark(self) -> int:
         """The one moment that there is."""

@@ -377,7 +377,7 @@ class EmbeddingVariable(KeyedTable):
             name=self.name or "EmbeddingVariable",
             keys=len(keys),
             nbytes=self.nbytes,
-            load=len(keys) / self._store.index_slots,
+            load=len(keys) / max(self._store.index_slots, 1),
             step=self.step,
             oldest=int(versions.min()) if len(keys) else None,
             newest=int(versions.max()) if len(keys) else None,

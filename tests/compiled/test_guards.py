@@ -1,0 +1,309 @@
+"""What compiled code does not do as Python does is left to Python, one example at a time, with its errors and notes."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.compiled import compiled_map as run
+from autobatch.compiled.compiled_map import NotCompiled, compiled_map, refusal, wait_until_compiled
+from tests.compiled.law import outcome, same
+
+
+def power(x, n):
+    out = 1
+    for _ in range(n):
+        out = out * x
+    return out
+
+
+def quotient(a, b):
+    return a // b, a % b, a / b
+
+
+def at(x, i):
+    return x[i] + x[i - 1]
+
+
+def never_bound(x):
+    for v in x:
+        last = v
+    return last
+
+
+def chosen_type(x):
+    best = 0
+    for v in x:
+        if v > best:
+            best = v
+    return best
+
+
+def half_precision(x):
+    return x * 2
+
+
+def narrow(x, k):
+    y = x * 2
+    y[0] = k
+    return y, x[0] + k
+
+
+def deep(n):
+    return 0 if n == 0 else 1 + deep(n - 1)
+
+
+def overflowing(x):
+    return np.exp(x[0]) * x, x[0] * 1e300
+
+
+def popped(n):
+    items = [1.5]
+    for _ in range(n):
+        items.pop()
+    return items
+
+
+def checked(x):
+    if x < 0:
+        raise ValueError(f"{x} is negative")
+    assert x < 9, "too large"
+    return x**0.5
+
+
+INF = float("inf")
+CASES = [
+    (power, [(2, 3), (3, 39), (3, 41), (-7, 30), (0, 0), (2, 63), (10, 18)]),
+    (quotient, [(7, 2), (-7, 2), (7, -2), (-(2**63), -1), (2**60 + 1, 3)]),
+    (quotient, [(7.5, 2.0), (-7.5, 2.0), (7.5, -2.0), (-0.0, 1.0), (INF, 2.0), (float("nan"), 1.0), (1.0, INF)]),
+    (quotient, [(np.float64(7), 2), (np.float64(-7), 0), (np.float64(0), 0)]),
+    (quotient, [(3, 1), (1, 0), (4, 2)]),
+    (quotient, [(INF, 0.0)]),
+    (at, [(np.arange(3.0), 0), (np.arange(3.0), -3), (np.arange(2.0), 1)]),
+    (at, [(np.arange(3.0), 0), (np.arange(2.0), 5)]),
+    (at, [([1, 2, 3], 0), ([1, 2], -2), ([2**62, 2**62], 1)]),
+    (never_bound, [(np.arange(2),), (np.arange(0),)]),
+    (chosen_type, [([1.5, 2.0],), ([],), ([-1.0],)]),
+    (chosen_type, [(np.array([3, 1]),), (np.array([-3]),), (np.zeros(0, int),)]),
+    (chosen_type, [(np.array([True]),), (np.array([False]),)]),
+    (half_precision, [(np.int8(100),), (np.int8(3),)]),
+    (half_precision, [(np.float32(1e38),), (np.float32(3e38),)]),
+    (narrow, [(np.array([1, 2], np.int8), 3), (np.array([1, 2], np.int8), 200)]),
+    (narrow, [(np.array([1.5], np.float32), 3)]),
+    (deep, [(5,), (0,), (700,)]),
+    (deep, [(5,), (100_000,)]),
+    (overflowing, [(np.array([1.0, 2]),), (np.array([800.0]),), (np.array([1.0]),)]),
+    (popped, [(1,), (0,)]),
+    (popped, [(1,), (2,)]),
+    (checked, [(4.0,), (0.0,)]),
+    (checked, [(4.0,), (-1.0,), (-2.0,)]),
+    (checked, [(4.0,), (10.0,)]),
+]
+
+
+def looped(function, examples):
+    """The loop, whose error says which example raised it."""
+    out = []
+    for index, example in enumerate(examples):
+        try:
+            out.append(function(*example))
+        except Exception as error:
+            error.add_note(f"raised for example {index}")
+            raise
+    return out
+
+
+@pytest.mark.parametrize(("function", "examples"), CASES, ids=[f"{f.__name__}-{i}" for i, (f, _) in enumerate(CASES)])
+def test_failing_examples_run_in_python(function, examples):
+    columns = [list(column) for column in zip(*examples, strict=True)]
+    wait_until_compiled(function, columns, {})
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        expected = outcome(lambda: looped(function, examples))
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        got = outcome(lambda: compiled_map(function, columns, {}))
+    assert same(got, expected), f"{got!r}, expected {expected!r}"
+    if isinstance(expected, Exception):
+        assert got.__notes__ == expected.__notes__
+    assert {str(each.message) for each in heard} == {str(each.message) for each in said}
+
+
+def test_an_example_that_fails_does_not_stop_the_others():
+    wait_until_compiled(power, [[2] * 50, list(range(50, 100))], {})
+    call, form = run._prepared(power, [[2] * 50, list(range(50, 100))], {}, None)
+    before = form.failures
+    assert compiled_map(power, [[2] * 50, list(range(50, 100))], {}) == [2**k for k in range(50, 100)]
+    assert form.failures - before == 37
+    assert call.count == 50
+
+
+def test_a_batch_is_read_where_it_is():
+    examples = [np.arange(n, dtype=float) for n in (3, 0, 5)]
+    for batch in (ab.PackedBatch.from_examples(examples), ab.MaskedBatch.from_examples(examples)):
+        wait_until_compiled(total, [batch], {})
+        assert compiled_map(total, [batch], {}) == [3.0, 0.0, 10.0]
+    square = ab.MaskedBatch(np.arange(12.0).reshape(2, 3, 2), lengths=[3, 2])
+    wait_until_compiled(total_of_rows, [square], {})
+    assert compiled_map(total_of_rows, [square], {}) == [total_of_rows(x) for x in square.examples()]
+
+
+def total(x):
+    out = 0.0
+    for v in x:
+        out += v
+    return out
+
+
+def total_of_rows(x):
+    out = 0.0
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out += x[i, j] * (i + 1)
+    return out
+
+
+SCALE = 2.0
+
+
+def reads_a_global(x):
+    return x * SCALE
+
+
+def test_a_global_that_changes_is_read_again(monkeypatch):
+    wait_until_compiled(reads_a_global, [[1.0]], {})
+    assert compiled_map(reads_a_global, [[1.0]], {}) == [2.0]
+    monkeypatch.setitem(globals(), "SCALE", 3)
+    wait_until_compiled(reads_a_global, [[1.0]], {})
+    assert compiled_map(reads_a_global, [[1.0, 2.0]], {}) == [3.0, 6.0]
+
+
+def first_or_new(x):
+    if x[0] > 0:
+        x = x * 2
+    return x
+
+
+def test_an_argument_that_is_returned_is_that_argument():
+    columns = [[np.ones(2), -np.ones(2)]]
+    wait_until_compiled(first_or_new, columns, {})
+    new, same_one = compiled_map(first_or_new, columns, {})
+    assert same(new, 2 * np.ones(2))
+    assert same_one is columns[0][1]
+
+
+def test_no_examples_need_no_form():
+    assert compiled_map(power, [[], []], {}) == []
+
+
+def test_columns_that_arguments_are_made_of():
+    def place(values, shared):
+        return ({"x": values[0], "n": values[1]},), shared
+
+    columns = [[np.arange(3.0), np.arange(2.0)], [1, 2]]
+    wait_until_compiled(of_a_dict, columns, {"k": 2}, place)
+    assert compiled_map(of_a_dict, columns, {"k": 2}, place) == [7.0, 4.0]
+
+
+def of_a_dict(d, k):
+    return float(d["x"].sum()) * k + d["n"]
+
+
+# --- refusals
+
+
+def prints(x):
+    y = x + 1
+    print(y)
+    return y
+
+
+def handles(x):
+    try:
+        return 1 / x
+    except ZeroDivisionError:
+        return 0
+
+
+def changes_its_argument(x):
+    x[0] = 1.0
+    return 0
+
+
+def gives_its_argument(x):
+    return x
+
+
+def calls_another_library(x):
+    return np.fft.fft(x)
+
+
+def loops_over_a_set(x):
+    out = 0
+    for v in {int(u) for u in x}:
+        out = v
+    return out
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "line", "why"),
+    [
+        (prints, 1.0, "print(y)", "print is not compiled"),
+        (handles, 1.0, "try:", "a handler of exceptions"),
+        (changes_its_argument, np.ones(2), "x[0]", "it writes into an argument"),
+        (gives_its_argument, [1.0], "gives_its_argument", "it returns an argument"),
+        (calls_another_library, np.ones(2), "np.fft.fft(x)", "fft"),
+        (loops_over_a_set, np.ones(2), "int(u) for u in x", "a loop over a set"),
+    ],
+)
+def test_a_refusal_names_the_line(function, value, line, why):
+    with pytest.raises(NotCompiled, match=re.escape(why)) as caught:
+        compiled_map(function, [[value]], {})
+    assert not caught.value.pending
+    first = function.__code__.co_firstlineno
+    assert any(f"{__file__}:{number}: " in caught.value.reason for number in range(first, first + 6)), caught.value
+    assert line in caught.value.reason
+
+
+def test_syntax_alone_refuses():
+    assert "a handler of exceptions" in refusal(handles)
+    assert refusal(power) is None
+    assert refusal(len) == "builtin_function_or_method is no plain function"
+
+
+def test_nothing_happens_before_it_is_compiled():
+    seen = []
+
+    def counted(x):
+        seen.append(x)
+        return x
+
+    with pytest.raises(NotCompiled, match="from outside"):
+        compiled_map(counted, [[1.0]], {})
+    assert seen == []
+
+
+def test_what_is_not_there_yet_is_pending(monkeypatch):
+    monkeypatch.setattr(run, "kernel_of", lambda text: run.CachedKernel(text))
+    monkeypatch.setattr(run.CachedKernel, "look", lambda self: False)
+    with pytest.raises(NotCompiled, match="being compiled") as caught:
+        compiled_map(lambda x: x + 1.25, [[1.0]], {})
+    assert caught.value.pending
+
+
+def test_a_wrong_form_is_given_up(monkeypatch):
+    """The first results of a form are compared with Python's."""
+    columns = [[3.0, 4.0]]
+    wait_until_compiled(triple, columns, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "unpack", lambda kind, arrays, count: [0.0] * count)
+        with pytest.raises(NotCompiled, match="gave"):
+            compiled_map(triple, columns, {})
+    with pytest.raises(NotCompiled, match="gave"):
+        compiled_map(triple, columns, {})
+
+
+def triple(x):
+    return 3.0 * x

@@ -1,0 +1,142 @@
+"""A call that writes in place, left early at whatever line: its arrays are as before it or as after it."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from tests.law import batch_of
+from tests.optim.test_interrupts import left_at
+
+RNG = np.random.default_rng(5)
+TABLE = RNG.standard_normal((7, 4)).astype(np.float32)
+TABLES = [RNG.standard_normal((7, 4)).astype(np.float32) for _ in range(3)]
+IDS = np.array([3, 0, 3, 6, 1])
+ROWS = RNG.standard_normal((5, 4)).astype(np.float32)
+
+
+def sparse(dense):
+    ab.SparseRows(IDS, ROWS, 7).add_to(dense)
+
+
+def written(y, scale):
+    y += 1
+    y *= scale
+    return y.sum()
+
+
+def counted(y, log, scale):
+    y += 1
+    log.append((y * scale).sum())
+    return y
+
+
+def mapped(*arrays):
+    log = []
+    ab.map(written, list(arrays), scale=2.0)
+    return log
+
+
+def held(make):
+    """A call of batches, which have the data of the arrays, and what has become of it."""
+
+    def call(*arrays):
+        batches = [make(each) for each in arrays]
+        try:
+            ab.batch(added, strict=True)(*batches)
+        finally:
+            for array, batch in zip(arrays, batches, strict=True):
+                array[...] = batch.data if isinstance(batch, ab.MaskedBatch) else batch.values
+
+    return call
+
+
+def added(y, z=1.0):
+    y += 1
+    y *= z
+    return y.sum()
+
+
+CALLS = (
+    {
+        "lookup": (lambda out: ab.lookup(TABLE, IDS, out=out), [np.zeros((5, 4), np.float32)]),
+        "lookup of several": (lambda out: ab.lookup(TABLE, IDS[None, :3], out=out), [np.zeros((1, 4), np.float32)]),
+        "lookup in a split table": (
+            lambda out: ab.lookup(ab.SplitTable.from_array(TABLE, 2), IDS, out=out),
+            [np.zeros((5, 4), np.float32)],
+        ),
+        "lookup into gaps": (lambda out: ab.lookup(TABLE, IDS, out=out[:, ::2]), [np.zeros((5, 8), np.float32)]),
+        "add_to": (sparse, [np.ones((7, 4), np.float32)]),
+        "add_to another dtype": (sparse, [np.ones((7, 4))]),
+        "scatter_add": (lambda out: ab.scatter_add(out, IDS, ROWS, out=out), [np.ones((7, 4), np.float32)]),
+        "scatter_assign": (lambda out: ab.scatter_assign(out, IDS, ROWS, out=out), [np.ones((7, 4), np.float32)]),
+        "scatter_weighted_sum": (
+            lambda out: ab.scatter_weighted_sum(out, 0.5, IDS, ROWS, 2.0, ROWS, 3.0, out=out),
+            [np.ones((7, 4), np.float32)],
+        ),
+        "map": (mapped, [np.ones(3), np.zeros(4), np.arange(3.0)]),
+        "lock-step": (held(lambda x: ab.MaskedBatch(x, lengths=[4, 2, 3])), [np.ones((3, 4))]),
+        "packed": (held(lambda x: ab.PackedBatch(x, [0, 4, 4, 12])), [np.ones(12)]),
+        "two batches": (held(ab.MaskedBatch), [np.ones((3, 4)), np.full((3, 4), 2.0)]),
+    }
+    | {
+        f"maplookup, {name}": (
+            lambda *out, name=name: ab.maplookup(TABLES, [IDS] * 3, getattr(ab.strategies, name)(), out=list(out)),
+            [np.zeros((5, 4), np.float32) for _ in TABLES],
+        )
+        for name in ("Default", "SimpleParallel")
+    }
+    | {
+        f"maplookup side by side, {dtype}": (
+            lambda out, dtype=dtype: ab.maplookup(
+                [TABLE.astype(dtype), TABLE], [IDS] * 2, ab.strategies.Preallocation(), out=out
+            ),
+            [np.zeros((5, 8), dtype)],
+        )
+        for dtype in ("f4", "f8")
+    }
+)
+
+
+def seen(arrays):
+    return [x.tobytes() for x in arrays]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_exception_at_any_line(name):
+    call, arrays = CALLS[name]
+    after = copy.deepcopy(arrays)
+    call(*after)
+    call(*copy.deepcopy(arrays))  # what is found once is found
+    states = seen(arrays), seen(after)
+    assert states[0] != states[1]
+    found = set()
+    for line in itertools.count(1, 3):  # each third line, by time
+        mine = copy.deepcopy(arrays)
+        reached = left_at(line, lambda: call(*mine), "autobatch/")  # noqa: B023
+        assert seen(mine) in states, f"between, at line event {line}"
+        found.add(states.index(seen(mine)))
+        if line % 8 == 0:
+            clean = copy.deepcopy(arrays)
+            call(*clean)
+            assert seen(clean) == states[1], f"the call after the interrupt at line event {line} is wrong"
+        if not reached:
+            break
+    assert 1 in found
+
+
+def test_containers_that_a_map_changes():
+    """What a map was to change of what examples share is as before it, or as after it."""
+    xs, log = [np.ones(3), np.zeros(4)], []
+    for line in itertools.count(1, 3):  # each third line, by time
+        mine = copy.deepcopy(xs)
+        log.clear()
+        reached = left_at(line, lambda: ab.map(counted, mine, log=log, scale=2.0), "autobatch/lazy/fibers")  # noqa: B023
+        assert log in ([], [12.0, 8.0]), f"between, at line event {line}: {log}"
+        assert (log == []) == (mine[0][0] == 1.0)
+        if not reached:
+            break
+    assert log
+    assert batch_of(xs).batch_size == 2
