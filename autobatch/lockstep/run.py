@@ -184,8 +184,20 @@ def instead(
 
 
 def _apart(call: Callable[..., Any], *args: Any) -> Any:
-    """A call in a context of its own: whatever interrupt comes at whatever line, no region is current after it."""
-    return contextvars.copy_context().run(call, *args)
+    """A call in a context of its own: whatever interrupt comes at whatever line, no region is current after it.
+
+    What the user's code sets there (`np.seterr`, a `ContextVar` of its own) is set for the caller too.
+    """
+    context = contextvars.copy_context()
+    try:
+        return context.run(call, *args)
+    finally:
+        for variable, value in context.items():
+            if variable.get(_NEVER_SET) is not value and not variable.name.startswith("autobatch_"):
+                variable.set(value)
+
+
+_NEVER_SET: Any = object()
 
 
 class _Refusal:

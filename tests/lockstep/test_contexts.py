@@ -1,6 +1,7 @@
 """`with` in lock-step: a library's manager once for all lanes, the user's own for the lanes that enter and leave."""
 
 import contextlib
+import contextvars
 
 import numpy as np
 import pytest
@@ -147,3 +148,17 @@ def test_a_generator_as_a_manager_runs_as_a_loop():
             return m
 
     equals_loop(f, NUMBERS, falls_back=True)
+
+
+def test_what_a_call_sets_for_the_thread_is_set_for_the_caller():
+    setting = contextvars.ContextVar("setting", default=0)
+
+    def f(x):
+        np.seterr(divide="ignore")
+        setting.set(3)
+        return x * 2
+
+    with np.errstate(divide="warn"):
+        equals_loop(f, NUMBERS)
+        assert np.geterr()["divide"] == "ignore"
+    assert setting.get() == 3
