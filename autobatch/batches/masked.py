@@ -76,9 +76,10 @@ class MaskedBatch(Batched, ArrayBatch):
     """
 
     # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_zero_d", "region")
+    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
     _ab_rank = BATCH_RANK
     _frozen: Any
+    _written: bool  # in place; unset if not
     _outside: Any  # the data of a ragged batch that is nobody's in lock-step; `data` is unset then
 
     def __init__(
@@ -333,6 +334,7 @@ class MaskedBatch(Batched, ArrayBatch):
                 raise refuse("an array that more examples have is written for some of them")
             new = merge(self, new)
         self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
+        self._written = True
 
     def __getattr__(self, name: str) -> Any:
         """What a Python scalar has beside an array's attributes (`n.bit_length()`), per lane; guarded data."""

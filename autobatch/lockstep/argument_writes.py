@@ -66,6 +66,8 @@ def apart_from(writes: list[tuple[Any, Any, Any]], result: Any) -> Any:
 
 def _write(given: Any, inside: Any) -> tuple[Any, Any, Any] | None:
     if isinstance(given, MaskedBatch):
+        if not getattr(inside, "_written", False):
+            return None  # its rows may be held in another way, though
         old, new = given.data, inside.data
     elif isinstance(given, PackedBatch):
         old, new = given.values, inside.values

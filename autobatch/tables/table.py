@@ -212,7 +212,7 @@ class QuantizedTable(Table):
         if packed.dtype != np.uint8:
             raise DTypeError(f"packed rows of dtype {packed.dtype}; expected uint8: see QuantizedTable.from_weights")
         room = (packed.shape[1] - 8) * 8 // bits
-        dim = room if dim is None else whole_number(dim, "dim")
+        dim = max(room, 0) if dim is None else whole_number(dim, "dim")
         if not 0 <= room - dim < 8 // bits or packed.strides[1] != 1:
             raise ShapeError(
                 f"packed rows of shape {packed.shape} for {dim} codes of {bits} bits; expected "

@@ -353,6 +353,7 @@ def test_what_is_out_shares_memory():
 
 
 def test_no_form_shows_padding():
+    pytest.importorskip("pyarrow")
     padded = ab.MaskedBatch(np.full((2, 3), np.nan), lengths=[0, 0])
     assert padded.to_arrow().to_pylist() == [[], []]
     with pytest.raises(UnsupportedError, match="no one array holds"):

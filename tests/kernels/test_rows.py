@@ -64,7 +64,7 @@ def test_unique_in_order_of_first_occurrence(n, high):
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")
 def test_importing_compiles_nothing_and_gives_numba_nothing():
     code = (
-        "import autobatch, sys\n"
+        "import autobatch.public, sys\n"
         "from autobatch.kernels.jit import Kernel\n"
         "modules = [m for name, m in sys.modules.items() if name.startswith('autobatch.')]\n"
         "kernels = [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]\n"

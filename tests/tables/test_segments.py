@@ -94,7 +94,7 @@ def test_gradients_of_weights_and_of_a_table():
         ((DATA, [0, 1]), {"ids": [[0, 1]]}, ShapeError, r"ids have shape \(1, 2\); expected one dimension"),
         ((DATA, [0]), {"ids": [-1]}, BadIdError, r"id -1 at position 0 .* a table has no negative ids"),
         ((DATA, [0] * 4), {"num_segments": -1}, ShapeError, r"num_segments=-1; expected at least 0"),
-        ((DATA, [0] * 4), {"num_segments": 1.5}, TypeError, r"cannot be interpreted as an integer"),
+        ((DATA, [0] * 4), {"num_segments": 1.5}, TypeError, r"num_segments=1\.5; expected a whole number"),
         ((DATA, [0] * 4), {"empty": [1, 2]}, ShapeError, r"empty has shape \(2,\); expected one number"),
     ],
 )

@@ -254,7 +254,7 @@ ONES = np.ones((2, 3))
         (lambda: ab.SplitTable([ONES, ONES[:1], ONES]), ShapeError, r"chunk 1 has 1 rows; expected 2"),
         (lambda: ab.SplitTable([ONES[:1], ONES]), ShapeError, r"chunk 1 has 2 rows; expected 1"),
         (lambda: ab.SplitTable([np.asfortranarray(ONES)]), ShapeError, r"chunk 0 has rows with gaps"),
-        (lambda: ab.SplitTable.from_array(ONES, 0), ShapeError, r"chunks of 0 rows"),
+        (lambda: ab.SplitTable.from_array(ONES, 0), ShapeError, r"rows of a chunk=0"),
         (lambda: ab.QuantizedTable(ONES), DTypeError, r"packed rows of dtype float64"),
         (lambda: ab.QuantizedTable(np.zeros((2, 7), np.uint8)), ShapeError, r"shape \(2, 7\)"),
         (lambda: ab.QuantizedTable(np.zeros((2, 12), np.uint8), 3), ShapeError, r"3 bytes of codes and 8 of scale"),

@@ -234,7 +234,7 @@ class FlatIterator:
 
     def __getitem__(self, index: Any) -> Any:
         out = flat_view(self._array)[index]
-        return np.array(out) if ndim_of(out) else out  # a copy
+        return np.copy(out) if ndim_of(out) else out
 
     def __setitem__(self, index: Any, value: Any) -> None:
         flat_view(self._array)[index] = value
