@@ -249,7 +249,13 @@ def representations(rng: np.random.Generator) -> Call:
 @recipe
 def batches(rng: np.random.Generator) -> Call:
     def use(batch: Any) -> Any:
-        return batch.examples(), ab.sum(batch), ab.sum(batch, by="example"), repr(batch), ab.batch(lambda x: np.tanh(x))(batch)
+        return (
+            batch.examples(),
+            ab.sum(batch),
+            ab.sum(batch, by="example"),
+            repr(batch),
+            ab.batch(lambda x: np.tanh(x))(batch),
+        )
 
     if rng.integers(2):
         total = int(rng.integers(1, 9))

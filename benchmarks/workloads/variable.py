@@ -83,7 +83,7 @@ def dense(case: Case) -> Runner:
     return _runner(case, ab.EmbeddingTable(s.weights), s.places, len(s.weights), s.touched)
 
 
-def _looked_up(case: Case, find: Any) -> Runner:
+def looked_up(case: Case, find: Any) -> Runner:
     """What is done once the places of keys are found, in NumPy; `find(keys)` gives them."""
     s = Stream(case)
     found: Any = find(s.keys)
@@ -111,7 +111,7 @@ def by_search(case: Case) -> Runner:
         ordered = keys[order]
         return lambda asked: order[np.searchsorted(ordered, asked)]
 
-    return _looked_up(case, find)
+    return looked_up(case, find)
 
 
 def by_typed_dict(case: Case) -> Runner:
@@ -132,13 +132,7 @@ def by_typed_dict(case: Case) -> Runner:
         fill(keys, known)
         return lambda asked: places(asked, known)
 
-    return _looked_up(case, find)
-
-
-def by_pandas(case: Case) -> Runner:
-    import pandas as pd  # noqa: PLC0415
-
-    return _looked_up(case, lambda keys: pd.Index(keys).get_indexer)
+    return looked_up(case, find)
 
 
 WORKLOAD = Workload(
@@ -150,7 +144,7 @@ WORKLOAD = Workload(
         Way("NumPy search", "benchmarks.workloads.variable:by_search"),
         Way("dense table", "benchmarks.workloads.variable:dense", serves=lambda case: case["what"] != "find"),
         Way("typed.Dict", "benchmarks.workloads.variable:by_typed_dict"),
-        Way("pandas", "benchmarks.workloads.variable:by_pandas", needs="pandas"),
+        Way("pandas", "benchmarks.peers.pandas_index:by_pandas", needs="pandas"),
     ],
     bars=[
         Bar(("dense table",), 0.6, holds=lambda case: case["what"] != "find" and case["ids"] > 100),
