@@ -112,8 +112,8 @@ class Tape:
         """
         return self.backward_from([output], [ct], leaves, free=free)
 
-    @walking()
-    @library_code()
+    @walking
+    @library_code
     @np.errstate(all="ignore")  # what padding holds must not warn, and a cotangent is nobody's own expression
     def backward_from(
         self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False

@@ -22,7 +22,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -74,20 +74,33 @@ def collector_paused() -> Iterator[None]:
         gc.enable()
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _LARGE = 8192  # bytes; a copy of less takes no longer than to find out whether there is one
 _BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 _ours: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
 
 
-@contextlib.contextmanager
-def library_code() -> Iterator[None]:
-    """A run of code that writes into nothing it has read."""
-    token = _ours.set(True)
-    try:
-        yield
-    finally:
-        _ours.reset(token)
+def _in_context(variable: contextvars.ContextVar[Any], value: Callable[[], Any]) -> Callable[[F], F]:
+    """A decorator: a call has a context of its own where `variable` is set, so that no interrupt leaves it set."""
+
+    def decorate(call: F) -> F:
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            variable.set(value())
+            return call(*args, **kwargs)
+
+        @functools.wraps(call)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return contextvars.copy_context().run(inside, *args, **kwargs)
+
+        return run  # type: ignore[return-value]
+
+    return decorate
+
+
+library_code = _in_context(_ours, lambda: True)
+"""A decorator of code that writes into nothing it has read."""
 
 
 class KeptArrays:
@@ -161,14 +174,8 @@ _walk: contextvars.ContextVar[dict[int, list[np.ndarray]] | None] = contextvars.
 )
 
 
-@contextlib.contextmanager
-def walking() -> Iterator[None]:
-    """A backward walk: copies live as long as it does."""
-    token = _walk.set({})
-    try:
-        yield
-    finally:
-        _walk.reset(token)
+walking = _in_context(_walk, dict)
+"""A decorator of a backward walk: copies live as long as it does."""
 
 
 def transposed(matrix: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ known, and whoever asks has to assume the worst. `tests/facts` compares every en
 
 import functools
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -156,15 +157,17 @@ def _effect(entry: _Entry) -> Effect:
 
 
 _FUNCTIONS: dict[Any, _Entry] = {}
-for _tables in (python_functions.TABLES, numpy_functions.TABLES):
-    for _module, _sections in _tables.items():
-        for _section, _text in _sections.items():
-            for _marks, _name, _arguments in _ENTRY.findall(_text):
-                _function: Any = _module
-                for _part in _name.split("."):
-                    _function = getattr(_function, _part, None)
-                if _function is not None:  # else it is of another version of NumPy or Python
-                    _FUNCTIONS[_function] = _section, _marks, _name, _arguments, False
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # of a name that a newer NumPy will not have
+    for _tables in (python_functions.TABLES, numpy_functions.TABLES):
+        for _module, _sections in _tables.items():
+            for _section, _text in _sections.items():
+                for _marks, _name, _arguments in _ENTRY.findall(_text):
+                    _function: Any = _module
+                    for _part in _name.split("."):
+                        _function = getattr(_function, _part, None)
+                    if _function is not None:  # else it is of another version of NumPy or Python
+                        _FUNCTIONS[_function] = _section, _marks, _name, _arguments, False
 _METHODS: dict[type, dict[str, _Entry]] = {
     kind: {
         name: (section, marks, name, arguments, True)

@@ -231,8 +231,7 @@ class GraphSegment:
 def launch_segment(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> None:
     """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed."""
     try:
-        with library_code():
-            _launch(segment, table, stats)
+        _launch(segment, table, stats)
         segment.done = True
     except BaseException as error:
         segment.error = error
@@ -249,6 +248,7 @@ def launch_segment(segment: GraphSegment, table: Sequence[Signature], stats: Sta
     stats.rounds += 1
 
 
+@library_code
 def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> None:
     if not all(constant.is_as_it_was() for constant in segment.large.values()):
         raise NeedsLoop("an array was written to after it was used in a recorded operation")

@@ -27,7 +27,9 @@ NOT_FUNCTIONS = {"test"}
 
 def functions(module):
     for name in sorted(dir(module)):
-        found = getattr(module, name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a name that a newer NumPy will not have
+            found = getattr(module, name)
         if not name.startswith("_") and callable(found) and not isinstance(found, type) and name not in NOT_FUNCTIONS:
             yield name, found
 
