@@ -69,8 +69,6 @@ MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
 MOST_FILES = 250
 MOST_LINES = 62_900
-MOST_FILE_NAMES_OF_SEVERAL_MEANINGS = 0
-MOST_CLASS_NAMES_OF_SEVERAL_MEANINGS = 9
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
