@@ -91,13 +91,17 @@ def test_a_matrix_that_is_itself_computed():
 
 def test_a_walk_copies_a_matrix_at_its_second_use_and_forgets_it():
     y, z = RNG.normal(size=(3, 2)), RNG.normal(size=(3, 2))
+
+    @walking
+    def walk():
+        assert transposed(y).base is y
+        assert transposed(z).base is z
+        for x in (y, z, y):
+            assert transposed(x).flags.c_contiguous
+            np.testing.assert_array_equal(transposed(x), x.T)
+
     for _ in range(2):
-        with walking():
-            assert transposed(y).base is y
-            assert transposed(z).base is z
-            for x in (y, z, y):
-                assert transposed(x).flags.c_contiguous
-                np.testing.assert_array_equal(transposed(x), x.T)
+        walk()
         y += 1.0
     assert transposed(y).base is y
 
