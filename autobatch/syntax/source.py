@@ -99,7 +99,8 @@ def inner_codes(code: CodeType) -> list[CodeType]:
 
 
 def remember(made: CodeType, code: CodeType) -> None:
-    """Let functions in a rewritten function be found as the user wrote them, as far as they can be told apart."""
+    """Let a rewritten function be found as the user wrote it; those in it, as far as they can be told apart."""
+    _written[id(made)] = made, code
     places: dict[tuple[str, int], list[CodeType]] = {}
     for each in inner_codes(code)[1:]:
         places.setdefault((each.co_name, each.co_firstlineno), []).append(each)
