@@ -121,7 +121,7 @@ def threads(scale: float) -> str:
 
 
 def functions_without_end(scale: float) -> str:
-    """10,000 functions defined, decorated, mapped, differentiated and dropped: the memory that is held does not grow."""
+    """10,000 functions defined, run in every way, differentiated and dropped: what is held does not grow."""
     count = max(int(1e4 * scale), 60)
     xs = [np.ones(n) for n in (3, 0, 2)]
     batch = ab.collate(xs)
