@@ -20,6 +20,7 @@ from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.report.explain import explain
+from autobatch.serving.batcher import Batcher
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.keyed import admission
@@ -69,6 +70,7 @@ from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 __all__ = [
+    "Batcher",
     "Checkpoints",
     "Context",
     "EmbeddingTable",
