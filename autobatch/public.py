@@ -20,6 +20,7 @@ from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.report.explain import explain
+from autobatch.serving.app import serve
 from autobatch.serving.batcher import Batcher
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables.embedding_bag import embedding_bag
@@ -147,6 +148,7 @@ __all__ = [
     "segment_sum",
     "segment_topk",
     "segment_var",
+    "serve",
     "shared",
     "sort_segments",
     "source",

@@ -163,7 +163,7 @@ class Fibers:
 
     def _join(self) -> bool:
         """Take in the examples that join now, if any do, and run each until it is done or needs a value."""
-        if self._admit is None or self._joining is None:
+        if self._joining is None or self._admit is None:
             return False
         arrivals = self._joining.arrivals()
         for values in arrivals:
@@ -272,8 +272,8 @@ def map_with_stats(
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
         first: the place of the first example in its batch.
         deadline: when to give up, by `time.perf_counter`.
-        joining: gives more examples while these run, if the function changes nothing and what it records is not kept;
-            their results follow those of the examples. None stands where it was told that one `raised`.
+        joining: gives more examples while these run, if the function changes nothing; their results follow those of
+            the examples. None stands where it was told that one `raised`.
 
     Raises:
         OverTime: the deadline has passed; everything is as it was.
@@ -318,7 +318,7 @@ def map_with_stats(
 
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        before = None if replay is None else replay.before(index)
+        before = None if replay is None or index >= count else replay.before(index)  # not of one that joined
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
         result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
@@ -331,8 +331,7 @@ def map_with_stats(
             column.append(value)
 
     finished = functools.partial(finish, trace)
-    open_to = admit if replay is None else None
-    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, deadline, joining, open_to)
+    fibers = Fibers(trace, call, count, finished, known, own.is_changing, first, deadline, joining, admit)
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have

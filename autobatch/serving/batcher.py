@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from autobatch.api.transforms import undecorated
-from autobatch.core.config import config
+from autobatch.core.config import config, options
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.serving.metrics import Metrics
@@ -23,6 +23,7 @@ from autobatch.serving.rounds import Model, Round
 __all__ = ["Batcher"]
 
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
+_TURN = 0.001  # seconds that a turn of an event loop may take until its requests are waited for no longer
 _ROUNDS = 16  # times `max_batch` requests that may join one round, after which it runs out and the next one begins
 _UNNAMED = object()
 
@@ -191,6 +192,16 @@ class Batcher:
         return self._model.version
 
     @property
+    def shared(self) -> dict[str, Any]:
+        """The shared values by name, as they are for requests that begin now."""
+        return dict(self._model.shared)
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function that runs, without the decorator."""
+        return self._model.function
+
+    @property
     def queue_length(self) -> int:
         """How many requests wait."""
         return len(self._queue)
@@ -287,10 +298,14 @@ class Batcher:
         """How many seconds more to wait for others; None: for any request at all."""
         if not self._queue:
             return None
-        if self._closed or len(self._queue) >= min(self._expected, self.max_batch):
+        if self._closed or len(self._queue) >= self.max_batch:
             return 0.0
-        since = max(self._free_since, next(iter(self._queue)).arrived)
-        return since + min(self.max_wait, self._took) - time.monotonic()
+        first, now = next(iter(self._queue)).arrived, time.monotonic()
+        if self._waking:  # others call in the same turn of their loop
+            return first + max(self.max_wait, _TURN) - now
+        if len(self._queue) >= self._expected:
+            return 0.0
+        return max(self._free_since, first) + min(self.max_wait, self._took) - now
 
     def _take(self, most: int, like: frozenset[type] | None) -> list[Request]:
         """The first requests of the queue that may run together: their examples have as many parts.
@@ -325,10 +340,12 @@ class Batcher:
             return joined
 
         begun = time.monotonic()
+        quiet = options(warn=False)  # that requests run as a loop is counted: a single call would not warn
         running = Round(model, requests, self._changes_nothing(model, kinds), more, self._deliver)
         self.metrics.running = running.requests
         try:
-            running.run(self.max_batch)
+            with quiet:
+                running.run(self.max_batch)
         except BaseException as error:  # the thread is to go on, and nobody to wait for ever
             left = [each for each in running.requests if not each.ended]
             for each in left:
@@ -337,6 +354,7 @@ class Batcher:
         finally:
             self.metrics.running = ()
         self.metrics.batches.observe(len(running.requests))
+        self.metrics.looped += running.looped is not None
         self._took = time.monotonic() - begun
         self._expected = len(running.requests) + len(self._queue)
 

@@ -47,12 +47,14 @@ class Metrics:
         answered, failed: requests that have ended, with a result or with an exception of the function.
         cancelled: those whose caller left. rejected: those for which there was no room.
         swaps: how often the shared values were replaced; swap_errors: how often that failed.
-        latency: seconds from request to answer. batches: how many requests ran together.
+        latency: seconds from request to answer. batches: how many requests ran together. looped: batches that ran one
+            request after the other, since the function does what cannot run together.
         running: the requests that run now, and those that ran with them.
     """
 
     def __init__(self) -> None:
         self.answered = self.failed = self.cancelled = self.rejected = self.swaps = self.swap_errors = 0
+        self.looped = 0
         self.latency, self.batches = Histogram(_LATENCY), Histogram(_SIZES)
         self.running: Sequence[Any] = ()
 
@@ -70,6 +72,9 @@ class Metrics:
         lines += _single("version", "gauge", "Of the shared values.", version)
         lines += _single("swaps_total", "counter", "Times that the shared values were replaced.", self.swaps)
         lines += _single("swap_errors_total", "counter", "Checkpoints that could not be taken.", self.swap_errors)
+        lines += _single(
+            "looped_batches_total", "counter", "Batches that ran one request after the other.", self.looped
+        )
         lines += _histogram("request_seconds", "From request to answer.", self.latency)
         lines += _histogram("batch_size", "Requests that ran together.", self.batches)
         return "\n".join(lines) + "\n"

@@ -57,7 +57,9 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     # What a function has cost is known by its code, so each function needs one of its own.
     code = guarded.__code__.replace(co_name=f"guarded_{getattr(function, '__name__', 'call')}")
-    return types.FunctionType(code, guarded.__globals__, code.co_name, None, guarded.__closure__)
+    out = types.FunctionType(code, guarded.__globals__, code.co_name, None, guarded.__closure__)
+    out.__wrapped__ = function  # type: ignore[attr-defined]  # whose surroundings are looked at
+    return out
 
 
 class Round:
@@ -70,7 +72,7 @@ class Round:
         done: told of requests that have ended, a few at a time.
 
     Attributes:
-        requests: all of them, those that joined last.
+        requests: all of them, those that joined last. looped: why they ran in a loop, if they did.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Round:
         self._pure = pure
         self._more = more
         self._done = done
+        self.looped: str | None = None
         self._alone: set[int] = set()
         self._gone: set[int] = set()
         self._ended: list[Request] = []
@@ -94,6 +97,9 @@ class Round:
     def run(self, most: int) -> None:
         """Run all of them, and those that join, at most so many at once; each has ended when this returns."""
         self._most = most
+        if not self._pure and len(self.requests) == 1:
+            self._call(self.requests[0])
+            return
         if not self._pure:
             self._run_guarded()
             return
@@ -120,9 +126,10 @@ class Round:
     def _run_together(self, requests: Sequence[Request]) -> None:
         columns = list(zip(*[each.example for each in requests], strict=True))
         try:
-            results, _ = run_map(self._model.function, columns, self._model.shared, None, self)
+            results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
         except BaseException:  # of some request: which one, running them in parts shows
             return
+        self.looped = stats.looped
         for index, result in enumerate(results):
             self.settled(index, result)
         self._tell()
@@ -130,7 +137,8 @@ class Round:
     def _run_guarded(self) -> None:
         columns = list(zip(*[each.example for each in self.requests], strict=True))
         try:
-            outcomes, _ = run_map(self._model.guarded, columns, self._model.shared)
+            outcomes, stats = run_map(self._model.guarded, columns, self._model.shared)
+            self.looped = stats.looped
         except BaseException as error:
             outcomes = [(False, error)] * len(self.requests)
         for request, (succeeded, result) in zip(self.requests, outcomes, strict=True):
