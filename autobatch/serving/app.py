@@ -153,7 +153,7 @@ class App:
                 reply = await route(_headers(scope), receive)
             except _Disconnected:
                 return
-            except _Refused as refusal:
+            except _OtherReply as refusal:
                 reply = refusal.reply
         status, kind, body, headers = reply
         headers = {"content-type": kind, "content-length": str(len(body)), **headers}
@@ -179,13 +179,13 @@ class App:
             async with asyncio.timeout(self._timeout):
                 body = await _body(headers, receive, self._max_body)
         except TimeoutError:
-            raise _Refused(_error(408, "Timeout", "the request did not arrive in time", _CLOSE)) from None
+            raise _OtherReply(_error(408, "Timeout", "the request did not arrive in time", _CLOSE)) from None
         try:
             example = self._example(decode(kind, body))
         except BadValueError as error:
             place, expected, given = error.path, error.expected, error.given
             reply = _error(422, "BadValueError", str(error), path=place, expected=expected, given=given)
-            raise _Refused(reply) from None
+            raise _OtherReply(reply) from None
         del body
         answer = await self._computed(example, receive, max(0.0, until - time.monotonic()))
         form = _form_of(headers, kind, answer.value)
@@ -223,18 +223,18 @@ class App:
             if leaving.done():
                 raise _Disconnected
             text = f"no answer within {self._timeout} seconds"
-            raise _Refused(_error(503, "Timeout", text, _LATER))
+            raise _OtherReply(_error(503, "Timeout", text, _LATER))
         except OverloadedError as error:
-            raise _Refused(_error(429, "OverloadedError", str(error), _LATER)) from None
+            raise _OtherReply(_error(429, "OverloadedError", str(error), _LATER)) from None
         except ClosedError as error:
-            raise _Refused(_error(503, "ClosedError", str(error), _LATER)) from None
+            raise _OtherReply(_error(503, "ClosedError", str(error), _LATER)) from None
         except BadIdError as error:
-            raise _Refused(_error(422, type(error).__name__, str(error))) from None
-        except (_Disconnected, _Refused, asyncio.CancelledError):
+            raise _OtherReply(_error(422, type(error).__name__, str(error))) from None
+        except (_Disconnected, _OtherReply, asyncio.CancelledError):
             raise
         except Exception as error:  # of the function: for this request only
             _log.exception("a request raised")
-            raise _Refused(_error(500, type(error).__name__, str(error))) from None
+            raise _OtherReply(_error(500, type(error).__name__, str(error))) from None
         finally:
             for task in (answering, leaving):
                 task.cancel()
@@ -249,7 +249,7 @@ class _Disconnected(Exception):  # noqa: N818 - a signal
     """The client has gone."""
 
 
-class _Refused(Exception):  # noqa: N818 - a signal
+class _OtherReply(Exception):  # noqa: N818 - a signal
     """What is answered instead of a result."""
 
     def __init__(self, reply: Reply) -> None:
@@ -275,11 +275,11 @@ def _headers(scope: Scope) -> dict[str, str]:
 def _kind_of(headers: dict[str, str]) -> str:
     """The form of a request's body."""
     if headers.get("content-encoding", "identity").lower() != "identity":
-        raise _Refused(_error(415, "UnsupportedMediaType", "bodies are not decompressed; send it as it is"))
+        raise _OtherReply(_error(415, "UnsupportedMediaType", "bodies are not decompressed; send it as it is"))
     given = headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _KINDS:
         text = f"content-type {given!r}; expected {JSON}, {NPY} or {SAFETENSORS}"
-        raise _Refused(_error(415, "UnsupportedMediaType", text))
+        raise _OtherReply(_error(415, "UnsupportedMediaType", text))
     return _KINDS[given]
 
 
@@ -307,7 +307,7 @@ async def _body(headers: dict[str, str], receive: Receive, most: int) -> bytes:
     """The body of a request."""
     said = headers.get("content-length", "0")
     if said.isdecimal() and len(said) < 20 and int(said) > most:
-        raise _Refused(_too_large(most))
+        raise _OtherReply(_too_large(most))
     parts, size = [], 0
     while True:
         message = await receive()
@@ -316,7 +316,7 @@ async def _body(headers: dict[str, str], receive: Receive, most: int) -> bytes:
         part = message.get("body", b"")
         size += len(part)
         if size > most:
-            raise _Refused(_too_large(most))
+            raise _OtherReply(_too_large(most))
         parts.append(part)
         if not message.get("more_body", False):
             return b"".join(parts)
