@@ -8,6 +8,7 @@ __all__ = [
     "BadIdError",
     "CheckpointError",
     "CheckpointWarning",
+    "ClosedError",
     "DTypeError",
     "FallbackWarning",
     "ForcedValueError",
@@ -15,6 +16,7 @@ __all__ = [
     "OffsetsError",
     "OptionError",
     "OverTime",
+    "OverloadedError",
     "ShapeError",
     "StructureError",
     "UnsupportedError",
@@ -61,6 +63,14 @@ class CheckpointError(OSError):
 
 class CheckpointWarning(UserWarning):
     """Something was restored in part, as was asked for, or a file that is no longer needed could not be removed."""
+
+
+class OverloadedError(RuntimeError):
+    """As many requests wait as may wait: this one was not taken, and can be made again later."""
+
+
+class ClosedError(RuntimeError):
+    """A request to what takes none any more, since it is being shut down."""
 
 
 class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure

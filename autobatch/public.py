@@ -20,6 +20,8 @@ from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.report.explain import explain
+from autobatch.serving.app import serve
+from autobatch.serving.batcher import Batcher
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag
@@ -35,6 +37,7 @@ from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 __all__ = [
+    "Batcher",
     "Checkpoints",
     "Context",
     "EmbeddingTable",
@@ -80,6 +83,7 @@ __all__ = [
     "scatter_add",
     "scatter_assign",
     "scatter_weighted_sum",
+    "serve",
     "shared",
     "source",
     "stop_gradient",

@@ -395,17 +395,23 @@ class _Tree:
 
 
 def run_map(
-    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None = None
+    function: Any,
+    sequences: Sequence[Any],
+    shared: dict[str, Any],
+    fixed: dict[int, Any] | None = None,
+    joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     """The results of a function of one example on each, and what was launched.
 
     Args:
         function: it; sequences: of examples; shared: by keyword, the same for all.
         fixed: what is the same for all by position, among the arguments that the sequences give.
+        joining: gives more examples while these run on the fly, as for `fibers.map_with_stats`; theirs are the last
+            results.
     """
     options = current()
     way = options.way
-    call = _MapCall(function, shared, fixed or {})
+    call = _MapCall(function, shared, fixed or {}, joining)
     if way in (LOCKSTEP, FLY) or options.strict or current_region() is not None or active_trace() is not None:
         return call.named(sequences), call.stats
     columns = call.columns = [examples_in(each) for each in sequences]
@@ -441,10 +447,13 @@ class _MapCall:
         stats: what was launched on the fly.
     """
 
-    __slots__ = ("_arguments_of", "_function", "_given", "_shared", "columns", "fixed", "stats")
+    __slots__ = ("_arguments_of", "_function", "_given", "_joining", "_shared", "columns", "fixed", "stats")
 
-    def __init__(self, function: Any, shared: dict[str, Any], fixed: dict[int, Any]) -> None:
+    def __init__(
+        self, function: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: fibers.Joining | None = None
+    ) -> None:
         self._function, self._shared, self.fixed = function, shared, fixed
+        self._joining = joining
         self.columns: list[list[Any]] = []
         self.stats = Stats()
         self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
@@ -463,7 +472,8 @@ class _MapCall:
 
     def named(self, sequences: Sequence[Any], why: str = "") -> list[Any]:
         """The results on the fly."""
-        results, self.stats = _on_the_fly(self._function, sequences, self._given, self._arguments_of)
+        given = sequences, self._given, self._arguments_of, 0, None, self._joining
+        results, self.stats = _on_the_fly(self._function, *given)
         looped = self.stats.looped
         _note(FLY if looped is None else LOOP, looped or why or "the call names it", self.stats)
         return results
@@ -483,7 +493,8 @@ class _MapCall:
                     itertools.repeat(self.fixed[at], portion.count) if at in self.fixed else next(own) for at in places
                 ]
             return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
-        given = columns, self._given, self._arguments_of, start, portion.limit
+        joining = self._joining if portion.count == len(self.columns[0]) else None  # it knows examples by their numbers
+        given = columns, self._given, self._arguments_of, start, portion.limit, joining
         results, self.stats = _on_the_fly(self._function, *given)
         return results
 
@@ -535,7 +546,10 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
             else:
                 turn.refused(step.way, took, refused.reason)
             continue
-        turn.ran(step.way, step.count, time.perf_counter() - begun)
+        took = time.perf_counter() - begun
+        if type(piece) is list and len(piece) > step.count:  # of examples that joined
+            took *= step.count / len(piece)
+        turn.ran(step.way, step.count, took)
         if step.way != LOOP:
             _ready.add(step.way)
         pieces.append(piece)
@@ -571,12 +585,13 @@ def _on_the_fly(
     arguments_of: fibers.Arguments | None = None,
     first: int = 0,
     limit: float | None = None,
+    joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
     deadline = None if limit is None else time.perf_counter() + limit
     form = block_form(function) if config.blocks else plain
     memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
-    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget, first, deadline)
+    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, joining)
 
 
 def _forget() -> None:

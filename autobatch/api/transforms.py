@@ -24,6 +24,7 @@ __all__ = [
     "map_with_stats",
     "shared",
     "taped",
+    "undecorated",
     "value_and_grad",
 ]
 
@@ -92,7 +93,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
-    function = _undecorated(f)
+    function = undecorated(f)
     if not any(type(each) is Shared for each in example_sequences):
         _warn_of_arrays(example_sequences)
         return run_map(function, example_sequences, shared)
@@ -151,7 +152,7 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
             )
 
 
-def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
+def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that `ab.batch` decorated; any other function as it is."""
     return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
