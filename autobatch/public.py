@@ -2,6 +2,7 @@
 
 import autobatch.nn as nn
 import autobatch.optim as optim
+import autobatch.ray as ray
 import autobatch.testing as testing
 from autobatch.api import extend
 from autobatch.api.batch import batch, source
@@ -117,6 +118,7 @@ __all__ = [
     "options",
     "packed_to_maps",
     "padded_to_lengths",
+    "ray",
     "save",
     "scatter_add",
     "scatter_assign",
