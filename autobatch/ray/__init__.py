@@ -6,9 +6,11 @@ in this process.
 
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.local_communicator import LocalCommunicator
+from autobatch.ray.maps.mapper import Mapper
+from autobatch.ray.maps.mapping import map
 from autobatch.ray.training import train
 
-__all__ = ["Communicator", "LocalCommunicator", "train"]
+__all__ = ["Communicator", "LocalCommunicator", "Mapper", "map", "train"]
 
 
 def __dir__() -> list[str]:

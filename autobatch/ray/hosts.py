@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from autobatch.ray.training_worker import Plan
+from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
 __all__ = ["Lost", "Start", "Training"]
@@ -40,7 +40,7 @@ class Training(Protocol):
     workers: int
     shards: int
 
-    def start(self, plan: Plan, start: Start) -> None:
+    def start(self, plan: TrainingPlan, start: Start) -> None:
         """Make workers and shards, in place of those that are there."""
 
     def run(self, first: int, last: int) -> list[float]:

@@ -9,12 +9,12 @@ from autobatch.ray.hosts import Start
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.shard import Shard
 from autobatch.ray.sharded_checkpoints import restored_shard, shard_folder
-from autobatch.ray.training_worker import Plan, TrainingWorker
+from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 
 __all__ = ["LocalTraining", "shard_of"]
 
 
-def shard_of(plan: Plan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
+def shard_of(plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any = None) -> Shard:
     """A shard as a training starts it.
 
     Args:
@@ -41,7 +41,7 @@ class LocalTraining:
         self._workers: list[TrainingWorker] = []
         self._savers: list[Checkpoints] = []
 
-    def start(self, plan: Plan, start: Start) -> None:
+    def start(self, plan: TrainingPlan, start: Start) -> None:
         """Make workers and shards."""
         self.stop()
         shards = []

@@ -8,12 +8,12 @@ import numpy as np
 from autobatch.ray.tree_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Done", "Failed", "Pull", "Push", "Reply", "Request", "Rows", "Sum", "nbytes"]
+__all__ = ["Done", "Failed", "Pull", "PulledRows", "Push", "Reply", "Request", "Sum", "nbytes"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pull:
-    """Rows for a step.
+    """PulledRows for a step.
 
     Attributes:
         step: the step that reads them. version: after how many updates; None: as they are now.
@@ -56,7 +56,7 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Rows:
+class PulledRows:
     """The answer to `Pull`: for each variable which of the keys it is about (None: all), and their rows.
 
     The others are being updated; their rows come with the answer to the push which that update waits for.
@@ -91,7 +91,7 @@ class Reply:
 
     sender: int
     number: int
-    body: Rows | Done | Failed
+    body: PulledRows | Done | Failed
 
 
 def nbytes(message: Any) -> int:

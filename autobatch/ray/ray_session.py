@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,12 +12,14 @@ from autobatch.ray.hosts import Lost
 
 __all__ = ["losses_of_processes", "ray_session"]
 
+_DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
+
 
 def ray_session(workers: int | None = None) -> Any:
     """The module `ray`, connected: to the cluster that `RAY_ADDRESS` names, or to one of this process's own.
 
-    Where this starts Ray it has no dashboard, reports no usage, and asks for a token (`RAY_AUTH_MODE=token`); what is
-    set in the environment, or by a `ray.init` before, holds.
+    Where this starts Ray it has no dashboard; where this imports it first, it reports no usage and asks for a token
+    (`RAY_USAGE_STATS_ENABLED=0`, `RAY_AUTH_MODE=token`). What the environment, or a `ray.init` before, says holds.
 
     Args:
         workers: how many CPUs Ray has to believe in at least; None: those of the machine.
@@ -24,6 +27,9 @@ def ray_session(workers: int | None = None) -> Any:
     Raises:
         UnsupportedError: Ray is not installed.
     """
+    for name, value in _DEFAULTS.items():
+        if "ray" not in sys.modules:  # which reads them when it is imported
+            os.environ.setdefault(name, value)
     try:
         import ray  # noqa: PLC0415
     except ImportError as error:
@@ -33,11 +39,9 @@ def ray_session(workers: int | None = None) -> Any:
         ) from error
     if ray.is_initialized():
         return ray
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if "RAY_ADDRESS" in os.environ:
         ray.init(log_to_driver=False)
         return ray
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
     cpus = max(os.cpu_count() or 1, workers or 1)
     ray.init(
         num_cpus=cpus,

@@ -19,7 +19,7 @@ from autobatch.ray.messages import Reply, Request
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 from autobatch.ray.shard import Shard
 from autobatch.ray.sharded_checkpoints import shard_folder
-from autobatch.ray.training_worker import Plan, TrainingWorker
+from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.sparse import SparseRows
 
 __all__ = ["RayTraining", "owned"]
@@ -52,7 +52,7 @@ class RayCommunicator(Communicator):
 class ShardActor:
     """A shard in a process of its own."""
 
-    def __init__(self, plan: Plan, start: Start, index: int, shards: int, workers: int, parts: Any) -> None:
+    def __init__(self, plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any) -> None:
         self._waiting: dict[tuple[int, int], asyncio.Future[Reply]] = {}
         self._shard: Shard = shard_of(plan, start, index, shards, workers, parts)
         self._place = shards, index
@@ -86,7 +86,7 @@ class ShardActor:
 class WorkerActor:
     """A worker in a process of its own."""
 
-    def __init__(self, plan: Plan, start: Start, rank: int, workers: int, actors: Sequence[Any]) -> None:
+    def __init__(self, plan: TrainingPlan, start: Start, rank: int, workers: int, actors: Sequence[Any]) -> None:
         dense, state = copy.deepcopy((start.dense, start.state))
         self._worker = TrainingWorker(plan, RayCommunicator(rank, workers, actors), dense, state)
 
@@ -126,7 +126,7 @@ class RayTraining:
         self._shards: list[Any] = []
         self._workers: list[Any] = []
 
-    def start(self, plan: Plan, start: Start) -> None:
+    def start(self, plan: TrainingPlan, start: Start) -> None:
         """Make the actors, and wait until all of them are there."""
         ray_session(self.workers)
         import ray  # noqa: PLC0415

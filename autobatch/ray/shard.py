@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import OptionError
-from autobatch.ray.messages import Done, Failed, Pull, Push, Reply, Request, Rows, Sum
+from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, Request, Sum
 from autobatch.ray.tree_sums import Block, TreeSum, Values
 from autobatch.tables.sparse import SparseRows, first_seen
 
@@ -22,7 +22,7 @@ __all__ = ["Shard", "is_among"]
 
 @dataclasses.dataclass(slots=True)
 class _Early:
-    """Rows that were pulled before the last update that they should have seen.
+    """PulledRows that were pulled before the last update that they should have seen.
 
     Attributes:
         fresh: which of the keys have been answered, and not been updated since.
@@ -92,7 +92,7 @@ class Shard:
 
     def _handle(self, sender: int, number: int, body: Pull | Push | Sum) -> Iterator[Reply]:
         if isinstance(body, Pull):
-            yield Reply(sender, number, Rows(dict(self._rows(sender, body))))
+            yield Reply(sender, number, PulledRows(dict(self._rows(sender, body))))
             return
         turn = body.step if isinstance(body, Push) else body.turn
         self._parts.setdefault((type(body), turn), {})[sender] = number, body.blocks
@@ -141,7 +141,7 @@ class Shard:
             yield name, (fresh, table.read(keys[fresh]))
 
     def _as_of(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Rows as they were after so many updates, which are not more than `history` ago."""
+        """PulledRows as they were after so many updates, which are not more than `history` ago."""
         for step, changed in reversed(self._before):  # the oldest that a key is in comes last
             if version is not None and step >= version and name in changed:
                 grad, old = changed[name]

@@ -18,13 +18,14 @@ from autobatch.optim.base import Optimizer
 from autobatch.ray.hosts import Lost, Start, Training
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.local_training import LocalTraining
+from autobatch.ray.place_names import place_name
 from autobatch.ray.ray_training import RayTraining
 from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
-from autobatch.ray.training_worker import Plan
+from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.face import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
-__all__ = ["batches_of", "name_of", "train"]
+__all__ = ["batches_of", "train"]
 
 
 def train(
@@ -113,7 +114,7 @@ def train(
     parts = max(8, 1 << (count - 1).bit_length()) if parts is None else _whole("parts", parts, 1)
     if count > parts:
         raise OptionError(f"{count} workers for parts={parts}; expected at least a part for each")
-    plan = Plan(
+    plan = TrainingPlan(
         loss, batches_of(data), optimizer, whole.structure, whole.dense_places, whole.places, whole.like, parts,
         staleness, keys, _settings(repeatable),
     )  # fmt: skip
@@ -127,7 +128,7 @@ def train(
 
 def _lead(
     host: Training,
-    plan: Plan,
+    plan: TrainingPlan,
     whole: "_Whole",
     saver: ShardedCheckpoints,
     steps: int,
@@ -171,7 +172,10 @@ class _Whole:
     def __init__(self, params: Any, optimizer: Any, state: Any) -> None:
         self.optimizer, self._state = optimizer, state
         leaves, self.structure = models.flatten(params)
-        found = [(name_of(path), leaf) for path, leaf in zip(pytree.paths(self.structure), leaves, strict=True)]
+        found = [
+            (place_name(path, "/", "params"), leaf)
+            for path, leaf in zip(pytree.paths(self.structure), leaves, strict=True)
+        ]
         self.dense_places = tuple(i for i, (_, leaf) in enumerate(found) if not isinstance(leaf, KeyedTable))
         self._dense = [leaves[i] for i in self.dense_places]
         first: dict[int, str] = {}
@@ -243,16 +247,6 @@ def _empty(table: Any) -> Any:
     """A variable of the same kind, without rows."""
     one = table.parts[0] if isinstance(table, PartitionedVariable) else table
     return type(one).from_settings(one._arguments() | {"slots": []})
-
-
-def name_of(path: str) -> str:
-    """The name of a place in the parameters.
-
-    >>> name_of("['tables']['users']"), name_of("")
-    ('tables/users', 'params')
-    """
-    plain = path.replace("']['", "/").replace("][", "/").strip("[]'")
-    return plain or "params"
 
 
 def batches_of(data: Any) -> Callable[[int], Any]:

@@ -23,13 +23,13 @@ from autobatch.ray.pulled_table import PulledTable
 from autobatch.ray.tree_sums import Block, TreeSum, Values, share, without_negative_zeros
 from autobatch.tables.sparse import SparseRows, first_seen
 
-__all__ = ["Plan", "TrainingWorker"]
+__all__ = ["TrainingPlan", "TrainingWorker"]
 
 _WORTH_CUTTING = 1 << 16  # bytes of a gradient from which on all shards add up a part of it
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What all workers of a training know.
 
     Attributes:
@@ -77,7 +77,7 @@ class TrainingWorker:
         dense: the leaves of the parameters that are no variables. state: the optimiser's of the list of them.
     """
 
-    def __init__(self, plan: Plan, communicator: Communicator, dense: list[Any], state: Any) -> None:
+    def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:
         self.plan, self.communicator = plan, communicator
         self.dense, self.state = dense, state
         self._step = self._version = 0
