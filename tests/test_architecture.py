@@ -41,7 +41,7 @@ LAYERS = [
     ("api",),
     ("nn",),
     ("testing", "report"),
-    ("serving",),
+    ("serving", "ray"),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -50,7 +50,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES_OF_THEIR_OWN = {"errors", "cli"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
-NAMESPACES = {"testing", "optim", "nn"}
+NAMESPACES = {"testing", "optim", "nn", "ray"}
 
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
@@ -61,6 +61,20 @@ LATE_IMPORTS = {
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
         for name in ("pyarrow", "awkward", "polars", "pandas", "torch")
     },
+    **{
+        (f"autobatch.ray.{module}", "ray"): "an optional extra, which takes a second to import"
+        for module in ("ray_session", "ray_training")
+    },
+    **{
+        (f"autobatch.ray.maps.{module}", name): "an optional extra, for who gives its form"
+        for module, name in [
+            ("mapper", "pyarrow"),
+            ("mapper", "pandas"),
+            ("mapper", "polars"),
+            ("row_groups", "pyarrow"),
+            ("mapping", "tqdm"),
+        ]
+    },
     ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
 }
@@ -68,8 +82,8 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 260
-MOST_LINES = 64_900
+MOST_FILES = 300
+MOST_LINES = 76_000
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
