@@ -18,7 +18,7 @@ from autobatch.errors import ClosedError, OptionError, OverloadedError, Unsuppor
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.serving.metrics import Metrics
 from autobatch.serving.requests import Answer, Request, deliver
-from autobatch.serving.rounds import Model, Round
+from autobatch.serving.rounds import Costs, Model, Round
 
 __all__ = ["Batcher"]
 
@@ -82,7 +82,8 @@ class Batcher:
             raise UnsupportedError(f"ab.Batcher takes a plain function of one example; got {given}")
         _check_names(function, shared)
         self.metrics = Metrics()
-        self._model = Model(function, dict(shared), 1)
+        self._model = Model(f, dict(shared), 1)
+        self._costs = Costs()
         self._context = contextvars.copy_context()
         self._pure: dict[tuple[int, frozenset[type]], bool] = {}
         self._changed = threading.Condition(threading.Lock())
@@ -239,7 +240,7 @@ class Batcher:
             if unknown:
                 raise TypeError(f"swap got {', '.join(unknown)}; shared is {names}")
             new = old.version + 1 if version is None else operator.index(version)
-            self._model = Model(old.function, old.shared | shared, new)
+            self._model = Model(old.given, old.shared | shared, new)
             self._pure = {}
             self.metrics.swaps += 1
             return new
@@ -341,7 +342,10 @@ class Batcher:
 
         begun = time.monotonic()
         quiet = options(warn=False)  # that requests run as a loop is counted: a single call would not warn
-        running = Round(model, requests, self._changes_nothing(model, kinds), more, self._deliver)
+        pure = self._changes_nothing(model, kinds)
+        may_batch = pure and config.way in ("auto", "lockstep") and model.may_batch(requests)
+        as_batch = may_batch and (config.way == "lockstep" or self._costs.as_batch(len(requests)))
+        running = Round(model, requests, pure, more, self._deliver, as_batch)
         self.metrics.running = running.requests
         try:
             with quiet:
@@ -356,6 +360,8 @@ class Batcher:
         self.metrics.batches.observe(len(running.requests))
         self.metrics.looped += running.looped is not None
         self._took = time.monotonic() - begun
+        if may_batch:
+            self._costs.took(len(running.requests), as_batch, self._took)
         self._expected = len(running.requests) + len(self._queue)
 
     def _changes_nothing(self, model: Model, kinds: frozenset[type]) -> bool:

@@ -1,25 +1,34 @@
-"""A round: requests that run together as one map, each of which ends as its single call would.
+"""A round: requests that run together, as one map or one batch, each of which ends as its single call would.
 
-Of a function that changes nothing, the map is told nothing but the examples, and takes more of them in between its
-launches. Where it raises, the requests that have no answer yet run again in halves, so that the one at fault comes to
-run by itself, as a plain call. A function that may change something runs once for each request: its exceptions are
-made results.
+Of a function that changes nothing, a map is told nothing but the examples, and takes more of them in between its
+launches. Arrays that make a batch may run as one call of a function decorated with `ab.batch`: `Costs` says which.
+Where it raises, the requests that have no answer yet run again in halves, so that the one at fault comes to run by
+itself, as a plain call. A function that may change something runs once for each request: its exceptions are made
+results.
 """
 
+import collections
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import greenlet
+import numpy as np
 
 from autobatch.api.call_ways import run_map
+from autobatch.api.transforms import undecorated
+from autobatch.batches.any_batch import Batch
+from autobatch.batches.examples import examples
+from autobatch.batches.masked import MaskedBatch
 from autobatch.core.current import as_first_example
+from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime
 from autobatch.serving.requests import Answer, Request, deliver
 
-__all__ = ["Model", "Round"]
+__all__ = ["Costs", "Model", "Round"]
 
 
+_TRIES, _AGAIN = 3, 64  # rounds
 _FEW = 4  # requests that run by themselves, after those that ran together have raised
 
 
@@ -27,13 +36,26 @@ class Model:
     """A function of one example with the values that all examples share, which do not change while it is used.
 
     Attributes:
-        function, shared: these. version: of the shared values.
+        given: the function as it was given; function: without the decorator. shared, version: of the shared values.
         guarded: the function with its exceptions as results: (True, result) or (False, exception).
     """
 
-    def __init__(self, function: Callable[..., Any], shared: dict[str, Any], version: int) -> None:
-        self.function, self.shared, self.version = function, shared, version
-        self.guarded = _guarded(function)
+    def __init__(self, given: Callable[..., Any], shared: dict[str, Any], version: int) -> None:
+        self.given, self.shared, self.version = given, shared, version
+        self.function = undecorated(given)
+        self.guarded = _guarded(self.function)
+        self._takes_batches = given is not self.function and not any(isinstance(x, Batch) for x in leaves(shared))
+
+    def may_batch(self, requests: Sequence[Request]) -> bool:
+        """Whether these requests have arrays that make one batch, and the function takes batches."""
+        if not self._takes_batches or len(requests) < 2:
+            return False
+        examples = [each.example for each in requests]
+        kinds = {(type(x), x.dtype, x.ndim) if type(x) is np.ndarray else None for (x, *_) in examples}
+        if len(kinds) > 1 or None in kinds or len(examples[0]) > 1:
+            return False
+        first = examples[0][0]
+        return bool(first.ndim) and first.dtype.kind in "biufc"
 
     def call(self, request: Request) -> None:
         """Run one request as a plain call, with its own exception."""
@@ -62,17 +84,53 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return out
 
 
+class Costs:
+    """Whether rounds cost least as maps or as batches, by what each has cost.
+
+    Neither costs much more than the loop over the requests, so both may be tried: each three times for rounds of a
+    size, and the dearer one now and then, since the requests may change.
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[int, bool], collections.deque[float]] = {}
+        self._rounds: collections.Counter[int] = collections.Counter()
+
+    def as_batch(self, count: int) -> bool:
+        """How a round of so many requests is to run.
+
+        >>> costs = Costs()
+        >>> for _ in range(6):
+        ...     as_batch = costs.as_batch(8)
+        ...     costs.took(8, as_batch, 1.0 if as_batch else 3.0)
+        >>> costs.as_batch(8)
+        True
+        """
+        size = count.bit_length()
+        self._rounds[size] += 1
+        known = [self._seconds.get((size, way), ()) for way in (False, True)]
+        if min(map(len, known)) < _TRIES:
+            return len(known[1]) < len(known[0])
+        dearer = min(known[1]) > min(known[0])
+        return dearer if self._rounds[size] % _AGAIN == 0 else not dearer
+
+    def took(self, count: int, as_batch: bool, seconds: float) -> None:
+        """A round of so many requests took so long."""
+        key = count.bit_length(), as_batch
+        self._seconds.setdefault(key, collections.deque(maxlen=_TRIES)).append(seconds / count)
+
+
 class Round:
     """Requests that run together with one model; a `Joining` for the map that runs them.
 
     Args:
         model: what runs; requests: on what, at least one.
-        pure: the function changes nothing.
+        pure: the function changes nothing. as_batch: run what is pure as one batch, where that can be.
         more: gives requests that join, at most so many; None: none do.
         done: told of requests that have ended, a few at a time.
 
     Attributes:
         requests: all of them, those that joined last. looped: why they ran in a loop, if they did.
+        as_batch: they ran as one batch.
     """
 
     def __init__(
@@ -82,12 +140,14 @@ class Round:
         pure: bool,
         more: Callable[[int], Sequence[Request]] | None = None,
         done: Callable[[Sequence[Request]], Any] = deliver,
+        as_batch: bool = False,
     ) -> None:
         self.requests = list(requests)
         self._model = model
         self._pure = pure
         self._more = more
         self._done = done
+        self.as_batch = as_batch
         self.looped: str | None = None
         self._alone: set[int] = set()
         self._gone: set[int] = set()
@@ -103,7 +163,9 @@ class Round:
         if not self._pure:
             self._run_guarded()
             return
-        self._run_together(self.requests)
+        self.as_batch = self.as_batch and self._run_as_batch()
+        if not self.as_batch:
+            self._run_together(self.requests)
         for index in self._alone:
             self._call(self.requests[index])
         parts = [[each for each in self.requests if each.wanted and not each.ended]]
@@ -133,6 +195,20 @@ class Round:
         for index, result in enumerate(results):
             self.settled(index, result)
         self._tell()
+
+    def _run_as_batch(self) -> bool:
+        """One call of the function on a batch; returns whether that could be."""
+        try:
+            batch = MaskedBatch.from_examples([x for (x,) in (each.example for each in self.requests)])
+            results = examples(self._model.given(batch, **self._model.shared))
+        except BaseException:  # of some request, or of what no batch can be made of: a map says
+            return False
+        if len(results) != len(self.requests):  # they are the same for all
+            return False
+        for index, result in enumerate(results):
+            self.settled(index, result)
+        self._tell()
+        return True
 
     def _run_guarded(self) -> None:
         columns = list(zip(*[each.example for each in self.requests], strict=True))

@@ -194,6 +194,56 @@ async def test_a_request_that_raises_does_not_touch_the_others(chosen):
     assert batcher.metrics.failed == 4 * sum(isinstance(outcome(raising, x, w=w), Exception) for x in range(25))
 
 
+def of_python(x, w):
+    return {"n": len(x), "first": float(x[0]) if len(x) else None, "pair": (x, [x.sum() > 0.5])}
+
+
+def constant(x, w):
+    return 3, "text", w
+
+
+def stopping(x, w):
+    h = np.zeros(2, np.float32)
+    for each in x:
+        if each > 0.9:
+            raise ValueError(f"too large: {each:.3f}")
+        h = np.tanh(h @ w + each)
+    return h
+
+
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly"])
+@pytest.mark.parametrize("f", [of_python, constant, stopping])
+@in_loop
+async def test_arrays_may_run_as_one_batch(f, way):
+    rng = np.random.default_rng(0)
+    xs = [rng.random(size).astype(np.float32) for size in (3, 0, 1, 7, 3, 3, 2, 5)]
+    with ab.options(way=way):
+        batcher = ab.Batcher(ab.batch(f), w=np.eye(2, dtype=np.float32))
+    async with batcher:
+        for _ in range(8):
+            answers = await asyncio.gather(*[batcher(x) for x in xs], return_exceptions=True)
+            for answer, x in zip(answers, xs, strict=True):
+                same_outcome(answer, outcome(f, x, w=np.eye(2, dtype=np.float32)))
+
+
+@in_loop
+async def test_arrays_that_make_a_batch_run_as_one_call():
+    calls = []
+
+    class Counting(type(ab.batch(tagger))):
+        def __call__(self, *args, **kwargs):
+            calls.append(args)
+            return super().__call__(*args, **kwargs)
+
+    examples = sentences(12)
+    async with ab.Batcher(Counting(tagger, False), params=PARAMS) as batcher:
+        answers = await asyncio.gather(*[batcher(x) for x in examples])
+        await asyncio.gather(batcher(examples[0]), batcher(np.arange(3, dtype=np.int32)))  # of two dtypes: no batch
+    assert [each.batch_size for (each,) in calls] == [12]
+    for answer, x in zip(answers, examples, strict=True):
+        assert_same(answer, tagger(x, PARAMS))
+
+
 @in_loop
 async def test_exceptions_keep_the_place_where_they_were_raised():
     async with ab.Batcher(raising, w=np.ones((5, 2))) as batcher:
