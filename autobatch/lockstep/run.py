@@ -154,7 +154,7 @@ def in_lock_step(
     except NeedsLoop as error:
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except Exception as error:
-        if config.strict and isinstance(error, UnsupportedError):
+        if (config.strict and isinstance(error, UnsupportedError)) or type(error).__name__ == "BdbQuit":  # a debugger's
             raise
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
         raise NoLockStep(reason, _line_of(error, function), True) from None
@@ -359,6 +359,8 @@ def _lanes_of_keys(keys: np.ndarray) -> MaskedBatch:
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
     """The user's innermost line in the traceback of an error; the function's first, if it did not come that far."""
+    if isinstance(error, NeedsLoop) and error.where is not None:
+        return error.where
     code = getattr(function, "__code__", None)
     where = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
     inside = False
