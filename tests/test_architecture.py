@@ -55,6 +55,7 @@ NAMESPACES = {"testing", "optim", "nn"}
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
     ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
+    ("autobatch.report.graph", "networkx"): "only for what a person looks at",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     **{
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
@@ -67,8 +68,8 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 250
-MOST_LINES = 62_900
+MOST_FILES = 262
+MOST_LINES = 64_900
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
@@ -78,7 +79,6 @@ TESTED_IN = {
     "optim": "tables",
     "rewrite": "lockstep",
     "syntax": "lockstep",
-    "report": "lazy",
     "cli": "testing",
 }  # and in the folder of tests of its own name
 

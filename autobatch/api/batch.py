@@ -1,4 +1,4 @@
-"""`ab.batch`, the decorator, and `ab.source`, which shows what it makes of a function.
+"""`ab.batch`, the decorator.
 
 For a type checker a decorated function has the parameters and the result of the function that a person wrote. A batch
 shows an example's array, so `MaskedBatch` and `PackedBatch` are arrays to it (`np.ndarray`): what takes an array takes
@@ -25,11 +25,9 @@ from autobatch.errors import UnsupportedError
 from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call
 from autobatch.lockstep.run import has_batch
-from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.convert import convert
-from autobatch.rewrite.convert import source as lock_step_source
 
-__all__ = ["BatchFunction", "batch", "source"]
+__all__ = ["BatchFunction", "batch"]
 
 
 P = ParamSpec("P")
@@ -208,38 +206,3 @@ def batch(f: Any = None, *, strict: bool = False) -> Any:
             f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
         )
     return BatchFunction(f, strict)
-
-
-def source(function: Callable[..., Any], *, blocks: bool = False) -> str:
-    """The rewritten source of a function, to read: what it calls is named as in `autobatch.rewrite` and its runtime.
-
-    Args:
-        function: it, or what `ab.batch` made of it.
-        blocks: the form in which `ab.map` calls it, in which each straight-line run of array expressions is one call
-            of a recorder, instead of the lock-step form.
-
-    Returns:
-        Python source text. In the lock-step form a condition is an object that gives each of its two ways the lanes
-        that take it, and what a way binds is joined at its end.
-
-    Raises:
-        UnsupportedError: it has none; the message says why.
-
-    >>> import autobatch as ab
-    >>> def clipped(x):
-    ...     if x > 1:
-    ...         x = 1.0
-    ...     return x
-    >>> print(ab.source(clipped))
-    def clipped(x):
-        _ab_if_1 = _ab_if(_ab_gt(x, 1), (x,), False, False)
-        for _ab_arm_1 in _ab_if_1:
-            if _ab_arm_1:
-                x = 1.0
-            if _ab_if_1.split:
-                _ab_if_1.end((x,))
-        if _ab_if_1.split:
-            x, = _ab_if_1.join()
-        return x
-    """
-    return block_source(function) if blocks else lock_step_source(function)

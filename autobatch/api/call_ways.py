@@ -43,9 +43,10 @@ from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map", "why_not_compiled"]
+__all__ = ["NAMES", "NOT_NEEDED", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map", "why_not_compiled"]
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
+NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
 NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
 
 
@@ -246,10 +247,10 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
 
 def _settle_next_way(kind: History) -> None:
     """Examples of a batch run on the fly only where lock-step has no form for what they do."""
-    fly, refusal = kind.costs[FLY], "lock-step has a form for it"
+    fly = kind.costs[FLY]
     if not kind.costs[LOCKSTEP].refused:
-        fly.refused = refusal
-    elif fly.refused == refusal:
+        fly.refused = NOT_NEEDED
+    elif fly.refused == NOT_NEEDED:
         fly.refused = ""
 
 
@@ -431,7 +432,7 @@ def run_map(
     way = options.way
     call = _MapCall(function, shared, fixed or {})
     inner = current_region() is not None or active_trace() is not None
-    if way in (LOCKSTEP, FLY) and not inner and _pauses(_code_of(function)):
+    if way not in ("auto", LOOP) and not inner and _pauses(_code_of(function)):
         way = LOOP
     if way in (LOCKSTEP, FLY) or options.strict or inner:
         return call.named(sequences), call.stats

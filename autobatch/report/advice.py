@@ -25,13 +25,20 @@ class Facts:
 
 
 def advice(
-    source: Source, line: int, figures: Figures, facts: Facts, waits: int = 0, notes: tuple[str, ...] = ()
+    source: Source,
+    line: int,
+    figures: Figures,
+    facts: Facts,
+    waits: int = 0,
+    notes: tuple[str, ...] = (),
+    dear: bool = True,
 ) -> Advice:
     """(reason, what to write instead) of a line, each "" where there is nothing to say.
 
     Args:
         source: the file; line: where the statement begins.
         waits: how often an example's value was needed here; notes: what did not run for all examples at once, and why.
+        dear: it takes enough of the time to speak of how often it runs.
     """
     node = source.statement(line)
     for reason in notes:
@@ -42,6 +49,8 @@ def advice(
         return found
     if waits:
         return _of_waits(node, waits)
+    if not dear:
+        return "", ""
     loops = enclosing_loops(source, node)
     if facts.way == "on the fly":
         return _on_the_fly(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))

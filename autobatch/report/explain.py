@@ -7,7 +7,7 @@ from types import CodeType
 from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES, Ran, ran_ways
+from autobatch.api.call_ways import NAMES, NOT_NEEDED, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch
 from autobatch.core.diagnostics import Fallback, noted_fallbacks
@@ -17,12 +17,12 @@ from autobatch.lazy.launching import Stats
 from autobatch.lockstep.run import has_batch
 from autobatch.report.advice import Facts, advice
 from autobatch.report.line_profile import LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
-from autobatch.report.report import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, source_of
+from autobatch.report.summary import Forced, Launch, Line, Report
 
-__all__ = ["Watched", "explain", "watching"]
+__all__ = ["WatchedCalls", "explain", "watching"]
 
-_WORTH = 0.04  # of the time, which a line takes of which something is said
+_WORTH = 0.04  # of the time, from which on a line's steps are worth a word
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
 
 
@@ -73,7 +73,7 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     return watched.report(f)
 
 
-class Watched:
+class WatchedCalls:
     """What is seen of the calls in a block of code.
 
     Attributes:
@@ -108,7 +108,8 @@ class Watched:
             way=way,
             why=last.why,
             costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
-            refusals={NAMES[each]: cost.refused for each, cost in last.costs.items() if cost.refused},
+            refusals=_refusals(last),
+            called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
             lines=tuple(_lines(self, way, _code(function), stats)),
             seconds=profile.seconds,
@@ -121,7 +122,7 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[Watched]:
+def watching() -> Iterator[WatchedCalls]:
     """Watch all calls of the library in a block of code, in this thread; what falls back does not warn.
 
     >>> import numpy as np
@@ -133,9 +134,14 @@ def watching() -> Iterator[Watched]:
     """
     profile = LineProfile()
     with noted_fallbacks() as notes, ran_ways() as ran:
-        watched = Watched(ran, notes, profile)
+        watched = WatchedCalls(ran, notes, profile)
         with profile:
             yield watched
+
+
+def _refusals(ran: Ran) -> dict[str, str]:
+    found = {NAMES[each]: cost.refused for each, cost in ran.costs.items() if cost.refused}
+    return {way: why for way, why in found.items() if why != NOT_NEEDED}
 
 
 def _together(found: Sequence[Stats]) -> Stats:
@@ -171,7 +177,7 @@ def _code(function: Any) -> Any:
     return getattr(function, "__code__", None)
 
 
-def _sections(watched: Watched, code: Any) -> list[Section]:
+def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
     """The functions to show: the one that was called, then those that took most; none that is inside of another."""
     found = [each for each in watched.profile.codes.values() if each.co_name != "_ab_body"]
     own: Section | None = None
@@ -200,17 +206,16 @@ def _is_inside(section: Section, other: Section) -> bool:
     return within and (section.first, section.last) != (other.first, other.last)
 
 
-def _lines(watched: Watched, way: str, code: Any, stats: Stats) -> Iterator[Line]:
+def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator[Line]:
     """The lines of the report: of each function that ran."""
     profile = watched.profile
     figures = _by_statement(profile.lines)
-    total = profile.seconds or 1.0
+    total = profile.seconds - profile.of(PREPARING).seconds or 1.0
     notes: dict[Place, list[str]] = {}
     for note in watched.notes:
         file, line = note.where
         notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)
-    refusals = {NAMES[each]: cost.refused for run in watched.ran[-1:] for each, cost in run.costs.items()}
-    facts = Facts(way, watched.examples, refusals)
+    facts = Facts(way, watched.examples, _refusals(watched.ran[-1]) if watched.ran else {})
     waits: Counter[Place] = Counter()
     for (file, line), times in stats.forced.items():
         waits[file, source_of(file).start(line)] += times
@@ -230,8 +235,8 @@ def _lines(watched: Watched, way: str, code: Any, stats: Stats) -> Iterator[Line
                 continue
             last = max(last, found.last)
             own_notes = tuple(dict.fromkeys(notes.get(place, ())))
-            worth = found.seconds >= _WORTH * total or waits[place] or own_notes
-            reason, remedy = advice(source, number, found, facts, waits[place], own_notes) if worth else ("", "")
+            dear = found.seconds >= _WORTH * total
+            reason, remedy = advice(source, number, found, facts, waits[place], own_notes, dear)
             launched = way != _LOOP and found.launches
             yield Line(
                 section.file, number, text, section.name, _how(found, way, own_notes), found.seconds,
@@ -259,7 +264,7 @@ def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
 
 def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
     """What became of a line, in two words."""
-    if figures.compiled:
+    if figures.compiled or way == _COMPILED:  # of which some examples run in Python too, to compare
         return "compiled"
     if way == _LOOP:
         return "loop"
@@ -269,4 +274,4 @@ def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
         return "block"
     if figures.launches:
         return "one launch" if figures.launches == 1 else "launches"
-    return "Python" if way in (_FLY, _COMPILED) else "all lanes"
+    return "Python" if way == _FLY else "all lanes"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from autobatch.report.source_lines import enclosing_loops, names_read, names_set, source_of
 
 if TYPE_CHECKING:
-    from autobatch.report.report import Report
+    from autobatch.report.summary import Report
 
 __all__ = ["svg_graph", "to_networkx"]
 

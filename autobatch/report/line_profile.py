@@ -7,6 +7,7 @@ traced (two to four times, in what is Python), so lines can be compared with eac
 """
 
 import dataclasses
+import os
 import re
 import sys
 import time
@@ -26,7 +27,7 @@ from autobatch.core.diagnostics import is_library_file
 from autobatch.core.op import Op
 from autobatch.core.pytree import leaves
 from autobatch.lazy import launching
-from autobatch.lazy.fibers import Fibers
+from autobatch.lazy.fibers import Fibers, active_trace
 from autobatch.lockstep.block_launch import BlockRun
 from autobatch.rewrite import block_forms, convert, taped_forms
 from autobatch.syntax.source import is_library, written_lines
@@ -39,6 +40,9 @@ Place = tuple[str, int]
 LIBRARY: Place = ("", 0)  # recording, scheduling, packing and unpacking: what belongs to no line
 PREPARING: Place = ("", 1)  # rewriting, tracing and loading code, once
 BACKWARD: Place = ("", 2)  # walking back along a tape
+
+Then = Callable[[Any, float, float], None]
+"""Takes what a function gave, the seconds it took, and when it ended."""
 
 _MOST_SPANS = 20_000  # of a timeline, beyond which it ends: a browser shows no more
 _MOST_NODES = 2_000  # of a graph
@@ -95,7 +99,7 @@ def is_users_code(code: CodeType) -> bool:
     (False, False)
     """
     if code.co_filename.startswith("<"):  # a prompt, or `python -c`
-        return bool(written_lines(code))
+        return any(name.startswith("_ab_") for name in code.co_freevars) or bool(written_lines(code))
     return not is_library(code.co_filename) and not is_library_file(code.co_filename)
 
 
@@ -177,7 +181,7 @@ class LineProfile:
         code = frame.f_code
         known = self._kinds.get(id(code))
         if known is None:
-            known = self._kinds[id(code)] = (code, True if is_users_code(code) else None)
+            known = self._kinds[id(code)] = (code, _how_to_watch(code))
         how: Any = known[1]
         if how is None or self._quiet:
             spent = time.perf_counter() - now
@@ -215,7 +219,7 @@ class LineProfile:
             frame = frame.f_back
         return LIBRARY
 
-    def _until_return(self, then: Callable[[Any, float], None], place: Place | None = None, quiet: int = 1) -> Any:
+    def _until_return(self, then: Then, place: Place | None = None, quiet: int = 1) -> Any:
         """A trace function of a library's frame: what runs until it returns belongs to a place."""
         before, self._place = self._place, self._place if place is None else place
         self._quiet += quiet
@@ -224,7 +228,7 @@ class LineProfile:
         def on_return(frame: FrameType, event: str, argument: Any) -> Any:
             if event == "return":
                 now = time.perf_counter()
-                then(argument, now - began)
+                then(argument, now - began, now)
                 self._charge(now)
                 self._quiet -= quiet
                 self._place = before
@@ -245,7 +249,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
     sig = frame.f_locals["sig"]
     place: Place = sig.where
 
-    def then(count: Any, seconds: float) -> None:
+    def then(count: Any, seconds: float, now: float) -> None:
         if not isinstance(count, int):  # it raised
             return
         figures = profile.of(place)
@@ -255,7 +259,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
         lines = _LINES.search(sig.op.name) if sig.block is not None else None
         if lines is not None:
             figures.last = max(figures.last, int(lines[2] or lines[1]))
-        profile._charge(time.perf_counter(), "launch", f"{sig.op.name}, {_calls(count)}")
+        profile._charge(now, "launch", f"{sig.op.name}, {_calls(count)}")
         profile._launches.append((sig, count, seconds))
 
     return profile._until_return(then, place)
@@ -269,7 +273,7 @@ def _segment(profile: LineProfile, frame: FrameType) -> Any:
     """All that was recorded since the last launch: its graph is read when it is done."""
     profile._launches = []
 
-    def then(_: Any, seconds: float) -> None:
+    def then(_: Any, seconds: float, now: float) -> None:
         launches = frame.f_locals.get("launches")
         if launches is not None and len(profile.nodes) + len(profile._launches) <= _MOST_NODES:
             profile.nodes += _nodes(frame.f_locals, profile._launches, len(profile.nodes))
@@ -309,11 +313,11 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
     lines = [line for _, _, line in body.co_lines() if line is not None]
     place = (body.co_filename, min(lines))
 
-    def then(results: Any, _: float) -> None:
+    def then(results: Any, seconds: float, now: float) -> None:
         figures = profile.of(place)
         figures.last = max(figures.last, *lines)
         _gave(profile, figures, results, frame.f_locals["region"].count)
-        profile._charge(time.perf_counter(), "launch", f"block, {len(lines)} lines" if len(lines) > 1 else "block")
+        profile._charge(now, "launch", f"block, {len(lines)} lines" if len(lines) > 1 else "block")
 
     return profile._until_return(then)
 
@@ -321,9 +325,9 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
 def _scan(profile: LineProfile, frame: FrameType) -> Any:
     """The steps of a loop that are left, as one op."""
 
-    def then(results: Any, _: float) -> None:
+    def then(results: Any, seconds: float, now: float) -> None:
         _gave(profile, profile.of(profile._place), results, 1)
-        profile._charge(time.perf_counter(), "launch", "the steps of a loop")
+        profile._charge(now, "launch", "the steps of a loop")
 
     return profile._until_return(then)
 
@@ -331,13 +335,13 @@ def _scan(profile: LineProfile, frame: FrameType) -> Any:
 def _op(profile: LineProfile, frame: FrameType) -> Any:
     """An op that computes: of arrays, for all lanes."""
     place, name = profile._place, frame.f_locals["self"].name
-    if place[0] == "":
+    if place[0] == "" or active_trace() is not None:  # what is recorded counts when it is launched
         return None
 
-    def then(result: Any, _: float) -> None:
+    def then(result: Any, seconds: float, now: float) -> None:
         if isinstance(result, np.ndarray):
             _gave(profile, profile.of(place), result, len(result) if result.ndim else 1)
-            profile._charge(time.perf_counter(), "launch", name)
+            profile._charge(now, "launch", name)
 
     return profile._until_return(then, place, quiet=0)
 
@@ -355,9 +359,9 @@ def _compiled(profile: LineProfile, frame: FrameType) -> Any:
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     place = LIBRARY if code is None else (code.co_filename, code.co_firstlineno)
 
-    def then(results: Any, _: float) -> None:
+    def then(results: Any, seconds: float, now: float) -> None:
         profile.of(place).compiled = True
-        profile._charge(time.perf_counter(), "compiled", getattr(function, "__name__", "function"))
+        profile._charge(now, "compiled", getattr(function, "__name__", "function"))
 
     return profile._until_return(then, place, quiet=0)
 
@@ -368,6 +372,14 @@ def _prepares(profile: LineProfile, frame: FrameType) -> Any:
 
 def _walks_back(profile: LineProfile, frame: FrameType) -> Any:
     return profile._until_return(lambda *_: None, BACKWARD)
+
+
+def _how_to_watch(code: CodeType) -> Any:
+    """True for the user's lines, what watches a function of the library, None for what is not looked at."""
+    file = code.co_filename
+    if f"{os.sep}numba{os.sep}" in file or file.startswith("<frozen importlib"):
+        return _prepares  # it compiles, or loads what was compiled: to call it needs no Python
+    return True if is_users_code(code) else None
 
 
 def _code(function: Any) -> CodeType:

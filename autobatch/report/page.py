@@ -8,7 +8,7 @@ from autobatch.report.graph import svg_graph
 from autobatch.report.timeline import svg_timeline
 
 if TYPE_CHECKING:
-    from autobatch.report.report import Line, Report
+    from autobatch.report.summary import Line, Report
 
 __all__ = ["notebook_table", "page"]
 

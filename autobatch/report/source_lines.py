@@ -102,7 +102,8 @@ def source_of(file: str, code: CodeType | None = None) -> Source:
     """A file as it is now; `code` is some that is in it, by which what was typed at a prompt is found."""
     lines = tuple(linecache.getlines(file))
     if not lines and code is not None:
-        lines = _prompts[file] = tuple(written_lines(code))
+        lines = tuple(written_lines(code))
+        _prompts.update({file: lines} if lines else {})
     return _read(file, lines or _prompts.get(file, ()))
 
 
@@ -120,8 +121,10 @@ def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]
 
 
 def names_read(node: ast.AST) -> set[str]:
+    """The names that are read in a piece of syntax."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
 
 
 def names_set(node: ast.AST) -> set[str]:
+    """The names that are bound in it."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}

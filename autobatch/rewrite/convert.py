@@ -36,7 +36,7 @@ from autobatch.syntax.source import (
     is_library,
 )
 
-__all__ = ["PASSES", "compiled", "convert", "source"]
+__all__ = ["PASSES", "block_lines", "compiled", "convert", "source"]
 
 PASSES: list[Any] = [
     Control,
@@ -143,6 +143,21 @@ def source(function: Any) -> str:
     if rewritten is function:
         raise UnsupportedError(f"{function.__qualname__} is rewritten code itself")
     return ast.unparse(_cache[id(code)].tree or ast.Module([], []))
+
+
+def block_lines(function: FunctionType) -> list[range]:
+    """The lines of each block of a function in lock-step.
+
+    Raises:
+        NeedsLoop: there is no lock-step form; `where` is the line that it is about.
+        UnsupportedError: it is a library's.
+    """
+    if convert(function) is None:
+        raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
+    known = _cache.get(id(function.__code__))
+    sites = [] if known is None else [cell.cell_contents for cell in known.sites[0].values()]
+    found = [[line for *_, line in each.body.__code__.co_lines() if line] for each in sites if isinstance(each, Site)]
+    return [range(min(lines), max(lines) + 1) for lines in found if lines]
 
 
 def _convert(function: FunctionType) -> _Converted:

@@ -36,6 +36,9 @@ def test_maps_and_batches(function):
         mapped, called = ab.explain(function, RAGGED), ab.explain(function, batch)
     if function is longest_step:
         assert mapped.way == called.way == "compiled"
+        for report in (mapped, called):
+            assert {line.how for line in report.lines if line.text.strip()} == {"compiled"}
+            assert any(span.kind == "compiled" for span in report.spans)
         assert mapped.why == "way='compiled'"
     else:
         assert (mapped.way, called.way) == ("on the fly", "lock-step")

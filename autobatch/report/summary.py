@@ -61,7 +61,8 @@ class Line:
         function: the name of the function it is in.
         how: "one launch", "launches", "block", "compiled", "lane by lane", "loop", "all lanes" (control flow of all
             examples at once), "Python" (run for each example); "" for what did not run, or is part of the line above.
-        seconds, share: its time, and of the whole call's; times: launches, or runs where nothing was launched.
+        seconds, share: its time, and its part of the call's without `preparing`.
+        times: how many launches; where there were none, how often it ran.
         calls: of the examples that the launches served.
         reason: why it runs so, where it could be better; remedy: what to write instead, in one sentence.
     """
@@ -92,6 +93,7 @@ class Report:
         replayed: examples whose Python did not run, since what an equal one recorded was kept.
         why: what decided about the way.
         costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
+        called: {way: how many calls}, where several were watched.
         name: the function's; lines: the source of the functions that ran, one `Line` each.
         seconds: of the call, without what it took to look at it; `preparing` of these rewrote, traced and loaded code,
             which the next call has, and `library` belong to no line.
@@ -110,6 +112,7 @@ class Report:
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
     refusals: dict[str, str] = dataclasses.field(default_factory=dict)
+    called: dict[str, int] = dataclasses.field(default_factory=dict)
     name: str = ""
     lines: tuple[Line, ...] = ()
     seconds: float = 0.0
@@ -135,9 +138,12 @@ class Report:
         lines = [line for line in self.lines if line.seconds > 0.0]
         return tuple(sorted(lines, key=lambda line: -line.seconds))
 
+    def summary(self) -> str:
+        """What ran by which way, and the lines that took most."""
+        return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._first()])
+
     def __str__(self) -> str:
-        parts = [self.head(), *self._ways(), *self._first(), *self._source(), *self._operations(), *self._others()]
-        return "\n".join(parts)
+        return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
@@ -174,6 +180,8 @@ class Report:
     def head(self) -> str:
         """What ran, in one line."""
         text = f"{_many(self.examples, 'example')}: {self.way}"
+        if sum(self.called.values()) > 1:
+            text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
             of = f" (of which {self.replayed} came before)" if self.replayed else ""
