@@ -7,6 +7,7 @@ batch, unless it is annotated as `ArrayLike`.
 """
 
 import functools
+import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -58,6 +59,9 @@ class BatchFunction(Generic[P, R_co]):
         functools.update_wrapper(self, function)
         self.strict = strict
         self.__wrapped__: Any = function
+        reloading = sys.modules.get("IPython.extensions.autoreload")
+        if reloading is not None and _REFRESH not in reloading.UPDATE_RULES:
+            reloading.UPDATE_RULES.insert(0, _REFRESH)
 
     @overload
     def __call__(self: "BatchFunction[P, _Nothing]", *args: P.args, **kwargs: P.kwargs) -> Any: ...
@@ -110,6 +114,14 @@ class BatchFunction(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<batch function {getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__))}>"
+
+
+_REFRESH = (
+    lambda old, new: isinstance(old, BatchFunction) and isinstance(new, BatchFunction),
+    lambda old, new: old.__dict__.update(new.__dict__),
+)
+"""A rule of IPython's %autoreload: when and how a function imported before its file changed becomes the new one.
+Functions and classes it knows by itself."""
 
 
 def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:

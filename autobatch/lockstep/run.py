@@ -7,7 +7,7 @@ import functools
 import inspect
 import weakref
 from collections.abc import Callable, MappingView
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,8 @@ def run(
     size = batch_size_of_call(function, args, kwargs)
     before = _refusals.get(function) if isinstance(function, FunctionType) else None
     try:
+        if before is not None and before.code is not function.__code__:  # it has been reloaded
+            before = None
         if before is not None and size and before.stands() and not config.strict:
             raise NoLockStep(before.reason, before.where, False)
         out = in_lock_step(function, args, kwargs, size, convert, is_local)
@@ -100,7 +102,7 @@ def run(
         reason, where, failed = refused.reason, refused.where, refused.failed
     if not failed and isinstance(function, FunctionType):
         if before is None:
-            before = _refusals[function] = _Refusal(reason, where)
+            before = _refusals[function] = _Refusal(function.__code__, reason, where)
         before.reason, before.where = reason, where
         before.count += 1
     if not size:
@@ -207,9 +209,10 @@ class _Refusal:
     tried again now and then, since what lanes can do together may be a matter of their values.
     """
 
-    __slots__ = ("count", "reason", "waits", "where")
+    __slots__ = ("code", "count", "reason", "waits", "where")
 
-    def __init__(self, reason: str, where: tuple[str, int]) -> None:
+    def __init__(self, code: CodeType, reason: str, where: tuple[str, int]) -> None:
+        self.code = code
         self.reason = reason
         self.where = where
         self.count = self.waits = 0

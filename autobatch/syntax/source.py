@@ -8,6 +8,7 @@ code run, and of two lambdas on one line the right one is taken.
 import __future__
 
 import ast
+import copy
 import functools
 import linecache
 import operator
@@ -90,6 +91,9 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
         found = _find_in(typed, code)
         if found is not None:
             return found
+    found = _patched(linecache.getlines(code.co_filename, globals_), code)
+    if found is not None:
+        return found
     if not lines:
         raise NoSourceError(f"{function.__qualname__} has no source ({code.co_filename})")
     raise NoSourceError(
@@ -192,6 +196,37 @@ def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
         # of lambdas in lambdas only the innermost can be meant: an outer one has instructions of its own
         nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
     return nodes[-1] if nodes else None
+
+
+def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+    """The definition whose code IPython's %autoreload has put into a function: compiled from its tree written anew, so
+    that its lines are counted from 1."""
+    if code.co_firstlineno > 2:  # a method's class comes before it
+        return None
+    try:
+        tree = ast.parse("".join(lines))
+    except (SyntaxError, ValueError):
+        return None
+    for node, owner in _definitions(tree):
+        if node.name == code.co_name:
+            text = ast.unparse(node)
+            alone = copy.copy(node)
+            alone.decorator_list = []
+            for written in (text, ast.unparse(alone)):
+                written = written if owner is None else f"class {owner}:\n{textwrap.indent(written, '    ')}"
+                found = inner_codes(compile(written, code.co_filename, "exec", dont_inherit=True))
+                if any(_same(each, code) for each in found):
+                    return node, owner
+    return None
+
+
+def _definitions(tree: ast.AST, owner: str | None = None) -> Iterator[tuple[ast.FunctionDef, str | None]]:
+    """The functions of a file and of its classes."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node, owner
+        elif isinstance(node, ast.ClassDef):
+            yield from _definitions(node, node.name)
 
 
 @functools.lru_cache(maxsize=64)
