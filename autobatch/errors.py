@@ -77,7 +77,12 @@ class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
     """Raised inside a lock-step run to say: this cannot run for all lanes at once, run the examples on the fly.
 
     It is raised before anything outside the run was changed, so they start from the state that the caller left.
+
+    Attributes:
+        where: the file and line that it is about, where it is not the line that runs.
     """
+
+    where: tuple[str, int] | None = None
 
 
 class OverTime(BaseException):

@@ -7,7 +7,7 @@ import autobatch.nn as nn
 import autobatch.optim as optim
 import autobatch.testing as testing
 from autobatch.api import extend
-from autobatch.api.batch import batch, source
+from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
 from autobatch.autodiff.stop_gradient import stop_gradient
 from autobatch.batches.data.collate import collate
@@ -23,6 +23,7 @@ from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.report.explain import explain
+from autobatch.report.marked_source import source
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag

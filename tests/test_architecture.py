@@ -56,6 +56,7 @@ NAMESPACES = {"testing", "optim", "nn", "ray"}
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
     ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
+    ("autobatch.report.graph", "networkx"): "only for what a person looks at",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     **{
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
@@ -93,7 +94,6 @@ TESTED_IN = {
     "optim": "tables",
     "rewrite": "lockstep",
     "syntax": "lockstep",
-    "report": "lazy",
     "cli": "testing",
 }  # and in the folder of tests of its own name
 

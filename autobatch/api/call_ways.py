@@ -33,6 +33,7 @@ from autobatch.core.current import current_region
 from autobatch.core.diagnostics import fell_back
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, is_noted
+from autobatch.facts.python_functions import PAUSES
 from autobatch.lazy import fibers
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
 from autobatch.lazy.launching import Stats
@@ -42,9 +43,10 @@ from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map", "why_not_compiled"]
+__all__ = ["NAMES", "NOT_NEEDED", "Ran", "forget_costs", "ran_ways", "run_batch", "run_map", "why_not_compiled"]
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
+NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
 NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
 
 
@@ -54,12 +56,14 @@ class Ran:
 
     Attributes:
         way: the way of the last of its examples; why: what decided that.
+        function: what was called.
         stats: what was launched on the fly.
         costs: what each way has cost so far on inputs of this kind, by way.
     """
 
     way: str
     why: str
+    function: Any
     stats: Stats
     costs: dict[str, Cost]
 
@@ -69,7 +73,11 @@ _watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("aut
 
 @contextlib.contextmanager
 def ran_ways() -> Iterator[list[Ran]]:
-    """Collect how the calls in this block ran. A way that a call names, of which no cost is known, runs then."""
+    """Collect how the calls in this block ran.
+
+    A call runs whole by the way that calls of its kind take now, and by the one that it names before there was any. To
+    look at it takes time, so what it costs here is not added to what is known.
+    """
     found: list[Ran] = []
     token = _watched.set(found)
     try:
@@ -78,10 +86,10 @@ def ran_ways() -> Iterator[list[Ran]]:
         _watched.reset(token)
 
 
-def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
+def _note(way: str, why: str, function: Any, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
     watched = _watched.get()
     if watched is not None:
-        watched.append(Ran(way, why, stats or Stats(), costs or {}))
+        watched.append(Ran(way, why, function, stats or Stats(), costs or {}))
 
 
 # What is known, by function.
@@ -90,10 +98,11 @@ def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost]
 class _Function:
     """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
 
-    __slots__ = ("array_code", "code", "kinds")
+    __slots__ = ("array_code", "code", "kinds", "pauses")
 
     def __init__(self, code: Any) -> None:
         self.code = code  # so that its id stays its own
+        self.pauses = _pauses(code)
         self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
 
@@ -124,13 +133,21 @@ def _code_of(function: Any) -> Any:
             return call.__code__ if isinstance(call, FunctionType) else function
 
 
-def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History:
+def _pauses(code: Any) -> bool:
+    """Whether a function stops for a debugger: then it runs in frames of the user's, and nothing is tried."""
+    return isinstance(code, CodeType) and not PAUSES.isdisjoint(code.co_names)
+
+
+def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
+    """What is known of a function on inputs of one kind; None if it stops for a debugger."""
     code = _code_of(function)
     known = _functions.get(id(code))
     if known is None:
         if len(_functions) >= _MOST_FUNCTIONS:
             _functions.pop(next(iter(_functions)), None)
         known = _functions[id(code)] = _Function(code)
+    if known.pauses:
+        return None
     kind = known.kinds.get(key)
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
@@ -201,31 +218,39 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         if reason:
             return _named(function, args, kwargs, convert, is_local, reason)
     if way != "auto":
-        _note(way, f"way={way!r}")
-        return call.result([call.run(Portion(way, size), 0)], [size])
+        if way == FLY and _pauses(_code_of(function)):
+            way = LOOP
+        out = call.result([call.run(Portion(way, size), 0)], [size])
+        _note(way, f"way={way!r}", function, call.stats)
+        return out
     ways = (LOCKSTEP, FLY) if active_tape() is not None else (LOCKSTEP, FLY, COMPILED)
     kind = _kind(function, tuple(key), ways)
-    usual = kind.usual() if _watched.get() is None else None
+    if kind is None:
+        return _named(function, args, kwargs, convert, is_local)
+    if _watched.get() is not None:
+        _settle_next_way(kind)
+
+        def by(way: str) -> Any:
+            return call.result([call.run(Portion(way, size), 0)], [size])
+
+        return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs, convert, is_local), call, function)
+    usual = kind.usual()
     if usual is None:
         _settle_next_way(kind)
-        if _is_to_be_shown(kind, LOCKSTEP):
-            return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
         pieces, counts = _carry_out(kind, size, call.run)
-        _note(kind.last, kind.why, call.stats, kind.costs)
         return call.result(pieces, counts)
     begun = time.perf_counter()
     piece = call.run(Portion(usual, size), 0)
     kind.took(usual, size, time.perf_counter() - begun)
-    _note(usual, kind.why, call.stats, kind.costs)
     return call.result([piece], [size])
 
 
 def _settle_next_way(kind: History) -> None:
     """Examples of a batch run on the fly only where lock-step has no form for what they do."""
-    fly, refusal = kind.costs[FLY], "lock-step has a form for it"
+    fly = kind.costs[FLY]
     if not kind.costs[LOCKSTEP].refused:
-        fly.refused = refusal
-    elif fly.refused == refusal:
+        fly.refused = NOT_NEEDED
+    elif fly.refused == NOT_NEEDED:
         fly.refused = ""
 
 
@@ -266,7 +291,7 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, w
 
     out = run(function, args, kwargs, convert, is_local, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
-    _note(way, why if way == LOCKSTEP else "lock-step has no form for it", stats)
+    _note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
 
 
@@ -412,7 +437,10 @@ def run_map(
     options = current()
     way = options.way
     call = _MapCall(function, shared, fixed or {}, joining)
-    if way in (LOCKSTEP, FLY) or options.strict or current_region() is not None or active_trace() is not None:
+    inner = current_region() is not None or active_trace() is not None
+    if way not in ("auto", LOOP) and not inner and _pauses(_code_of(function)):
+        way = LOOP
+    if way in (LOCKSTEP, FLY) or options.strict or inner:
         return call.named(sequences), call.stats
     columns = call.columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
@@ -420,22 +448,26 @@ def run_map(
     if not count or reason:
         return call.named(columns, reason), call.stats
     if way != "auto":
-        _note(way, f"way={way!r}")
-        return call.run(Portion(way, count), 0), call.stats
+        results = call.run(Portion(way, count), 0)
+        _note(way, f"way={way!r}", function, call.stats)
+        return results, call.stats
     ways = (FLY,) if active_tape() is not None else (FLY, COMPILED)
     kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), ways)
-    usual = kind.usual() if _watched.get() is None else None
+    if kind is None:
+        return call.run(Portion(LOOP, count), 0), call.stats
+    if _watched.get() is not None:
+        return _looked_at(
+            kind, FLY, lambda way: call.run(Portion(way, count), 0), lambda: call.named(columns), call, function
+        ), call.stats
+    usual = kind.usual()
     if usual is not None:
         begun = time.perf_counter()
         results = call.run(Portion(usual, count), 0)
         kind.took(usual, count, time.perf_counter() - begun)
         return results, call.stats
-    if _is_to_be_shown(kind, FLY):
-        return _shown(kind, FLY, count, lambda: call.named(columns)), call.stats
     pieces, _ = _carry_out(kind, count, call.run)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
-    _note(LOOP if call.stats.looped else kind.last, call.stats.looped or kind.why, call.stats, kind.costs)
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
 
 
@@ -475,7 +507,7 @@ class _MapCall:
         given = sequences, self._given, self._arguments_of, 0, None, self._joining
         results, self.stats = _on_the_fly(self._function, *given)
         looped = self.stats.looped
-        _note(FLY if looped is None else LOOP, looped or why or "the call names it", self.stats)
+        _note(FLY if looped is None else LOOP, looped or why or "the call names it", self._function, self.stats)
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
@@ -560,21 +592,25 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
     return pieces, counts
 
 
-def _is_to_be_shown(kind: History, way: str) -> bool:
-    """Whether someone looks at a call of which it is not known yet whether another way than it names is cheaper."""
-    named = kind.costs[way]
-    known = named.runs and kind.costs[LOOP].runs
-    return _watched.get() is not None and not (named.refused or known or kind.best() != LOOP)
-
-
-def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:
-    """A call that someone looks at, by a way of which no cost is known yet: it is from now on."""
-    begun = time.perf_counter()
-    out = run()
+def _looked_at(
+    kind: History, named: str, by: Callable[[str], Any], run_named: Callable[[], Any], call: Any, function: Any
+) -> Any:
+    """The result of a call that someone looks at (`ran_ways`), of which the time says nothing."""
+    way = kind.best() if kind.calls else named
+    if way != named:
+        try:
+            out = by(way)
+        except NotCompiled:  # what was compiled has been let go of meanwhile
+            pass
+        else:
+            looped = call.stats.looped if way == FLY else None
+            _note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, kind.costs)
+            return out
+    out = run_named()
     watched = _watched.get()
-    if watched and watched[-1].way == way:
-        kind.costs[way].add(count, time.perf_counter() - begun)
-        watched[-1] = dataclasses.replace(watched[-1], why="the call names it", costs=kind.costs)
+    if watched:
+        why = kind.reason(way) if kind.calls and watched[-1].way == named else watched[-1].why
+        watched[-1] = dataclasses.replace(watched[-1], why=why, costs=kind.costs)
     return out
 
 

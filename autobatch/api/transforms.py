@@ -12,6 +12,7 @@ from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
@@ -88,7 +89,11 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
-    return map_with_stats(f, *example_sequences, **shared)[0]
+    try:
+        return map_with_stats(f, *example_sequences, **shared)[0]
+    except Exception as error:
+        hide_frames(error)
+        raise
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
@@ -269,8 +274,12 @@ def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return gradient(*args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
         finally:
             if tapes.active_tape() is None:
                 taped_form.forget()
 
+    call._ab_gradient = True  # type: ignore[attr-defined]
     return call

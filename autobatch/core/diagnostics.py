@@ -23,14 +23,17 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
+from autobatch.core.remedies import remedy
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 
 __all__ = [
+    "Fallback",
     "catches_warnings",
     "fell_back",
     "forget_warnings",
     "handling",
     "is_library_file",
+    "is_own_file",
     "noted_fallbacks",
     "raised_at",
     "silence",
@@ -40,21 +43,38 @@ __all__ = [
     "warn_user",
 ]
 
+
+class Fallback(str):
+    """What falls back, as "file:line: reason".
+
+    Attributes:
+        where: the file and the line; reason: why.
+    """
+
+    where: tuple[str, int]
+    reason: str
+
+    def __new__(cls, where: tuple[str, int], reason: str) -> "Fallback":
+        out = super().__new__(cls, f"{where[0]}:{where[1]}: {reason}")
+        out.where, out.reason = where, reason
+        return out
+
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _warned: dict[tuple[str, int, str], Any] = {}  # and the filters under which it was said last
-_noted: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
+_noted: contextvars.ContextVar[list[Fallback] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
 
 
 @contextlib.contextmanager
-def noted_fallbacks() -> Iterator[list[str]]:
-    """Collect what falls back in this block, as "file:line: reason", instead of warning.
+def noted_fallbacks() -> Iterator[list[Fallback]]:
+    """Collect what falls back in this block instead of warning.
 
     >>> with noted_fallbacks() as found:
     ...     fell_back("np.median has no rule", where=("model.py", 3))
     >>> found
     ['model.py:3: np.median has no rule']
     """
-    found: list[str] = []
+    found: list[Fallback] = []
     token = _noted.set(found)
     try:
         yield found
@@ -63,9 +83,15 @@ def noted_fallbacks() -> Iterator[list[str]]:
 
 
 @functools.lru_cache(maxsize=4096)
+def is_own_file(filename: str) -> bool:
+    """Whether a file's code is this library's own."""
+    return filename.startswith(_PACKAGE)
+
+
+@functools.lru_cache(maxsize=4096)
 def is_library_file(filename: str) -> bool:
     """Whether a file's code is this library's or NumPy's."""
-    return filename.startswith(_PACKAGE) or f"{os.sep}numpy{os.sep}" in filename
+    return is_own_file(filename) or f"{os.sep}numpy{os.sep}" in filename
 
 
 def user_line() -> tuple[str, int]:
@@ -119,11 +145,13 @@ def fell_back(reason: str, where: tuple[str, int] | None = None, way: str = "as 
         raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows {other}")
     noted = _noted.get()
     if noted is not None:
-        noted.append(f"{filename}:{line}: {reason}")
+        noted.append(Fallback((filename, line), reason))
         return
     if not config.warn:
         return
-    filters, said, message = users_filters(), (filename, line, reason), f"{reason}; it runs {way}"
+    better = remedy(reason)
+    message = f"{reason}; it runs {way}{f'. Instead: {better}' if better else ''}"
+    filters, said = users_filters(), (filename, line, reason)
     if said in _warned and (_warned[said] is filters or not _always(filters, message, filename, line)):
         return
     _warned[said] = filters
