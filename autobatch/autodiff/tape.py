@@ -231,7 +231,7 @@ class TapeArray(RecordedArray, ArrayFace):
         if op.vjp is None:
             if op.joint is not None:
                 return self._with_outputs(op, out, values, params, parents)
-            if out.dtype.kind == "c":  # constant in pieces where numbers are real: the sign turns with a complex one
+            if type(out) not in _WEAK and out.dtype.kind == "c":  # of real numbers constant in pieces; its sign turns
                 self._ab_unsupported(op.impl, args, params, f"{op.name} of complex numbers")
             return out
         if type(out) is not float and out.dtype.kind not in "fc":
