@@ -22,9 +22,9 @@ from autobatch.errors import note_example
 
 __all__ = [
     "Arguments",
+    "ColumnPlace",
     "CompiledCall",
     "NotCompiled",
-    "Place",
     "bound_values",
     "describe",
     "is_own",
@@ -48,7 +48,7 @@ class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything 
         self.reason, self.pending = reason, pending
 
 
-class Place:
+class ColumnPlace:
     """Stands for the value of a column in the arguments of a call."""
 
     def __init__(self, column: int) -> None:
@@ -65,7 +65,7 @@ class CompiledCall:
     arguments_of: Arguments | None
     count: int
     first: int  # the place of the first example in its batch
-    values: list[Any]  # of each parameter: a `Place`, or what all share
+    values: list[Any]  # of each parameter: a `ColumnPlace`, or what all share
     lists: list[Any]  # the examples of each column, once they are needed
 
     def examples(self, column: int) -> Sequence[Any]:
@@ -115,7 +115,7 @@ def _signature(code: Any, function: FunctionType) -> inspect.Signature:
 
 def is_own(value: Any) -> bool:
     """Whether a column's values stand anywhere in an argument."""
-    if isinstance(value, Place):
+    if isinstance(value, ColumnPlace):
         return True
     if isinstance(value, dict):
         return any(map(is_own, value.values()))
@@ -124,7 +124,7 @@ def is_own(value: Any) -> bool:
 
 def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where: str) -> Type:
     """The type of an argument; of one made of several columns, that of the whole."""
-    if isinstance(value, Place):
+    if isinstance(value, ColumnPlace):
         column = call.columns[value.column]
         if isinstance(column, Batch) and lies_flat(column):
             data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ def describe(kind: Type) -> str:
 
 def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
     """The arrays of an argument, and how far examples lie apart in those that `Loader.steps` names."""
-    if not isinstance(value, Place):
+    if not isinstance(value, ColumnPlace):
         if not is_own(value):
             return pack(kind, [value] * (last - first)), [-1] * count_apart(kind)
         arrays: list[Any] = []

@@ -21,9 +21,9 @@ from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.compiled.compiled_call import (
     Arguments,
+    ColumnPlace,
     CompiledCall,
     NotCompiled,
-    Place,
     bound_values,
     describe,
     is_own,
@@ -40,7 +40,7 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.threads import run_together, thread_count
 
 __all__ = [
-    "Form",
+    "CompiledForm",
     "compiled_map",
     "open_calls",
     "prepared",
@@ -60,7 +60,7 @@ _CHECKED = 2  # examples that also run in Python when a module is used first
 
 
 @dataclasses.dataclass(eq=False)
-class Form:
+class CompiledForm:
     """What a function was compiled to for one kind of examples."""
 
     module: Module | None
@@ -75,12 +75,12 @@ class Form:
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
 
 
-_forms: "dict[Any, tuple[FunctionType, dict[str, Form]]]" = {}
+_forms: "dict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = {}
 _refusals: dict[Any, str | None] = {}
 _lock = threading.Lock()
 
 
-def _forms_of(function: FunctionType) -> "dict[str, Form]":
+def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
     """The forms of a function, which are those of any other of the same code, closure and defaults."""
     closure = tuple(id(cell.cell_contents) if _is_bound(cell) else None for cell in function.__closure__ or ())
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
@@ -198,7 +198,7 @@ def state_of(form: Any) -> tuple[str, bool]:
 
 def prepared(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
-) -> tuple[CompiledCall, Form | None]:
+) -> tuple[CompiledCall, CompiledForm | None]:
     """The call's data, and the form for its types; None where there is no example.
 
     Raises:
@@ -212,7 +212,7 @@ def prepared(
     counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}
     if len(counts) != 1:
         raise NotCompiled("columns of several lengths, or none")
-    places: list[Any] = [Place(column) for column in range(len(columns))]
+    places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = bound_values(function, given, named)
     call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
@@ -235,16 +235,16 @@ def prepared(
     return call, form
 
 
-def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bool]) -> Form:
+def _made(program: SourceProgram, function: Any, kinds: list[Type], own: list[bool]) -> CompiledForm:
     try:
         module = write(program, function, kinds, own)
         table = np.append(table_of(program.ufuncs), 0)
     except (Unreadable, Mismatch, RuntimeError, RecursionError) as error:
-        return Form(None, str(error))
-    return Form(module, kernel=kernel_of(module.text), table=table)
+        return CompiledForm(None, str(error))
+    return CompiledForm(module, kernel=kernel_of(module.text), table=table)
 
 
-def _holds(form: Form) -> bool:
+def _holds(form: CompiledForm) -> bool:
     """Whether what the function reads from outside is what it was compiled for."""
     if form.module is None:
         return True
@@ -260,7 +260,7 @@ def _holds(form: Form) -> bool:
     return True
 
 
-def run_kernel(call: CompiledCall, form: Form) -> tuple[list[Any], list[int]]:
+def run_kernel(call: CompiledCall, form: CompiledForm) -> tuple[list[Any], list[int]]:
     """The results of a form that is compiled, and the examples that Python has to run.
 
     Raises:
@@ -322,7 +322,7 @@ def run_kernel(call: CompiledCall, form: Form) -> tuple[list[Any], list[int]]:
     return results, sorted(failed)
 
 
-def _check(call: CompiledCall, form: Form, results: list[Any], failed: set[int]) -> None:
+def _check(call: CompiledCall, form: CompiledForm, results: list[Any], failed: set[int]) -> None:
     """Compare some results with what Python makes of the same examples: types and bits.
 
     Raises:

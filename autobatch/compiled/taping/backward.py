@@ -10,7 +10,7 @@ import numpy as np
 
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.compiled.compiled_call import CompiledCall, NotCompiled, packed_arguments
-from autobatch.compiled.compiled_map import Form, open_calls, state_of
+from autobatch.compiled.compiled_map import CompiledForm, open_calls, state_of
 from autobatch.compiled.reading.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.reading.source_program import Unreadable
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
@@ -47,7 +47,7 @@ class TapedForm:
         self.reason, self.kernel = reason, None
 
 
-def taped_form(form: Form, differentiated: Sequence[bool]) -> TapedForm:
+def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
     """The form for gradients of these arguments."""
     key = tuple(differentiated)
     if form.module is None:
@@ -109,7 +109,7 @@ class Backward:
 
 
 def run_backward(
-    call: CompiledCall, form: Form, taped: TapedForm, cotangents: Cotangents, first: int, last: int, rows: bool
+    call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, first: int, last: int, rows: bool
 ) -> Backward:
     """Run some of the examples, forward and back.
 

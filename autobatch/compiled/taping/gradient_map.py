@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.grad import Gradient
-from autobatch.compiled.compiled_call import Arguments, CompiledCall, NotCompiled, Place
-from autobatch.compiled.compiled_map import Form, prepared, same
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
+from autobatch.compiled.compiled_map import CompiledForm, prepared, same
 from autobatch.compiled.data import unpack
 from autobatch.compiled.reading.exact_types import Scalar, Tuple, Type, Union
 from autobatch.compiled.taping.backward import (
@@ -25,7 +25,7 @@ __all__ = ["compiled_gradient_map", "prepared_gradient"]
 
 def prepared_gradient(
     gradient: Gradient, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
-) -> tuple[CompiledCall, Form | None, TapedForm | None]:
+) -> tuple[CompiledCall, CompiledForm | None, TapedForm | None]:
     """The call's data, and the forms for its types.
 
     Raises:
@@ -104,7 +104,7 @@ def compiled_gradient_map(
 
 
 def _assembled(
-    gradient: Gradient, call: CompiledCall, form: Form, values: list[Any], leaves: list[np.ndarray],
+    gradient: Gradient, call: CompiledCall, form: CompiledForm, values: list[Any], leaves: list[np.ndarray],
     failed: list[int], taped: TapedForm,
 ) -> list[Any]:  # fmt: skip
     """The results, in the form in which the gradient gives them."""
@@ -116,7 +116,7 @@ def _assembled(
     for position in sorted(set(gradient.positions)):
         value = call.values[position]
         if own[position]:
-            if not isinstance(value, Place):
+            if not isinstance(value, ColumnPlace):
                 raise NotCompiled("the gradient with respect to an argument that is partly shared is not compiled")
             trees[position] = gradients_of(kinds[position], call.examples(value.column), own_leaves)
         else:
@@ -130,7 +130,7 @@ def _assembled(
     return [None if index in bad else gradient.result(next(given), grads[index]) for index in range(call.count)]
 
 
-def _check(python: CompiledCall, form: Form, taped: TapedForm, results: list[Any], failed: set[int]) -> None:
+def _check(python: CompiledCall, form: CompiledForm, taped: TapedForm, results: list[Any], failed: set[int]) -> None:
     """Compare some results with what Python makes of the same examples.
 
     Raises:

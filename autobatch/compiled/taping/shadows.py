@@ -100,12 +100,12 @@ class Shadows:
         self.program = program
         extra = "".join(f", {name}" for name in program.captured)
         self.containers: dict[str, Any] = {}
-        self.functions: dict[str, _Function] = {}
+        self.functions: dict[str, _ShadowedFunction] = {}
         for instance in program.instances.values():
             if instance in program.done:
                 text = instance.text.replace("@extra@", extra)
-                self.functions[instance.name] = _Function(self, text, instance.variables, instance)
-        self.kernel = _Function(self, kernel, kinds, root)
+                self.functions[instance.name] = _ShadowedFunction(self, text, instance.variables, instance)
+        self.kernel = _ShadowedFunction(self, kernel, kinds, root)
         self.kernel.active |= set(inputs)
         changed = True
         while changed:
@@ -146,7 +146,7 @@ def no_place(kind: Any) -> str:
     return _ZERO
 
 
-class _Function:
+class _ShadowedFunction:
     """One function."""
 
     def __init__(self, shadows: Shadows, text: str, kinds: Mapping[str, Any], instance: Instance) -> None:
@@ -247,10 +247,10 @@ class _Function:
             if isinstance(kind, List) and in_memory(kind.elem):
                 self._reach(value)
 
-    def _callee(self, call: ast.Call) -> "_Function | None":
+    def _callee(self, call: ast.Call) -> "_ShadowedFunction | None":
         return self.shadows.functions.get(call.func.id) if isinstance(call.func, ast.Name) else None
 
-    def _spread_call(self, callee: "_Function", call: ast.Call) -> None:
+    def _spread_call(self, callee: "_ShadowedFunction", call: ast.Call) -> None:
         for name, arg in zip(callee.parameters[2:], call.args[2:], strict=True):
             if self.carries(arg):
                 callee._activate(name)
@@ -439,7 +439,7 @@ class _Function:
             return [f"{held} = {self.place(value, kind)}", text, f"{name}_p = {held}"]
         return [text, f"{name}_p = {place}"]
 
-    def _user_call(self, callee: "_Function", ok: str, name: str, call: ast.Call) -> Lines:
+    def _user_call(self, callee: "_ShadowedFunction", ok: str, name: str, call: ast.Call) -> Lines:
         places = [
             self.place(arg, callee.kinds.get(parameter))
             for parameter, arg in zip(callee.parameters[2:], call.args[2:], strict=True)

@@ -20,13 +20,13 @@ from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.compiled.compiled_call import (
     Arguments,
+    ColumnPlace,
     NotCompiled,
-    Place,
     bound_values,
     is_own,
     lies_flat,
 )
-from autobatch.compiled.compiled_map import Form, prepared, run_kernel, state_of
+from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel, state_of
 from autobatch.compiled.reading.exact_types import (
     Array,
     Dict,
@@ -79,7 +79,7 @@ class _TapedCall:
         plain_columns = [self._without(column) for column in columns]
         plain_shared = {name: self._without(value) for name, value in shared.items()}
         self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
-        places: list[Any] = [Place(column) for column in range(len(columns))]
+        places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
         given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
         self.given = dataclasses.replace(
             self.plain, function=python_form, columns=columns, shared=shared,
@@ -114,7 +114,7 @@ class _TapedCall:
 
     def _is_taped(self, value: Any) -> bool:
         """Whether an argument holds a value with a gradient."""
-        if isinstance(value, Place):
+        if isinstance(value, ColumnPlace):
             column, plain = self.given.columns[value.column], self.plain.columns[value.column]
             if not isinstance(column, Batch):
                 return any(map(_holds_tape, column))
@@ -146,7 +146,7 @@ class _TapedCall:
 
     def _objects(self, kind: Type, value: Any) -> list[list[Any]]:
         """What lies in each packed array of floats of an argument that examples have of their own."""
-        if isinstance(value, Place):
+        if isinstance(value, ColumnPlace):
             column = self.given.columns[value.column]
             if isinstance(column, Batch) and is_boxed(batch_data(column)):
                 return [[batch_data(column)]]
@@ -362,7 +362,7 @@ class _Backward:
     """The step back over a call: the cotangents of its arguments from those of its results."""
 
     call: _TapedCall
-    form: Form
+    form: CompiledForm
     taped: TapedForm
     results: _Results
     held: list[_Leaf]
