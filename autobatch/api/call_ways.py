@@ -152,7 +152,7 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
 def _expected(known: _Function, taped: bool, way: str) -> Expectation:
     """What a way is expected to cost: guesses from timing many functions on one machine, with the loop as the unit."""
     ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
-    price = 0.005 if ready else 0.04 if way in _ready else 0.4
+    price = 0.005 if ready else 0.04
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == COMPILED:
@@ -161,7 +161,8 @@ def _expected(known: _Function, taped: bool, way: str) -> Expectation:
         return Expectation(price, loading, call=1e-4, example=2e-6, share=0.02, sure=True, certain=True)
     if way == LOCKSTEP:  # a step costs so many times what it costs one example, and hardly more for many
         if taped:  # where the loop records each operation of each example
-            return Expectation(price, call=5e-4, steps=2.0 if known.array_code else 20.0, share=0.05, sure=True)
+            steps = 2.0 if known.array_code else 20.0
+            return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True, certain=known.array_code)
         if known.array_code:
             return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)
@@ -226,11 +227,25 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         pieces, counts = _carry_out(kind, size, call.run)
         _note(kind.last, kind.why, call.stats, kind.costs)
         return call.result(pieces, counts)
-    begun = time.perf_counter()
+    begun, first = time.perf_counter(), _nodes_so_far()
     piece = call.run(Portion(usual, size), 0)
     kind.took(usual, size, time.perf_counter() - begun)
+    _time_the_walk_back(kind, usual, size, first)
     _note(usual, kind.why, call.stats, kind.costs)
     return call.result([piece], [size])
+
+
+def _time_the_walk_back(kind: History, way: str, count: int, first: int) -> None:
+    """Have the tape say what the walk back over a run takes, whose nodes begin at `first`: it is part of its cost."""
+    tape = active_tape()
+    if tape is not None and len(tape.nodes) > first:
+        report = functools.partial(kind.later, way, kind.costs[way].runs, count)
+        tape.timed.append((first, len(tape.nodes), report))
+
+
+def _nodes_so_far() -> int:
+    tape = active_tape()
+    return 0 if tape is None else len(tape.nodes)
 
 
 def _settle_next_way(kind: History) -> None:
@@ -458,9 +473,10 @@ def run_map(
     kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
     usual = kind.usual() if _watched.get() is None else None
     if usual is not None:
-        begun = time.perf_counter()
+        begun, first = time.perf_counter(), _nodes_so_far()
         results = call.run(Portion(usual, count), 0)
         kind.took(usual, count, time.perf_counter() - begun)
+        _time_the_walk_back(kind, usual, count, first)
         return results, call.stats
     if _is_to_be_shown(kind, FLY):
         return _shown(kind, FLY, count, lambda: call.named(columns)), call.stats
@@ -614,7 +630,7 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
     start = 0
     while start < count:
         step = turn.next()
-        begun = time.perf_counter()
+        begun, first = time.perf_counter(), _nodes_so_far()
         try:
             piece = run(step, start)
         except OverTime:
@@ -632,6 +648,7 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
                 turn.refused(step.way, took, refused.reason)
             continue
         turn.ran(step.way, step.count, time.perf_counter() - begun)
+        _time_the_walk_back(kind, step.way, step.count, first)
         if step.way != LOOP:
             _ready.add(step.way)
         pieces.append(piece)
