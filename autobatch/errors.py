@@ -20,6 +20,7 @@ __all__ = [
     "ShapeError",
     "StructureError",
     "UnsupportedError",
+    "forget_example",
     "is_noted",
     "note_example",
 ]
@@ -117,3 +118,18 @@ def note_example(error: BaseException, index: int) -> BaseException:
     if not is_noted(error):
         error.add_note(f"{_NOTE}{index}")
     return error
+
+
+def forget_example(error: BaseException) -> None:
+    """Take back the note that names an example, where there was but one.
+
+    >>> error = note_example(ValueError("bad"), 0)
+    >>> forget_example(error)
+    >>> is_noted(error)
+    False
+    """
+    notes = getattr(error, "__notes__", None)
+    if notes:
+        notes[:] = [note for note in notes if not note.startswith(_NOTE)]
+        if not notes:
+            del error.__notes__

@@ -6,7 +6,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.call_ways import run_map
+from autobatch.api.call_ways import run_gradient, run_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
@@ -190,7 +190,7 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
     >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
     {'w': array([2., 4.])}
     """
-    return _forgetting(plain.grad(taped(f), argnums, has_aux))
+    return _chosen(_forgetting(plain.grad(taped(f), argnums, has_aux)), f, argnums, has_aux, False)
 
 
 @overload
@@ -224,7 +224,7 @@ def value_and_grad(
     >>> value, gradient
     (9.0, 6.0)
     """
-    return _forgetting(plain.value_and_grad(taped(f), argnums, has_aux))
+    return _chosen(_forgetting(plain.value_and_grad(taped(f), argnums, has_aux)), f, argnums, has_aux, True)
 
 
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
@@ -264,6 +264,17 @@ def taped(f: Any) -> Any:
         return taped_form(f)(*args, **kwargs)
 
     call.__name__ = getattr(f, "__name__", type(f).__name__)
+    return call
+
+
+def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
+    """The gradient, of which it is known what it is: so it can be compiled, and a map of it."""
+    gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
+
+    @functools.wraps(gradient)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return run_gradient(gradient, args, kwargs)
+
     return call
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import inspect
 import operator
@@ -22,7 +23,36 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.indexing import zero_d_p
 
-__all__ = ["grad", "value_and_grad"]
+__all__ = ["Gradient", "batch_data", "grad", "value_and_grad", "with_data"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What a function that `grad` or `value_and_grad` made gives.
+
+    Attributes:
+        function: the function that is differentiated.
+        positions: of the arguments with respect to which; single: there is one, and no tuple is given.
+        has_aux: the function gives a pair, of which the first part is differentiated.
+        with_value: the value is given, too.
+    """
+
+    function: Callable[..., Any]
+    positions: tuple[int, ...]
+    single: bool
+    has_aux: bool
+    with_value: bool
+
+    @classmethod
+    def of(cls, f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bool) -> "Gradient":
+        """That of a call of `grad` or `value_and_grad`."""
+        return cls(f, *_positions(argnums), bool(has_aux), with_value)
+
+    def result(self, value: Any, gradient: Any) -> Any:
+        """What is given for a value of the function and a gradient."""
+        if self.with_value:
+            return value, gradient
+        return (gradient, value[1]) if self.has_aux else gradient
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -132,8 +162,8 @@ class _Input:
         if dtype.kind != "f":
             return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
         if rank_of(value) == BATCH_RANK:
-            leaf = tape.leaf(_batch_data(value))
-            return cls(value, leaf, _with_data(value, leaf.alias()))
+            leaf = tape.leaf(batch_data(value))
+            return cls(value, leaf, with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
         return cls(value, leaf, leaf.alias())
 
@@ -148,10 +178,10 @@ class _Input:
             unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
             return value._ab_gradient(ct, taken) if unexpanded is None else unexpanded
         if rank_of(value) == BATCH_RANK:
-            out = _owned(ct, _batch_data(value), taken)
+            out = _owned(ct, batch_data(value), taken)
             if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:
                 out = np.where(mask, out, np.zeros((), dtype_of(out)))
-            return _with_data(value, out)
+            return with_data(value, out)
         return _owned(ct, value, taken)
 
 
@@ -177,11 +207,13 @@ def _owned(ct: Any, value: Any, taken: set[int]) -> Any:
 python_float_p = Op("python_float", float, vjp=lambda position, ct, out, args, params: ct)
 
 
-def _batch_data(batch: Any) -> Any:
+def batch_data(batch: Any) -> Any:
+    """The array of a batch: padded data, or packed values."""
     return batch.data if isinstance(batch, Batched) else batch.values
 
 
-def _with_data(batch: Any, data: Any) -> Any:
+def with_data(batch: Any, data: Any) -> Any:
+    """The same batch with another such array."""
     out = copy.copy(batch)
     if isinstance(batch, Batched):
         out.data = data
@@ -282,7 +314,7 @@ def _unbox(leaf: Any, tape: Tape) -> Any:
     if type(leaf) is TapeArray:
         return leaf.value if leaf.tape is tape else leaf
     if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
-        data = _batch_data(leaf)
+        data = batch_data(leaf)
         inner = _unbox(data, tape)
-        return leaf if inner is data else _with_data(leaf, inner)
+        return leaf if inner is data else with_data(leaf, inner)
     return leaf

@@ -17,6 +17,7 @@ import sys
 import sysconfig
 import textwrap
 import threading
+from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
