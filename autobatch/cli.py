@@ -17,6 +17,7 @@ from autobatch.api.batch import source
 from autobatch.blocks.kernel_cache import SUFFIX, cache_folder
 from autobatch.core.config import Config
 from autobatch.errors import UnsupportedError
+from autobatch.testing.command import add_check, run_check
 
 __all__ = ["main"]
 
@@ -44,11 +45,14 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m autobatch", description="What is installed and what can be set.")
     parser.add_argument("--version", action="version", version=_version("autobatch"))
-    commands = parser.add_subparsers(dest="command", metavar="source")
+    commands = parser.add_subparsers(dest="command", metavar="source | check")
     show = commands.add_parser("source", help="print what becomes of a function", description=_SOURCE)
     show.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
     show.add_argument("--blocks", action="store_true", help="the form that ab.map runs, not the lock-step form")
+    add_check(commands)
     options = parser.parse_args(arguments)
+    if options.command == "check":
+        return run_check(options)
     if options.command == "source":
         return _print_source(options.function, options.blocks)
     _print_overview()

@@ -40,6 +40,7 @@ LAYERS = [
     ("checkpoint",),
     ("api",),
     ("nn",),
+    ("bridges",),
     ("testing", "report"),
     ("cli",),
 ]
@@ -62,13 +63,14 @@ LATE_IMPORTS = {
     },
     ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
+    ("autobatch.testing.smallest", "hypothesis"): "only where a difference was found",
 }
 
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 250
-MOST_LINES = 62_900
+MOST_FILES = 262
+MOST_LINES = 65_200
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26

@@ -32,6 +32,7 @@ __all__ = [
     "ReferenceLoop",
     "Unfit",
     "Way",
+    "corner",
     "default_ways",
     "is_float",
 ]
@@ -261,16 +262,16 @@ class _MaskedLayout:
         filler = _POISON[poison][dtype.kind](dtype) if poison else 0
         self.data = np.full((len(arrays), *padded), filler, dtype)
         for i, x in enumerate(arrays):
-            self.data[_corner(i, x.shape)] = x
+            self.data[corner(i, x.shape)] = x
 
     def box(self, data: Any) -> MaskedBatch:
         return MaskedBatch.of(Batched(data, self.sizes, self.scalar))
 
     def unbox(self, data: Any) -> list[np.ndarray]:
-        return [data[_corner(i, shape)] for i, shape in enumerate(self.shapes)]
+        return [data[corner(i, shape)] for i, shape in enumerate(self.shapes)]
 
 
-def _corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
+def corner(index: int, shape: tuple[int, ...]) -> tuple[Any, ...]:
     """Where an example of this shape stands in padded data."""
     return (index, *map(slice, shape))
 

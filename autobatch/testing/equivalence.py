@@ -21,7 +21,16 @@ from autobatch.testing.compare import Difference, coarsest, compare, largest_err
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
 from autobatch.testing.gradients import Gradients, cotangents, fresh, gradients, shared_floats
 
-__all__ = ["EquivalenceReport", "Outcome", "Reference", "assert_equivalent", "check_equivalence", "undecorated"]
+__all__ = [
+    "EquivalenceReport",
+    "Outcome",
+    "Reference",
+    "assert_equivalent",
+    "check_equivalence",
+    "is_refusal",
+    "orders",
+    "undecorated",
+]
 
 
 @dataclasses.dataclass
@@ -120,7 +129,7 @@ class Reference:
         try:
             self.gradients(range(len(self)))
         except Exception as error:
-            if not _is_refusal(error):
+            if not is_refusal(error):
                 raise
             return f"the function cannot be differentiated: {error}"
         return None
@@ -141,7 +150,7 @@ class Reference:
         return self._gradients[key]
 
 
-def _is_refusal(error: BaseException | None) -> bool:
+def is_refusal(error: BaseException | None) -> bool:
     """Whether it says that there is no gradient; NumPy puts errors of its own in front of ours."""
     while error is not None:
         if isinstance(error, ForcedValueError | UnsupportedError):
@@ -277,7 +286,7 @@ def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
         return None
 
 
-def _orders(count: int) -> Iterator[tuple[str, list[int]]]:
+def orders(count: int) -> Iterator[tuple[str, list[int]]]:
     """Batches to try: what to call each, and which examples it has, in order."""
     everything = list(range(count))
     yield "all examples", everything
@@ -295,7 +304,7 @@ def _check_way(
 ) -> None:
     """Run one way on every order; raise `AssertionError` at the first that differs, `Unfit` if not all fit together."""
     reason: Unfit | None = None
-    for name, order in _orders(len(batches.reference)):
+    for name, order in orders(len(batches.reference)):
         run = _Run(way, f, shared, batches, order, name)
         try:
             run.compare_results(report)
