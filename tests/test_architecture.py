@@ -70,7 +70,7 @@ LATE_IMPORTS = {
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
 MOST_FILES = 262
-MOST_LINES = 65_200
+MOST_LINES = 66_500
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26

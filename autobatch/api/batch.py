@@ -20,6 +20,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example
+from autobatch.core.other_arrays import note_foreign, refuse_foreign
 from autobatch.errors import UnsupportedError
 from autobatch.facts.purity import is_local
 from autobatch.lockstep.calls.call import call
@@ -75,10 +76,12 @@ class BatchFunction(Generic[P, R_co]):
                 return as_first_example(function, args, kwargs)
             except Exception as error:
                 _note_lists(error, function, (*args, *kwargs.values()))
+                note_foreign(error, args, kwargs)
                 raise
         region = current_region()
         if region is not None and not _outside(args, kwargs):
             return call(function, *args, **kwargs)
+        refuse_foreign(args, kwargs)
         if self.strict:
             with options(strict=True):
                 return run_batch(function, args, kwargs, _convert, is_local)

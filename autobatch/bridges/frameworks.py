@@ -227,8 +227,7 @@ _LIBRARIES = {"autobatch", "jax", "jaxlib", "numba", "numpy", "torch"}  # into w
 def reachable(f: Any) -> Iterator[Any]:
     """What a function is and names: itself, its globals, closure and object, and so on through functions of Python's.
 
-    >>> scale = 2.0
-    >>> any(x is np for x in reachable(lambda x: np.tanh(x)))
+    >>> any(x is framework_of for x in reachable([framework_of]))
     True
     """
     found, seen = [f], {id(f)}

@@ -14,6 +14,7 @@ import numpy as np
 from autobatch.api.batch import BatchFunction
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.core.other_arrays import advice, library_of
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
 from autobatch.lazy.fibers import examples_in
@@ -228,6 +229,11 @@ def check_equivalence(
     with all examples, for the exception; without those, for results and gradients.
     """
     examples = _examples(example_sequences)
+    for leaf in leaves([shared, examples[0]]):
+        if library := library_of(leaf):
+            raise UnsupportedError(
+                f"{advice('an argument', library)}; ab.testing.assert_same compares a batched function of {library}"
+            )
     signature = _signature(undecorated(f))
     if signature is not None:
         signature.bind(*examples[0], **shared)
