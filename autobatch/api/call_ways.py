@@ -229,12 +229,14 @@ def _settle_next_way(kind: History) -> None:
         fly.refused = ""
 
 
-def why_not_compiled(function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None) -> str:
+def why_not_compiled(
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None, seconds: float = 120.0
+) -> str:
     """Why examples cannot be run compiled; "" if they can, once that is waited for. Arguments as `compiled_map`'s."""
     if active_tape() is not None:
         return "gradients are not compiled"
     try:
-        wait_until_compiled(function, columns, shared, arguments_of)
+        wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except NotCompiled as error:
         return error.reason
     except Exception as error:  # of the compiler, since nothing of the user's has run

@@ -182,7 +182,8 @@ class EquivalenceReport:
     Attributes:
         ways: the ways that ran.
         skipped: the ways (and "gradients") that did not, and why.
-        not_compiled: why the function was not compiled, which few are; "" if it was, and is among the ways.
+        not_compiled: why the function was not compared compiled: few are, or another process is still compiling it, and
+            the next run compares it; "" if it is among the ways.
         fallbacks: by way, what ran as a loop over the examples, and why: right, but no proof of the batched code.
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
@@ -255,6 +256,9 @@ def check_equivalence(
         report.directions = check_directions(kept.function, kept.examples, shared)
     batches = [_Batches(everyone, range(len(examples)), gradients=False)] if failing else []
     batches += [_Batches(kept, sound, gradients=not skip)] if sound else []
+    for way in ways:
+        if isinstance(way, Compiled) and batches:
+            way.begin(f, way.pack(fresh(batches[-1].reference.examples)).args, fresh(shared))
     for way in ways:
         try:
             with noted_fallbacks() as fallbacks:
@@ -474,7 +478,7 @@ def assert_equivalent(
     >>> report.examples
     3
     """
-    ways = [Compiled(), *default_ways()]
+    ways = [*default_ways(), Compiled()]
     return check_equivalence(
         f, example_sequences, shared, grad=grad, ways=ways, central_differences=central_differences
     )
