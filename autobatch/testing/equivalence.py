@@ -252,8 +252,6 @@ def check_equivalence(
     skip = kept.no_gradient() if grad and sound else "grad=False" if sound else "every example raises"
     if skip:
         report.skipped["gradients"] = skip
-    elif central_differences:
-        report.directions = check_directions(kept.function, kept.examples, shared)
     batches = [_Batches(everyone, range(len(examples)), gradients=False)] if failing else []
     batches += [_Batches(kept, sound, gradients=not skip)] if sound else []
     for way in ways:
@@ -273,6 +271,8 @@ def check_equivalence(
             report.ways.append(way.name)
         if fallbacks:
             report.fallbacks[way.name] = sorted(set(fallbacks))
+    if central_differences and not skip:
+        report.directions = check_directions(kept.function, kept.examples, shared)
     return report
 
 
