@@ -18,6 +18,8 @@ from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
+from autobatch.bridges.jax_functions import jax_function
+from autobatch.bridges.torch_functions import torch_function
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
@@ -77,6 +79,7 @@ __all__ = [
     "gather",
     "grad",
     "hash_keys",
+    "jax_function",
     "jvp",
     "lazy",
     "load",
@@ -105,6 +108,7 @@ __all__ = [
     "strategies",
     "sum",
     "testing",
+    "torch_function",
     "value_and_grad",
 ]
 __all__ += representations.__all__

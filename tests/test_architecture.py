@@ -40,6 +40,7 @@ LAYERS = [
     ("checkpoint",),
     ("api",),
     ("nn",),
+    ("bridges",),
     ("testing", "report"),
     ("serving", "ray"),
     ("cli",),
@@ -78,6 +79,7 @@ LATE_IMPORTS = {
     },
     ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
+    ("autobatch.testing.smallest", "hypothesis"): "only where a difference was found",
 }
 
 # Sizes. The limits of the package as a whole go up only with what it can do anew.

@@ -291,19 +291,21 @@ def _settle_next_way(kind: History) -> None:
         fly.refused = ""
 
 
-def why_not_compiled(function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None) -> str:
+def why_not_compiled(
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None, seconds: float = 120.0
+) -> str:
     """Why examples cannot be run compiled; "" if they can, once that is waited for. Arguments as `compiled_map`'s."""
     gradient = gradient_of(function)
     try:
         if gradient is not None:
             _, form, taped = prepared_gradient(gradient, columns, shared, arguments_of)
             if form is not None:
-                wait_for(taped)
+                wait_for(taped, seconds)
         elif active_tape() is not None:
-            form_of = per_example_form(function)
-            wait_until_compiled_on_tape(function, form_of, columns, shared, arguments_of, wait_for)
+            form_of, wait = per_example_form(function), functools.partial(wait_for, seconds=seconds)
+            wait_until_compiled_on_tape(function, form_of, columns, shared, arguments_of, wait)
         else:
-            wait_until_compiled(function, columns, shared, arguments_of)
+            wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except NotCompiled as error:
         return error.reason
     except Exception as error:  # of the compiler, since nothing of the user's has run

@@ -12,6 +12,7 @@ from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.other_arrays import note_foreign
 from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
@@ -101,7 +102,11 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     function = undecorated(f)
     if not any(type(each) is Shared for each in example_sequences):
         _warn_of_arrays(example_sequences)
-        return run_map(function, example_sequences, shared)
+        try:
+            return run_map(function, example_sequences, shared)
+        except Exception as error:
+            note_foreign(error, (), shared)
+            raise
     columns = [each for each in example_sequences if type(each) is not Shared]
     _warn_of_arrays(columns)
     fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
