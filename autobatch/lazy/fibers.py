@@ -22,6 +22,7 @@ from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.example_recorder import NOT_RECORDED, ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.replay import Memory
@@ -36,6 +37,10 @@ _active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatc
 active_trace = _active.get
 
 _PARK, _URGENT = object(), object()
+
+
+def _none(shared: dict[str, Any]) -> None:
+    """No recorders."""
 
 
 class LaunchError(Exception):
@@ -53,6 +58,7 @@ class Fibers:
             others may have seen.
         first: the place of the first example in its batch.
         deadline: when to give up, by `time.perf_counter`; None for never.
+        record: gives what example i gives without running it, or `NOT_RECORDED`.
 
     Attributes:
         results: those of the examples; where one raised, of those before it.
@@ -71,6 +77,7 @@ class Fibers:
         is_changing: Callable[[int], bool],
         first: int = 0,
         deadline: float | None = None,
+        record: Callable[[int], Any] | None = None,
     ) -> None:
         self.results: list[Any] = [known.get(index) for index in range(count)]
         self.failed = count
@@ -81,6 +88,7 @@ class Fibers:
         self._is_changing = is_changing
         self._first = first
         self._deadline = deadline
+        self._record = record
         self._settle = settle
         self._fibers: dict[int, Any] = {}
         self._waiting = [index for index in range(count) if index not in known]
@@ -107,6 +115,8 @@ class Fibers:
 
     def _run(self) -> None:
         for index in self._waiting:
+            if self._record is not None and self._is_recorded(self._record, index):
+                continue
             fiber = greenlet.greenlet(self._body)
             fiber.gr_context = contextvars.copy_context()
             self._fibers[index] = fiber
@@ -122,6 +132,22 @@ class Fibers:
                     self._end(index, fiber)
         self._launch()
 
+    def _is_recorded(self, record: Callable[[int], Any], index: int) -> bool:
+        """Whether an example has been recorded without running."""
+        self._check_time()
+        result = record(index)
+        if result is NOT_RECORDED:
+            return False
+        self.results[index] = result
+        self._finished.append(index)
+        if self._trace.is_full:
+            self._launch()
+        return True
+
+    def _check_time(self) -> None:
+        if self._deadline is not None and time.perf_counter() > self._deadline:
+            raise OverTime
+
     def _body(self, index: int) -> Any:
         _active.set(self._trace)  # in the context of this fiber alone, so nothing has to be set back
         set_example(Example(self._first + index))
@@ -129,8 +155,7 @@ class Fibers:
 
     def _step(self, index: int, fiber: Any) -> None:
         """Run one fiber until it is done, parks or raises."""
-        if self._deadline is not None and time.perf_counter() > self._deadline:
-            raise OverTime
+        self._check_time()
         self._trace.example = index
         filters = users_filters()
         try:
@@ -198,6 +223,7 @@ def map_with_stats(
     forget: Callable[[], Any] = bool,
     first: int = 0,
     deadline: float | None = None,
+    recorders_of: Callable[[dict[str, Any]], Recorders | None] = _none,
 ) -> tuple[list[Any], Stats]:
     """`[function(x, **shared) for x in examples]`, and what was launched.
 
@@ -209,6 +235,7 @@ def map_with_stats(
         forget: lets go of the functions that were met on the way; called when the outermost map has run.
         first: the place of the first example in its batch.
         deadline: when to give up, by `time.perf_counter`.
+        recorders_of: the generated recorders of the function, given what is shared as the examples see it.
 
     Raises:
         OverTime: the deadline has passed; everything is as it was.
@@ -248,9 +275,23 @@ def map_with_stats(
         trace.close()
         return looped("NeedsLoop: the order of the examples shows in what they print, draw or read", early=True)
 
+    recorders = recorders_of(arguments)
+    recorder = None if recorders is None else ExampleRecorder(trace, recorders, columns)
+    begun: dict[int, Any] = {}  # how far the trace was before examples that did not fit the recorder
+
+    def record(index: int) -> Any:
+        assert recorder is not None
+        before = None if replay is None else replay.before(index)
+        result = recorder.record(index)
+        if result is NOT_RECORDED:
+            begun[index] = before
+        elif replay is not None and before is not None:
+            replay.after(index, [column[index] for column in columns], result, before)
+        return result
+
     def call(index: int) -> Any:
         given = [column[index] for column in columns]
-        before = None if replay is None else replay.before(index)
+        before = begun.pop(index) if index in begun else None if replay is None else replay.before(index)
         values = wrap_example(trace, given, own.copies)
         positional, named = (values, arguments) if arguments_of is None else arguments_of(values, arguments)
         result = settled(trace, (form if trace.inputs.in_order else function)(*positional, **named))
@@ -258,7 +299,17 @@ def map_with_stats(
             replay.after(index, given, result, before)
         return result
 
-    fibers = Fibers(trace, call, count, functools.partial(finish, trace), known, own.is_changing, first, deadline)
+    fibers = Fibers(
+        trace,
+        call,
+        count,
+        functools.partial(finish, trace),
+        known,
+        own.is_changing,
+        first,
+        deadline,
+        None if recorder is None else record,
+    )
     waits: tuple[str, int] | None = None  # the line at which the first one does
     waiting: Any = None
     ended = False  # all examples have
@@ -279,6 +330,9 @@ def map_with_stats(
                     )
                 ended = error is None
             finally:
+                if recorder is not None:
+                    trace.stats.recorded = recorder.count
+                    recorder.close()
                 trace.close()
                 forget()
         if error is None and not changed:
@@ -287,7 +341,7 @@ def map_with_stats(
             arguments.clear()
             copies.clear()
             trace.inputs.forget_writes()
-            del fibers, call, known
+            del fibers, call, record, known, recorder, recorders
             replay = None
             if trace.references() > alone:  # by recorded arrays
                 gc.collect(0)  # most often garbage: a function that calls itself by a name it closes over, say
