@@ -112,9 +112,12 @@ class ExampleRecorder:
             self._bound = self._recorders.bound(trace, self._columns, index)
         self._doubt = False
         self._segment = trace.segment
-        self._run = None if self._bound is None else self._bound.begin()
-        if self._run is None:
+        if self._bound is None:
+            self._run = None
             self._doubt = True
+            self._patience -= index > 0
+            return None
+        self._run = self._bound.begin()
         return self._run
 
 

@@ -120,7 +120,7 @@ class BlockWriter(OperationWriter):
             return "const", kind, value
         if kind is PLAIN:
             return "plain", kind, value
-        if is_empty(kind):
+        if is_empty(kind) and type(kind) is not Listed:  # a list may be one that stays empty
             raise Dead
         if isinstance(kind, Items | Closure) or (isinstance(kind, Listed) and _has_lists(kind.item)):
             raise NotCovered("an input that is no array and no list of arrays")
@@ -187,7 +187,10 @@ class BlockWriter(OperationWriter):
                     outside.append(self.text(value))
                     refs.append("")
                 elif slot == "constant":
-                    self.written.operands.add(kind.number)
+                    aval = self.written.trace.constant(kind.value)[0]
+                    if aval is None or aval.shared:
+                        raise NotCovered("a constant of no known kind")
+                    self.written.operands[kind.number] = aval
                     refs.append(f"_ab_d{kind.number}")
                 continue
             value = self.kept(value)
@@ -216,9 +219,9 @@ class BlockWriter(OperationWriter):
                     outside.append(value.text)
                     refs.append("")
             elif how == "plain":
-                aval = self.written.named(self.written.constants.literal(spec[1].aval))
+                of = self.written.named(self.written.constants.literal(spec[1].aval))
                 name = self.fresh()
-                self.emit(f"{name} = _ab_array({value.text}, {aval})")
+                self.emit(f"{name} = _ab_array({value.text}, {of})")
                 refs.append(name)
             else:
                 key += _lengths(kind, value.text)
@@ -280,7 +283,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
     if how == "item":
         return ("item", kind.number), [list(kind.value) if type(kind.value) is dict else list(range(len(kind.value)))]
     if how == "built":
-        return ("built", kind), [[2, 1, 3]] * len(_lengths(kind, ""))
+        return ("built", kind), [[0] if is_empty(kind) else [2, 1, 3]] * len(_lengths(kind, ""))
     found, what = met
     if what is None:
         raise NotCovered("an input of another kind")

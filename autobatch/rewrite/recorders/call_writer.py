@@ -130,9 +130,10 @@ class CallWriter(ValueWriter):
         if of_lists:
             number = self.written.constants.compute("listed", listed, number)
         called = self.written.constants.values[number]
-        if all(each.kind is PLAIN or isinstance(each.kind, Const) for each in (*args, *named.values())) and any(
-            each.kind is PLAIN for each in (*args, *named.values())
-        ):
+        values = [self.check(each) for each in (*args, *named.values())]
+        args, named = values[: len(args)], dict(zip(named, values[len(args) :], strict=True))
+        own = any(each.kind is PLAIN for each in values)
+        if own and all(each.kind is PLAIN or isinstance(each.kind, Const) for each in values):
             raise NotCovered("an operation on an example's own arrays outside of blocks")
         return self.apply(called, args, ("call", number, *named), **named)
 
@@ -175,7 +176,7 @@ class CallWriter(ValueWriter):
                 return self.read(self.written.constants.item, shape.kind.number, 0)
             if isinstance(first, Node) and first.aval.shape:
                 return self.literal(first.aval.shape[0])
-            if isinstance(first, Parts) and first.make is None:
+            if isinstance(first, Parts) and first.is_tuple:
                 return self.literal(len(first.parts))
             if isinstance(first, Const):
                 return self.read(self.written.constants.compute, "len", len, first.number)

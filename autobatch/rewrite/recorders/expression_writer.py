@@ -101,6 +101,9 @@ class ExpressionWriter(CallWriter):
             known = self._identity(left.kind, right.kind)
             if known is not None:
                 return self.literal(known == (sign == "is"))
+            if left.kind is PLAIN and (right.kind is PLAIN or self._is_singleton(right.kind)):  # which runs no code
+                return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})", simple=True)
+            raise NotCovered(f"`{sign}` of what is no object of an example's")
         folded = self._folded(sign, function, left, right)
         if folded is not None:
             return folded
@@ -109,7 +112,7 @@ class ExpressionWriter(CallWriter):
         texts = [self._compared(each) for each in (left, right)]
         if None not in texts:
             return Term(PLAIN, f"({texts[0]} {sign} {texts[1]})", simple=True)
-        if sign in ("in", "not in", "is", "is not"):
+        if sign in ("in", "not in"):
             raise NotCovered(f"`{sign}` of arrays")
         return self.apply(function, [left, right], ("op", sign))
 
@@ -121,9 +124,17 @@ class ExpressionWriter(CallWriter):
             return None
         if self._are_plain(value):
             return self.text(self.check(value))
-        if isinstance(kind, Parts) and all(part is PLAIN or self._is_scalar(part) for part in kind.parts):
+        if (
+            isinstance(kind, Parts)
+            and kind.is_tuple
+            and all(part is PLAIN or self._is_scalar(part) for part in kind.parts)
+        ):
             return self.text(value)
         return None
+
+    @staticmethod
+    def _is_singleton(kind: RecorderKind) -> bool:
+        return isinstance(kind, Const) and type(kind.value) in (bool, type(None))
 
     @staticmethod
     def _is_scalar(kind: RecorderKind) -> bool:
@@ -157,42 +168,49 @@ class ExpressionWriter(CallWriter):
             return None, self.check(value).text
         if isinstance(kind, Listed):
             return None, self.text(value)
-        if isinstance(kind, Parts) and kind.make is None:
+        if isinstance(kind, Parts) and kind.is_tuple:
             return bool(kind.parts), ""
         raise NotCovered("a decision by a value of an array")
 
     def _any_or_all(self, node: ast.BoolOp) -> tuple[bool | None, str]:
+        """A condition of several: what has to happen before one of them happens only where it is asked for."""
         is_or = isinstance(node.op, ast.Or)
-        texts: list[str] = []
+        found: list[tuple[list[str], bool | None, str]] = []
+        before = self.env
         for i, each in enumerate(node.values):
-            known, text = self.test(each) if i == 0 else self._inline_test(each)
-            if known is None:
-                texts.append(text)
-            elif known == is_or:
-                if not texts:
-                    return is_or, ""
-                texts.append(str(is_or))
+            if not i:
+                found.append(([], *self.test(each)))
+                before = self.env.copy()
+            else:
+                self.env = before.copy()
+                with self.apart() as lines:
+                    found.append((lines, *self.test(each)))
+            if found[-1][1] == is_or:
                 break
-        if not texts:
+        self.env = before
+        found = [each for each in found if each[1] is None or each[1] == is_or]
+        if not found:
             return not is_or, ""
-        return None, f"({(' or ' if is_or else ' and ').join(texts)})"
-
-    def _inline_test(self, node: ast.expr) -> tuple[bool | None, str]:
-        checked = set(self.env.checked)
-        with self.apart() as lines:
-            found = self.test(node)
-        if lines and not all("_ab_check(" in line for line in lines):
-            raise NotCovered("a call in a condition that is not always evaluated")
-        self.env.checked = checked
-        if lines:
-            raise NotCovered("a look at an object in a condition that is not always evaluated")
-        return found
+        if found[0][1] == is_or:
+            return is_or, ""
+        texts = [text if known is None else str(known) for _, known, text in found]
+        if not any(lines for lines, *_ in found[1:]):
+            lines = found[0][0]  # where the first one is constant, what comes before the second
+            self.lines += [line[4:] for line in lines]
+            return None, f"({(' or ' if is_or else ' and ').join(texts)})"
+        name = self.fresh()
+        self.lines += [line[4:] for line in found[0][0]]
+        self.emit(f"{name} = {texts[0]}")
+        for (lines, *_), text in zip(found[1:], texts[1:], strict=True):
+            self.emit(f"if {'not ' if is_or else ''}{name}:")
+            self.lines += lines
+            self.emit(f"    {name} = {text}")
+        return None, name
 
     def _boolop(self, node: ast.BoolOp) -> Term:
         values = [self.expr(node.values[0]), *[self.inline(each) for each in node.values[1:]]]
         if not self._are_plain(*values):
-            known, text = self._any_or_all(node)
-            raise NotCovered(f"`or`, `and` of what is no number: {known}, {text}")
+            raise NotCovered("`or`, `and` of what is no number")
         sign = " or " if isinstance(node.op, ast.Or) else " and "
         return Term(PLAIN, f"({sign.join(self.text(self.check(each)) for each in values)})")
 

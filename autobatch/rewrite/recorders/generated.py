@@ -48,7 +48,7 @@ _MOST_FAILURES = 6  # times that a function is read in vain
 _MOST_WALKED = 4096  # objects of an example that are looked at for their classes
 _LIMIT = 512
 _KEYS = frozenset((int, str, np.int64))
-_BUILTIN = frozenset((*SCALARS, list, tuple, dict, np.ndarray, np.int64, np.int32, np.float64, np.float32, np.bool_))
+_BUILTIN = frozenset((*SCALARS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
 _CONTAINERS = frozenset((list, tuple, dict, str))
 _RESULTS = frozenset((*SCALARS, np.int64, np.int32, np.float64, np.float32, np.bool_))
 _HARMLESS = frozenset((
@@ -94,16 +94,18 @@ class FunctionRecorders:
 
     Attributes:
         forms: the recorders, the latest first; failures: how often there was none to be had.
+        has_run: an example has run as Python.
         reason: why there was none the last time.
     """
 
-    __slots__ = ("code", "failures", "forms", "reason", "space")
+    __slots__ = ("code", "failures", "forms", "has_run", "reason", "space")
 
     def __init__(self, code: CodeType, space: dict[str, Any]) -> None:
         self.code = code  # which with its globals keeps its id
         self.space = space
         self.forms: list[_GeneratedForm] = []
         self.failures = 0
+        self.has_run = False
         self.reason = ""
 
 
@@ -144,7 +146,10 @@ class MapRecorders:
     def bound(self, trace: Trace, columns: Sequence[Sequence[Any]], index: int) -> "_BoundForm | None":
         """The recorder that fits this map."""
         recorders = self._recorders
-        places, named = self._arguments(len(columns))
+        found = self._arguments(len(columns))
+        if found is None:
+            return None
+        places, named = found
         roots: dict[Any, Any] = {FUNCTION: self._of, TRACE: trace}
         if type(self._function) is MethodType:
             roots["self"] = self._function.__self__
@@ -159,7 +164,8 @@ class MapRecorders:
                     continue
         if self._tried >= _MOST_TRIED or recorders.failures >= _MOST_FAILURES:
             return None
-        if not index:  # its blocks have met nothing yet
+        if not index and not recorders.has_run:  # its blocks have met nothing yet
+            recorders.has_run = True
             return None
         self._tried += 1
         try:
@@ -174,12 +180,19 @@ class MapRecorders:
         recorders.forms.insert(0, form)
         return bound
 
-    def _arguments(self, count: int) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of the function: shared values, and the places of those that examples have."""
+    def _arguments(self, count: int) -> tuple[list[Any], dict[str, Any]] | None:
+        """The arguments of the function: shared values, and the places of those that examples have; None where an
+        argument has parts of both."""
         given = [_Example(at) for at in range(count)]
         if self._arguments_of is None:
             return list(given), dict(self._shared)
-        positional, named = self._arguments_of(given, self._shared)
+        try:
+            positional, named = self._arguments_of(given, self._shared)
+        except Exception:  # it looks at what it places
+            return None
+        mixed = [each for each in (*positional, *named.values()) if type(each) is not _Example]
+        if any(type(leaf) is _Example for leaf in leaves(mixed)):
+            return None
         return list(positional), dict(named)
 
 
@@ -200,7 +213,7 @@ class _GeneratedForm:
 
     constants: Constants
     used: list[int]
-    operands: list[int]
+    operands: dict[int, Aval]
     sites: list[tuple[BlockSite, bool]]
     recipes: list[Any]
     attributes: list[str]
@@ -228,7 +241,7 @@ def _form_of(
         raise NotCovered("a batch among the shared arguments")
     tree, blocks = block_tree(function)
     constants = Constants(roots)
-    written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index)]))
+    written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
     args = tree.args
     if args.vararg or args.kwarg:
         raise NotCovered("a function of any number of arguments")
@@ -264,7 +277,7 @@ def _form_of(
     constants_used = sorted(written.used)
     names = [
         *[f"_ab_c{number}" for number in constants_used],
-        *[f"_ab_d{number}" for number in sorted(written.operands)],
+        *[f"_ab_d{number}" for number in written.operands],
         "_ab_sites",
         *[f"_ab_apply{number}" for number in range(len(written.recipes))],
         *[f"_ab_unbox{number}" for number in range(len(written.recipes))],
@@ -289,7 +302,7 @@ def _form_of(
     return _GeneratedForm(
         constants,
         constants_used,
-        sorted(written.operands),
+        dict(written.operands),
         [written.sites[number] for number in sites],
         written.recipes,
         sorted(written.attributes),
@@ -369,6 +382,7 @@ class _BoundForm:
         for site, by_key in self._form.sites:
             if by_key:
                 self._tails.append(_Tails(site, trace, values))
+                largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # about
                 continue
             sig = site.signature(trace, values, ())
             assert sig.block is not None
@@ -393,9 +407,9 @@ class _BoundForm:
         form, trace, values = self._form, self._trace, self._values
         segment = trace.segment
         operands = []
-        for number in form.operands:
+        for number, expected in form.operands.items():
             aval, ref = trace.constant(values[number])
-            if aval is None or aval.shared:
+            if aval is not expected:
                 raise Misfit
             operands.append(ref)
         room = max(trace._room, 0) // max(self._largest, 1)
@@ -442,14 +456,23 @@ class _BoundForm:
     def _check(self, value: Any) -> None:
         """See that using an object of this class, as the recorder does, runs no code of the user's."""
         kind = type(value)
+        if kind is np.ndarray:
+            self._note(value)
+            return
         if not _is_suited(kind, self._form.attributes):
             raise Misfit
         self._suited.add(kind)
+
+    def _note(self, value: np.ndarray) -> None:
+        """Note an array of an example: what another one writes into it, this one sees in a loop."""
+        if is_recorded(value):
+            self._trace.inputs.add(value, self._trace.example)
 
     def _array(self, value: Any, aval: Aval) -> int:
         """The reference of an example's own array."""
         if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
             raise Misfit
+        self._note(value)
         found, ref = self._trace.constant(value)
         if found is not aval:
             raise Misfit
@@ -475,10 +498,15 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
             made[value] = LazyArray(trace, kind.aval, trace.segment, value)
         return made[value]
     if isinstance(kind, Parts):
-        parts = [_finished(part, each, trace, made) for part, each in zip(kind.parts, value, strict=True)]
-        return tuple(parts) if kind.make is None else kind.make(**dict(zip(kind.names, parts, strict=True)))
+        key: Any = ("object", id(value), kind.make)
+        if kind.make is None or key not in made:
+            parts = [_finished(part, each, trace, made) for part, each in zip(kind.parts, value, strict=True)]
+            if kind.make is None:
+                return tuple(parts)
+            made[key] = kind.make(**dict(zip(kind.names, parts, strict=True)))
+        return made[key]
     if isinstance(kind, Listed):
-        key = "list", id(value)
+        key = ("list", id(value))
         if key not in made:
             if type(kind) is Keyed:
                 made[key] = {name: _finished(kind.item, each, trace, made) for name, each in value.items()}
@@ -536,7 +564,7 @@ class _Unboxed:
                 raise Misfit
             return found.ref
         assert isinstance(kind, Parts)
-        if type(found) not in (tuple, list) or len(found) != len(kind.parts):
+        if type(found) is not tuple or len(found) != len(kind.parts):
             raise Misfit
         return tuple(map(self._of, kind.parts, found))
 

@@ -26,7 +26,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.versions import Version, Written
 
-__all__ = ["Dead", "Env", "LineWriter"]
+__all__ = ["Dead", "Env", "LineWriter", "is_temporary"]
 
 
 class Dead(Exception):  # noqa: N818  (a signal inside of this folder)
@@ -42,6 +42,11 @@ class Env:
 
     def copy(self) -> "Env":
         return Env(dict(self.names), set(self.checked))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is bound once, by the rewriting of blocks, and read right after."""
+    return name.startswith("_ab_") and name[4:].isdigit()
 
 
 class LineWriter:
@@ -197,5 +202,5 @@ class LineWriter:
             return Term(Parts(tuple(part.kind for part in parts), kind.make, kind.names), "", parts)
         if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or not is_recorded(kind.value):
             return value
-        self.written.operands.add(kind.number)
-        return Term(Node(known_aval(kind.value)), f"_ab_d{kind.number}")
+        self.written.operands[kind.number] = aval = known_aval(kind.value)
+        return Term(Node(aval), f"_ab_d{kind.number}")

@@ -87,6 +87,10 @@ class Parts(RecorderKind):
     make: Any = None
     names: tuple[str, ...] = ()
 
+    @property
+    def is_tuple(self) -> bool:
+        return self.make is None or issubclass(self.make, tuple)
+
 
 class _Site:
     """The lists that are made at one place, as far as they are of one kind."""

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from autobatch.rewrite.recorders.expression_writer import BINARY, ExpressionWriter
-from autobatch.rewrite.recorders.line_writer import Dead, Env
+from autobatch.rewrite.recorders.line_writer import Dead, Env, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -204,7 +204,7 @@ class StatementWriter(ExpressionWriter):
                 continue
             if value.kind == other.kind and value.text == other.text and value.parts == other.parts:
                 names[name] = value
-            elif not name.startswith("_ab_"):
+            elif not is_temporary(name):
                 names[name] = Term(self._join(value.kind, other.kind), name)
         return Env(names, a.checked & b.checked)
 

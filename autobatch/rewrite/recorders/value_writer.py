@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.recorders.block_writer import BlockWriter
-from autobatch.rewrite.recorders.line_writer import Dead
+from autobatch.rewrite.recorders.line_writer import Dead, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -64,7 +64,7 @@ class ValueWriter(BlockWriter):
         return self.read(constants.global_, version.scope, name)
 
     def _namedexpr(self, node: ast.NamedExpr) -> Term:
-        if not node.target.id.startswith("_ab_"):
+        if not is_temporary(node.target.id):
             raise NotCovered("an assignment in an expression")
         value = self.expr(node.value)
         self.bind(node.target, value)
@@ -78,7 +78,7 @@ class ValueWriter(BlockWriter):
             self.env.checked.discard(name)
             if isinstance(value.kind, Closure):
                 self.env.names[name] = value
-            elif name.startswith("_ab_"):  # bound once
+            elif is_temporary(name):
                 lasting = all(map(_is_lasting, [value] if value.parts is None else value.parts))
                 self.env.names[name] = value if lasting else self.kept(value)
             else:
@@ -99,7 +99,7 @@ class ValueWriter(BlockWriter):
             for each, part in zip(target.elts, parts, strict=True):
                 self.bind(each, part)
             return
-        if (isinstance(kind, Parts) and kind.make is None) or (kind is PLAIN or isinstance(kind, Listed)):
+        if (isinstance(kind, Parts) and kind.is_tuple) or (kind is PLAIN or isinstance(kind, Listed)):
             value = self.check(value)
             names, stores = self._targets(target, value.kind)
             if value.parts is not None and all(map(_is_lasting, value.parts)):  # no name is bound before it is read
@@ -158,7 +158,7 @@ class ValueWriter(BlockWriter):
             kinds: Sequence[RecorderKind] = [PLAIN] * len(target.elts)
         elif isinstance(kind, Listed):
             kinds = [kind.item] * len(target.elts)
-        elif isinstance(kind, Parts) and kind.make is None and len(kind.parts) == len(target.elts):
+        elif isinstance(kind, Parts) and kind.is_tuple and len(kind.parts) == len(target.elts):
             kinds = kind.parts
         else:
             raise NotCovered("unpacking of what is no tuple of that length")
@@ -210,7 +210,7 @@ class ValueWriter(BlockWriter):
             return PLAIN
         if isinstance(kind, Listed | Items):
             return kind.item
-        if isinstance(kind, Parts) and kind.make is None:
+        if isinstance(kind, Parts) and kind.is_tuple:
             out: RecorderKind = NOTHING
             for part in kind.parts:
                 out = join(out, part)
@@ -273,7 +273,7 @@ class ValueWriter(BlockWriter):
                 at = slice(*[each.value for each in constants])
                 if isinstance(base.kind, Node):
                     return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
-                if isinstance(base.kind, Parts) and base.kind.make is None:
+                if isinstance(base.kind, Parts) and base.kind.is_tuple:
                     count = range(len(base.kind.parts))
                     return self.parts([self.part(base, i) for i in count[at]])
             texts = [self.text(each) for each in map(self.check, bounds)]
@@ -291,13 +291,18 @@ class ValueWriter(BlockWriter):
                 raise NotCovered("an item of a shared array")
             return self.read(self.written.constants.item, kind.number, at.value)
         if isinstance(kind, Parts):
-            if not (isinstance(at, Const) and type(at.value) is int and -len(kind.parts) <= at.value < len(kind.parts)):
+            if not (
+                kind.is_tuple
+                and isinstance(at, Const)
+                and type(at.value) is int
+                and -len(kind.parts) <= at.value < len(kind.parts)
+            ):
                 raise NotCovered("an item of a tuple that is not known")
             return self.part(base, at.value % len(kind.parts))
         if isinstance(kind, Node):
-            if isinstance(at, Const):
-                return self.apply(operator.itemgetter(at.value), [base], ("item", at.value))
-            raise NotCovered("an item of an array that is not known")
+            return self.apply(operator.getitem, [base, self.check(index)], ("item",))
+        if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
+            return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if at is not PLAIN and not (isinstance(at, Const) and at.is_scalar):
             raise NotCovered("an item by what is no number or text")
         if kind is PLAIN or (isinstance(kind, Const) and type(kind.value) in (tuple, list, dict, str)):

@@ -164,7 +164,7 @@ class Written:
     Attributes:
         attributes: names of attributes that are read of examples' objects.
         sites, recipes: calls of blocks and of other operations; used: the numbers of constants that its text names;
-            operands: of those that are operands themselves.
+            operands: the kinds of those that are operands themselves, by their numbers.
     """
 
     def __init__(self, trace: Any, constants: Constants, classes: Sequence[type]) -> None:
@@ -177,7 +177,7 @@ class Written:
         self.sites: list[tuple[BlockSite, bool]] = []
         self.recipes: list[Recipe] = []
         self.used: set[int] = set()
-        self.operands: set[int] = set()
+        self.operands: dict[int, Aval] = {}
         self._alive: list[Any] = []
 
     def version(
@@ -222,7 +222,7 @@ class Written:
         for _ in range(_ROUNDS):
             self.changed = False
             self.sites, self.recipes = [], []
-            self.used, self.operands = set(), set()
+            self.used, self.operands = set(), {}
             done = 0
             while done < len(self.versions):
                 write(self, list(self.versions.values())[done])
