@@ -40,11 +40,13 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
 from autobatch.facts.python_functions import PAUSES
 from autobatch.lazy import fibers
+from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.recorders.generated import recorders_of
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
@@ -752,7 +754,15 @@ def _on_the_fly(
     deadline = None if limit is None else time.perf_counter() + limit
     form = block_form(function) if config.blocks else plain
     memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
-    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, joining)
+    recorders = functools.partial(_recorders, function, arguments_of)
+    return fibers.map_with_stats(
+        plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, joining, recorders
+    )
+
+
+def _recorders(function: Any, arguments_of: fibers.Arguments | None, shared: dict[str, Any]) -> Recorders | None:
+    """The generated recorders of a function, where blocks are asked for."""
+    return recorders_of(function, shared, arguments_of) if config.blocks else None
 
 
 def _forget() -> None:
