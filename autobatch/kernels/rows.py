@@ -20,6 +20,7 @@ __all__ = [
     "SAME",
     "SEVERAL",
     "add_picked",
+    "copy_spans",
     "first_bad_id",
     "first_bad_offset",
     "gather",
@@ -167,6 +168,18 @@ def gather_buffers(addresses, strides, which, rows, width, out):
     for i in range(which.shape[0]):
         k = which[i]
         _copy(out + i * width, addresses[k] + rows[i] * strides[k], width)
+
+
+@jit
+def copy_spans(starts, lengths, width, out):
+    """Copy `lengths[i]` rows of `width` bytes from the address `starts[i]`, for each i, one after the other.
+
+    Args:
+        out: the address that receives them.
+    """
+    for i in range(starts.shape[0]):
+        _copy(out, starts[i], lengths[i] * width)
+        out += lengths[i] * width
 
 
 @jit

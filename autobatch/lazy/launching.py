@@ -6,6 +6,7 @@ launches at once; only whole values from outside that belong together are put in
 """
 
 import dataclasses
+import functools
 import time
 from array import array
 from collections import Counter
@@ -14,47 +15,26 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
-from autobatch.core.batched import Batched, Packed
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.config import config
-from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.kernels.rows import (
-    CONSECUTIVE,
-    MISSING,
-    ONE_BUFFER,
-    SAME,
-    add_picked,
-    gather_buffers,
-    locate,
-    place_launches,
-)
+from autobatch.kernels.rows import CONSECUTIVE, MISSING, SAME, locate, place_launches
+from autobatch.lazy.buffers import Buffers, RaggedRows, gather_rows, ragged_rows, row_p, sized_rows
+from autobatch.lazy.ragged import Group, NotTogether, Sizes, by_family, mixed_groups, refuse, run_ragged, run_steps
 from autobatch.lazy.schedule import Schedule, refine, schedule
 from autobatch.ops.rules.index_rule import shown
-from autobatch.ops.rules.row_gather import Scatter
 
-__all__ = [
-    "BlockCall",
-    "Buffers",
-    "GraphSegment",
-    "Launches",
-    "Picked",
-    "Signature",
-    "Stats",
-    "gather_p",
-    "gather_rows",
-    "launch_segment",
-    "row_p",
-]
+__all__ = ["BlockCall", "GraphSegment", "Launches", "Signature", "Stats", "launch_segment"]
 
 
 _LARGE = 8192  # bytes
 _NUMBERS = frozenset((int, np.int64, np.int32))
-_ADDED = (np.float32, np.float64)
 
 
 @dataclasses.dataclass(slots=True)
@@ -134,6 +114,7 @@ class Signature:
         block: what there is more to say of a block.
         shared: no operand belongs to one example, so one call serves all.
         nbytes: what a call takes of the memory budget; text: what reports show.
+        family: what `ragged.family_of` found; False as long as nobody asked.
     """
 
     op: Op
@@ -148,6 +129,7 @@ class Signature:
     shared: bool = dataclasses.field(init=False)
     nbytes: int = dataclasses.field(init=False)
     text: str = dataclasses.field(init=False)
+    family: Any = dataclasses.field(init=False, default=False)
 
     def __post_init__(self) -> None:
         avals = self.avals = tuple(self.avals)
@@ -262,16 +244,20 @@ def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> 
     arity = np.array([len(sig.avals) for sig in table], np.int64)
     offsets = np.zeros(len(sigs) + 1, np.int64)
     np.cumsum(arity[sigs], out=offsets[1:])
-    kinds, kind_of = sigs, None
+    kinds, count, is_mixed = by_family(sigs, table)
     shared = [ref for ref, constant in segment.large.items() if constant.common]
     if shared:
         marks = np.zeros(len(segment.rows), np.int64)
         marks[np.array(shared) * -1 - 1] = np.arange(1, len(shared) + 1)
-        kinds, kind_of = refine(sigs, offsets, operands, marks)
-    plan = schedule(kinds, offsets, operands, len(table) if kind_of is None else len(kind_of), config.scheduler)
+        kinds, of_kind = refine(kinds, offsets, operands, marks)
+        count = len(of_kind)
+    plan = schedule(kinds, offsets, operands, count, config.scheduler)
     stats.bound += plan.bound
+    groups: list[Group | None] = []
+    if is_mixed:
+        plan, groups = mixed_groups(plan, sigs, table)
     each = [table[index] for index in sigs[plan.order[plan.starts[:-1]]].tolist()]
-    launches = Launches(segment, plan, each, offsets, refs, places)
+    launches = Launches(segment, plan, each, offsets, refs, places, groups)
     errors = np.geterr()
     clock = time.perf_counter
     before = clock()
@@ -282,7 +268,8 @@ def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> 
             with np.errstate(**sig.errors):
                 count = launches.run(k, sig, stats)
         now = clock()
-        stats.launched(sig.op.name, sig.text, count, now - before)
+        group = groups[k] if groups else None
+        stats.launched(sig.op.name, sig.text if group is None else group.text, count, now - before)
         before = now
 
 
@@ -304,10 +291,11 @@ class Launches:
         sigs: for each launch its signature.
         offsets: (N + 1,) int64, where the references of each call begin in `refs`, (R,) int64.
         places: (N,) int64, the node that is the first output of each call.
+        groups: for each launch what it is if its calls are of several signatures, else None; empty if none is.
     """
 
     __slots__ = (
-        "_at", "_buffer_of", "_first", "_heads", "_how", "_number", "_offsets", "_order", "_refs",
+        "_at", "_buffer_of", "_first", "_groups", "_heads", "_how", "_known", "_number", "_offsets", "_order", "_refs",
         "_row_of", "_rows", "_starts", "_which", "buffers", "sources",
     )  # fmt: skip
 
@@ -319,7 +307,10 @@ class Launches:
         offsets: np.ndarray,
         refs: np.ndarray,
         places: np.ndarray,
+        groups: "Sequence[Group | None]" = (),
     ) -> None:
+        self._groups = groups
+        self._known: dict[bytes, Lengths] = {}
         self.sources = segment.sources
         self._refs = refs
         self._offsets = offsets
@@ -358,7 +349,10 @@ class Launches:
     def run(self, k: int, sig: Any, stats: Stats) -> int:
         """Make launch number k, of calls of this signature; how many they are."""
         calls = self._order[self._starts[k] : self._starts[k + 1]]
-        if sig.block is not None:
+        group = self._groups[k] if self._groups else None
+        if group is not None:
+            outs = self._mixed(group, calls, stats)
+        elif sig.block is not None:
             outs = self._block(sig.block, sig.avals, calls, stats)
         else:
             outs = [self._op(sig, calls, stats)]
@@ -412,6 +406,83 @@ class Launches:
             return outs
         return [_repeated(out, len(calls), aval) for out, aval in zip(outs, call.outs, strict=True)]
 
+    def _mixed(self, group: Group, calls: np.ndarray, stats: Stats) -> list[Any]:
+        """Launch calls that differ in sizes; where some op has no rule for that, those of each signature alone."""
+        sizes_of = Sizes(group.inverse, self._known)
+        operands = [
+            self._sized(tokens, calls, position, sizes_of)
+            for position, tokens in enumerate(zip(*[sig.avals for sig in group.sigs], strict=True))
+        ]
+        first = group.sigs[0]
+        run = functools.partial(run_op, fallbacks=stats.fallbacks)
+        try:
+            if first.block is None:
+                params, avals = [sig.params for sig in group.sigs], [sig.out for sig in group.sigs]
+                outs = [run_ragged(first.op, operands, params, avals, sizes_of)]
+            else:
+                given = iter(operands)
+                inputs = [next(given) if value is None else value for value in first.block.shared]
+                programs = [sig.block.program for sig in group.sigs]
+                outs = run_steps(programs, inputs, sizes_of, run)
+        except NotTogether:
+            refuse(first.family)
+            return self._one_by_one(group, calls, sizes_of)
+        n = len(calls)
+        kinds = [first.out] if first.block is None else first.block.outs
+        return [
+            (RaggedRows(out.data, out.sizes) if out.is_ragged else out.data)
+            if type(out) is Batched
+            else _repeated(out, n, aval)
+            for out, aval in zip(outs, kinds, strict=True)
+        ]
+
+    def _one_by_one(self, group: Group, calls: np.ndarray, sizes_of: Sizes) -> list[Any]:
+        """The results of calls that differ in sizes and have no rule for it, as buffers."""
+        found = []
+        for call, number in zip(calls.tolist(), group.inverse.tolist(), strict=True):
+            sig = group.sigs[number]
+            first = self._offsets.item(call)
+            values = [self._value(ref) for ref in self._refs[first : first + len(sig.avals)].tolist()]
+            if sig.block is None:
+                found.append([sig.op(*values, **sig.params)])
+            else:
+                given = iter(values)
+                found.append(launch(sig.block.program, [next(given) if x is None else x for x in sig.block.shared]))
+        outs = []
+        for at, column in enumerate(zip(*found, strict=True)):
+            sizes = sizes_of([sig.out if sig.block is None else sig.block.outs[at] for sig in group.sigs])
+            outs.append(ragged_rows(column, sizes) if Lengths in map(type, sizes) else np.stack(column))
+        return outs
+
+    def _sized(self, tokens: Sequence[Any], calls: np.ndarray, position: int, sizes_of: Sizes) -> Any:
+        """One operand of a group whose calls may differ in its sizes."""
+        if all(token is tokens[0] for token in tokens):
+            return self._operand(tokens[0], calls, position)
+        n = len(calls)
+        begin = self._at + position * n
+        which, rows = self._which[begin : begin + n], self._rows[begin : begin + n]
+        how = self._how[self._first + position]
+        if how == MISSING:
+            found = self._refs, self._offsets, calls, position, self._buffer_of, self._row_of, which, rows
+            how = locate(*found)
+            if how == MISSING:
+                refs = self._refs[self._offsets[calls] + position]
+                self._pool_sized(np.unique(refs[self._buffer_of[refs] < 0])[::-1])
+                how = locate(*found)
+        sizes = sizes_of(tokens)
+        return Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes)
+
+    def _pool_sized(self, places: np.ndarray) -> None:
+        """Put whole external values that differ in sizes into one buffer."""
+        values = [self.sources[~place] for place in places.tolist()]
+        kinds = {value.shape: number for number, value in enumerate(values)}
+        number = {shape: at for at, shape in enumerate(kinds)}
+        inverse = np.array([number[value.shape] for value in values])
+        sizes = Sizes(inverse, self._known)([values[at] for at in kinds.values()])
+        pool = ragged_rows(values, sizes) if Lengths in map(type, sizes) else np.stack(values)
+        self._buffer_of[places] = self.buffers.append(pool)
+        self._row_of[places] = np.arange(len(values))
+
     def _operand(
         self, token: Any, calls: np.ndarray, position: int, ragged: bool = False, batched: bool = False
     ) -> Any:
@@ -456,7 +527,7 @@ class Launches:
                 refs = self._refs[self._offsets[calls] + position]
                 self._pool(np.unique(refs[self._buffer_of[refs] < 0]), token)
                 how = locate(*found)
-        return Batched(gather_rows(self.buffers, which, rows, how), token.shape)
+        return Batched(gather_rows(self.buffers, which, rows, how, token.shape), token.shape)
 
     def _value(self, ref: int) -> Any:
         """The value at one place, of the kind that the op's own implementation takes."""
@@ -499,164 +570,3 @@ def _example(operand: Any, index: int) -> Any:
         value = operand.data[index]
         return value.item() if operand.scalar is not None and hasattr(value, "item") else value
     return operand
-
-
-class Buffers:
-    """The buffers of one segment: arrays of rows, plain or of an interpreter below.
-
-    Attributes:
-        arrays: them, by their number; None for one that is still to come.
-        plain: whether all that are there are plain arrays.
-    """
-
-    __slots__ = ("_addresses", "_strided", "_strides", "arrays", "plain")
-
-    def __init__(self, arrays: list[Any], count: int) -> None:
-        self.arrays = arrays
-        self.plain = True
-        self._strided: set[int] = set()  # numbers of plain arrays whose rows do not lie in one piece
-        arrays += [None] * count
-        self._addresses = np.zeros(len(arrays), np.int64)
-        self._strides = np.zeros(len(arrays), np.int64)
-
-    def put(self, number: int, array: Any) -> None:
-        """Let a buffer be this array."""
-        if type(array) is not np.ndarray:
-            self.plain = False
-        elif array.flags.c_contiguous or array[:1].flags.c_contiguous:
-            self._addresses[number] = array.__array_interface__["data"][0]
-            self._strides[number] = array.strides[0]
-        else:
-            self._strided.add(number)
-        self.arrays[number] = array
-
-    def append(self, array: Any) -> int:
-        """Add a buffer; its number."""
-        number = len(self.arrays)
-        self.arrays.append(None)
-        if number >= len(self._addresses):
-            self._addresses = np.concatenate([self._addresses, np.zeros(number + 1, np.int64)])
-            self._strides = np.concatenate([self._strides, np.zeros(number + 1, np.int64)])
-        self.put(number, array)
-        return number
-
-    def copied(self, like: int, which: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Row `rows[i]` of buffer `which[i]`, for each i, of plain buffers that are all like number `like`."""
-        for number in self._strided.intersection(which.tolist()) if self._strided else ():
-            self._strided.discard(number)
-            self.put(number, np.ascontiguousarray(self.arrays[number]))
-        array = self.arrays[like]
-        out = np.empty((rows.shape[0], *array.shape[1:]), array.dtype)
-        if out.size:
-            start = out.__array_interface__["data"][0]
-            gather_buffers(self._addresses, self._strides, which, rows, out.strides[0], start)
-        return out
-
-
-def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int) -> Any:
-    """Row `rows[i]` of buffer `which[i]`, for each i, as one array.
-
-    Args:
-        buffers: arrays (n_k, *shape), those that are named of one shape and dtype.
-        which: (n,) int64; rows: (n,) int64; how: what `kernels.rows.locate` found, CONSECUTIVE or later.
-    """
-    first = which.item(0)
-    buffer = buffers.arrays[first]
-    if how == CONSECUTIVE:
-        n = rows.shape[0]
-        if n == buffer.shape[0]:
-            return buffer
-        start = rows.item(0)
-        if type(buffer) is np.ndarray:
-            return buffer[start : start + n]
-        return gather_p(buffer, which=None, rows=slice(start, start + n))
-    if buffers.plain or (how == ONE_BUFFER and type(buffer) is np.ndarray):
-        return buffers.copied(first, which, rows)
-    if how == ONE_BUFFER:
-        return gather_p(buffer, which=None, rows=rows)
-    used = np.flatnonzero(np.bincount(which)).tolist()
-    several = [buffers.arrays[k] for k in used]
-    if all(type(each) is np.ndarray for each in several):
-        return buffers.copied(first, which, rows)
-    number = np.zeros(used[-1] + 1, np.int64)
-    number[used] = np.arange(len(used))
-    return gather_p(*several, which=_Which(number[which]), rows=rows)
-
-
-class _Which:
-    """Which buffer each row comes from; the rows of one buffer are found once for all buffers, when first asked for."""
-
-    __slots__ = ("_bounds", "_order", "numbers")
-
-    def __init__(self, numbers: np.ndarray) -> None:
-        self.numbers = numbers
-        self._order: np.ndarray | None = None
-        self._bounds: list[int] = []
-
-    def places(self, buffer: int) -> np.ndarray:
-        """The places whose row is in this buffer, in order."""
-        if self._order is None:
-            self._order = np.argsort(self.numbers, kind="stable")
-            self._bounds = np.searchsorted(self.numbers[self._order], np.arange(int(self.numbers.max()) + 2)).tolist()
-        return self._order[self._bounds[buffer] : self._bounds[buffer + 1]]
-
-
-class Picked(SparseCotangent):
-    """`values[places]` at `rows` of an array, zero elsewhere: what one of several buffers that a gather read gets.
-
-    >>> Picked(np.array([1, 1]), np.array([[1.0], [2.0], [3.0]]), np.array([0, 2]), (2, 1)).to_dense()
-    array([[0.],
-           [4.]])
-    """
-
-    __slots__ = ("dtype", "places", "rows", "shape", "values")
-
-    def __init__(self, rows: np.ndarray, values: np.ndarray, places: np.ndarray, shape: tuple[int, ...]) -> None:
-        self.rows = rows
-        self.values = values
-        self.places = places
-        self.shape = shape
-        self.dtype = values.dtype
-
-    def add_to(self, dense: np.ndarray) -> None:
-        if dense.flags.c_contiguous and dense.dtype == self.dtype and dense.size:
-            values = np.ascontiguousarray(self.values)
-            flat = dense.reshape(len(dense), -1)
-            add_picked(values.reshape(len(values), flat.shape[1]), self.places, self.rows, flat)
-        else:
-            np.add.at(dense, self.rows, self.values[self.places])
-
-
-def _gather(*buffers: Any, which: _Which | None, rows: Any) -> np.ndarray:
-    if which is None:
-        buffer = buffers[0]  # take() copies all of a strided array first
-        return buffer.take(rows, axis=0) if buffer.flags.c_contiguous and type(rows) is np.ndarray else buffer[rows]
-    own = Buffers([], len(buffers))
-    for number, buffer in enumerate(buffers):
-        own.put(number, buffer)
-    return own.copied(0, which.numbers, rows)
-
-
-def _gather_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    which, rows, buffer = params["which"], params["rows"], args[position]
-    if which is not None:
-        mine = which.places(position)
-        rows = rows[mine]
-        if type(ct) is np.ndarray and ct.dtype == buffer.dtype and ct.dtype in _ADDED:
-            return Picked(rows, ct, mine, tuple(buffer.shape))
-        ct = ct[mine]
-    return Scatter(rows, ct, tuple(buffer.shape), buffer.dtype, unique=isinstance(rows, slice) or _distinct(rows))
-
-
-def _distinct(rows: np.ndarray) -> bool:
-    return bool((np.bincount(rows) <= 1).all())
-
-
-gather_p = Op("gather", _gather, vjp=_gather_vjp, kind="gather")
-
-
-def _row_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return Scatter(params["row"], ct, tuple(args[0].shape), args[0].dtype, unique=True)
-
-
-row_p = Op("row", lambda buffer, *, row: buffer[row], vjp=_row_vjp, kind="gather")

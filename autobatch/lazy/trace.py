@@ -34,8 +34,9 @@ from autobatch.core.recorded import is_recorded
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
+from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
-from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment, row_p
+from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
@@ -199,6 +200,7 @@ class Trace:
         if found is None:
             found = self.interned[key] = copy.copy(sig)
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
+            found.family = False
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
             self.table.append(found)
