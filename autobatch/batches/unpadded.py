@@ -23,7 +23,7 @@ from autobatch.ops.rules.kinds import values_of
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-__all__ = ["Unpadded", "layout_of", "padded", "stacked_rows", "unpadded"]
+__all__ = ["Unpadded", "layout_of", "padded", "segment_sums", "stacked_rows", "unpadded"]
 
 _LEAST_ELEMENTS = 1 << 13
 _WIDE_ROWS = 64  # elements of a row, beyond which `reduceat` walks memory in strides
@@ -243,6 +243,11 @@ def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
     return ([x.values], {"spec": spec[1:]}) if len(args) == 1 and spec[:2] == (FULL, FULL) else None
 
 
+def segment_sums(values: Any, layout: Any) -> Any:
+    """Each lane's sum of its values, (positions, ...) floats, over the first axis."""
+    return _segments_p(values, ufunc=np.add, layout=layout, dtype=np.dtype(values.dtype), empty=0)
+
+
 def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype, empty: Any) -> np.ndarray:
     """Each lane's values reduced over the first axis; `empty` where there are none."""
     starts = layout.offsets[:-1]
@@ -314,10 +319,22 @@ def _over_lanes(x: Unpadded, op: Op, args: Sequence[Any], params: dict[str, Any]
     return np.expand_dims(out, 1) if keepdims else out
 
 
+def _joined(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Found:
+    """Arrays joined along an axis behind the one that varies."""
+    axis = params["axis"]
+    if axis < 2 or any(ndim_of(arg) != x.ndim for arg in args):
+        return None
+    operands = [_lined_up(x, arg) for arg in args]
+    if any(operand is None or shape_of(operand)[:1] != (x.layout.count,) for operand in operands):
+        return None
+    return operands, {"axis": axis - 1}
+
+
 _MOVES = frozenset((reshape_p.name, getitem_p.name))  # ops by which what is at the padding stays
 
 _ON_VALUES: dict[str, Callable[[Unpadded, Sequence[Any], dict[str, Any]], Found]] = {
     "elementwise": _elementwise,
+    "join": _joined,
     "matmul": _product,
     "reduction": _along,
     "normalisation": _along,

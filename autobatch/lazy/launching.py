@@ -100,6 +100,13 @@ class BlockCall:
         self.views = tuple([(at, base, (None, *how)) for at, (base, *how) in program.views.items()])
         self.tail = (index, *[-1] * (len(self.outs) - 1))
 
+    def text(self, avals: Sequence[Any]) -> str:
+        """What reports show of a call whose own operands are of these kinds."""
+        own = iter(avals)
+        kinds = zip(self.program.inputs, self.shared, strict=True)
+        shown_kinds = [repr(next(own)) if value is None else f"{kind!r}s" for kind, value in kinds]
+        return f"{', '.join(shown_kinds)}: {', '.join([step.op.name for step in self.program.steps])}"
+
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Signature:
@@ -113,7 +120,7 @@ class Signature:
         base: the signature under the handling that is in force around the whole run; None if it is this one.
         block: what there is more to say of a block.
         shared: no operand belongs to one example, so one call serves all.
-        nbytes: what a call takes of the memory budget; text: what reports show.
+        nbytes: what a call takes of the memory budget.
         family: what `ragged.family_of` found; False as long as nobody asked.
     """
 
@@ -128,7 +135,6 @@ class Signature:
     block: BlockCall | None = None
     shared: bool = dataclasses.field(init=False)
     nbytes: int = dataclasses.field(init=False)
-    text: str = dataclasses.field(init=False)
     family: Any = dataclasses.field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -137,11 +143,17 @@ class Signature:
         self.shared = all(aval.shared for aval in avals)
         if self.op.kind == "index" and self.nbytes < _LARGE and any(type(aval) is Weak for aval in avals):
             self.shared = False  # which row is read depends on the example; a large one is rather an operand of its own
+
+    @property
+    def text(self) -> str:
+        """What reports show."""
+        if self.block is not None:
+            return self.block.text(self.avals)
         attributes = [
             shown(value) if name == "spec" and type(value) is tuple else f"{name}={value!r}"  # an index; einsum's text
             for name, value in self.params.items()
         ]
-        self.text = ", ".join([*map(repr, avals), *attributes])
+        return ", ".join([*map(repr, self.avals), *attributes])
 
 
 class LargeConstant:

@@ -14,19 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.unpadded import Unpadded
+from autobatch.batches.unpadded import Unpadded, layout_of, segment_sums
 from autobatch.blocks.program import is_served, without_sizes
-from autobatch.core.abstract_eval import WEAK, Aval, freeze
+from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.lazy.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.schedule import Schedule
 from autobatch.ops.rules.padding import to_widths
+from autobatch.ops.rules.row_gather import rows_p
 from autobatch.tables.lookup import lookup_p
 
 __all__ = ["Group", "NotTogether", "Sizes", "by_family", "mixed_groups", "refuse", "run_ragged", "run_steps"]
 
+_ADDED = (np.float32, np.float64)  # dtypes whose products and sums are of that dtype all the way
 _LARGE = 1 << 18  # of own operands in a signature's part of a group; larger ones gain nothing by sharing a launch
 
 
@@ -157,7 +159,8 @@ class Group:
     def __init__(self, sigs: Sequence[Any], inverse: np.ndarray) -> None:
         self.sigs = sigs
         self.inverse = inverse
-        self.text = _common_text([sig.text for sig in sigs])
+        by_size = sorted(sigs, key=lambda sig: sum([aval.nbytes for aval in sig.avals]))
+        self.text = _common_text([by_size[0].text, by_size[-1].text])
 
 
 def _common_text(texts: Sequence[str]) -> str:
@@ -220,6 +223,47 @@ def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tupl
     return Schedule(order, np.array(bounds, np.int64), plan.bound), groups
 
 
+def _looked_up(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    table, ids = operands
+    if type(table) is Batched or type(ids.data) is not Unpadded:
+        return None
+    return Unpadded(lookup_p(table, ids.data.values), ids.data.layout)
+
+
+def _spread_over_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
+    """`broadcast_to`, along the first dimension."""
+    (x,), (first, *rest) = operands, sizes
+    own = x.sizes if type(x) is Batched else shape_of(x)
+    if Lengths in map(type, (*own, *rest)) or (len(own) == len(sizes) and own[0] != 1):
+        return None
+    layout = layout_of(first, widths_of(sizes)[0])
+    data = x.data if type(x) is Batched else x
+    if type(x) is Batched:
+        tail = own[1:] if len(own) == len(sizes) else own
+        data = rows_p(np.reshape(data, (len(first), *(1,) * (len(rest) - len(tail)), *tail)), layout.lanes)
+    return Unpadded(np.broadcast_to(data, (layout.count, *rest)), layout)
+
+
+def _products_by_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
+    """`matmul` of rows with one vector of each example, or of a vector as long as there are rows with these."""
+    if any(type(x) is not Batched or x.data.dtype not in _ADDED for x in operands):
+        return None
+    left, right = operands[0].data, operands[1].data
+    if left.dtype != right.dtype or type(left) is not Unpadded:
+        return None
+    layout = left.layout
+    if type(right) is Unpadded:
+        if len(operands[0].sizes) > 1 or len(operands[1].sizes) != 2 or right.layout is not layout:
+            return None
+        return segment_sums(np.expand_dims(left.values, 1) * right.values, layout)
+    if len(operands[0].sizes) != 2 or operands[1].sizes != operands[0].sizes[1:]:
+        return None
+    return Unpadded(np.sum(left.values * rows_p(right, layout.lanes), axis=1), layout)
+
+
+_BY_ROWS = {"lookup": _looked_up, "broadcast_to": _spread_over_rows, "matmul": _products_by_rows}
+
+
 def run_ragged(
     op: Op, operands: Sequence[Any], params: Sequence[dict[str, Any]], avals: Sequence[Any], sizes_of: Sizes
 ) -> Any:
@@ -236,9 +280,10 @@ def run_ragged(
         NotTogether: the rule does not serve such operands.
     """
     sizes, first = sizes_of(avals), params[0]
-    if op is lookup_p and type(operands[0]) is not Batched and type(operands[1].data) is Unpadded:
-        ids = operands[1].data
-        out = Batched(Unpadded(lookup_p(operands[0], ids.values), ids.layout), sizes)
+    by_rows = _BY_ROWS.get(op.name)
+    data = None if by_rows is None else by_rows(operands, sizes)
+    if data is not None:
+        out = Batched(data, sizes)
     else:
         if any(each is not first and each != first for each in params):
             template, counts = sizes_of.template([each["shape"] for each in params])
