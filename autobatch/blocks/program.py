@@ -53,9 +53,10 @@ class Program:
         views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `ops.inplace` has them.
         forms: what `blocks.launch` compiled, by the kinds of operands.
         apart: what `lookups_apart` made of it; False as long as nobody asked.
+        parts: what `lazy.forests.parts_of` made of it, by which inputs are each example's own.
     """
 
-    __slots__ = ("_skeleton", "apart", "avals", "constants", "forms", "inputs", "outputs", "steps", "views")
+    __slots__ = ("_skeleton", "apart", "avals", "constants", "forms", "inputs", "outputs", "parts", "steps", "views")
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Program:
         self.avals = tuple(avals)
         self.forms: dict[Any, Any] = {}
         self.apart: Any = False
+        self.parts: dict[tuple[bool, ...], Any] = {}
         self._skeleton: Any = False
 
     def skeleton(self) -> Any:

@@ -24,8 +24,18 @@ from autobatch.core.config import config
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.kernels.rows import CONSECUTIVE, MISSING, SAME, locate, place_launches
+from autobatch.kernels.rows import (
+    CONSECUTIVE,
+    MISSING,
+    ONE_BUFFER,
+    SAME,
+    SEVERAL,
+    locate,
+    locate_operands,
+    place_results,
+)
 from autobatch.lazy.buffers import Buffers, RaggedRows, gather_rows, ragged_rows, row_p, sized_rows
+from autobatch.lazy.forests import Forest, Graph, chained_kinds, contracted, forest_p, taken_apart
 from autobatch.lazy.ragged import Group, NotTogether, Sizes, by_family, mixed_groups, refuse, run_ragged, run_steps
 from autobatch.lazy.schedule import Schedule, refine, schedule
 from autobatch.ops.rules.index_rule import shown
@@ -121,7 +131,8 @@ class Signature:
         block: what there is more to say of a block.
         shared: no operand belongs to one example, so one call serves all.
         nbytes: what a call takes of the memory budget.
-        family: what `ragged.family_of` found; False as long as nobody asked.
+        family: what `ragged.family_of` found, parts: what `forests.parts_of` did; False as long as nobody asked.
+        rest: the signature of what is left of a block without its additions, once there is one.
     """
 
     op: Op
@@ -136,6 +147,8 @@ class Signature:
     shared: bool = dataclasses.field(init=False)
     nbytes: int = dataclasses.field(init=False)
     family: Any = dataclasses.field(init=False, default=False)
+    parts: Any = dataclasses.field(init=False, default=False)
+    rest: Any = dataclasses.field(init=False, default=None)
 
     def __post_init__(self) -> None:
         avals = self.avals = tuple(self.avals)
@@ -222,7 +235,7 @@ class GraphSegment:
         handle.segment = None
 
 
-def launch_segment(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> None:
+def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats) -> None:
     """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed."""
     try:
         _launch(segment, table, stats)
@@ -243,7 +256,7 @@ def launch_segment(segment: GraphSegment, table: Sequence[Signature], stats: Sta
 
 
 @library_code
-def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> None:
+def _launch(segment: GraphSegment, table: list[Signature], stats: Stats) -> None:
     if not all(constant.is_as_it_was() for constant in segment.large.values()):
         raise NeedsLoop("an array was written to after it was used in a recorded operation")
     sigs = _integers(segment.sigs)
@@ -256,20 +269,13 @@ def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> 
     arity = np.array([len(sig.avals) for sig in table], np.int64)
     offsets = np.zeros(len(sigs) + 1, np.int64)
     np.cumsum(arity[sigs], out=offsets[1:])
-    kinds, count, is_mixed = by_family(sigs, table)
+    graph = Graph(sigs, offsets, operands, refs, places, len(segment.sigs), np.zeros((2, 0), np.int64))
     shared = [ref for ref, constant in segment.large.items() if constant.common]
-    if shared:
-        marks = np.zeros(len(segment.rows), np.int64)
-        marks[np.array(shared) * -1 - 1] = np.arange(1, len(shared) + 1)
-        kinds, of_kind = refine(kinds, offsets, operands, marks)
-        count = len(of_kind)
-    plan = schedule(kinds, offsets, operands, count, config.scheduler)
+    graph, plan, groups = _planned(graph, table, shared, len(segment.rows))
     stats.bound += plan.bound
-    groups: list[Group | None] = []
-    if is_mixed:
-        plan, groups = mixed_groups(plan, sigs, table)
-    each = [table[index] for index in sigs[plan.order[plan.starts[:-1]]].tolist()]
-    launches = Launches(segment, plan, each, offsets, refs, places, groups)
+    known: list[Any] = [*table, *graph.forests]
+    each = [known[index] for index in graph.sigs[plan.order[plan.starts[:-1]]].tolist()]
+    launches = Launches(segment, graph, plan, each, groups)
     errors = np.geterr()
     clock = time.perf_counter
     before = clock()
@@ -283,6 +289,55 @@ def _launch(segment: GraphSegment, table: Sequence[Signature], stats: Stats) -> 
         group = groups[k] if groups else None
         stats.launched(sig.op.name, sig.text if group is None else group.text, count, now - before)
         before = now
+
+
+_Plan = tuple[Graph, Schedule, "Sequence[Group | None]"]
+
+
+def _planned(graph: Graph, table: list[Signature], shared: Sequence[int], outside: int) -> _Plan:
+    """What is launched together and when; blocks without their additions where that takes fewer launches.
+
+    Args:
+        shared: the references of constants that several examples read; outside: how many values there are outside.
+    """
+    marks = np.zeros(outside, np.int64)
+    marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
+    found = _grouped(graph, table, marks)
+    apart = taken_apart(graph, table)
+    if apart is not graph:
+        other = _grouped(apart, table, marks)
+        if len(other[1].starts) < len(found[1].starts):
+            return other
+    return found
+
+
+def _grouped(graph: Graph, table: Sequence[Signature], marks: np.ndarray) -> _Plan:
+    """What is launched together and when; with chains of additions as one call each where that takes fewer launches.
+
+    Args:
+        marks: for each value outside 0, or the number of a constant that several examples read.
+    """
+    kinds, is_mixed = by_family(graph.sigs, table)
+    count = len(table)
+    if marks.any():
+        kinds, of_kind = refine(kinds, graph.offsets, graph.operands, marks)
+        count = len(of_kind)
+    plan = schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
+    while chains := chained_kinds(graph, table):
+        for added in chains:
+            shorter, calls = contracted(graph, added, table)
+            forests = len(shorter.forests) - len(graph.forests)
+            own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
+            other = schedule(own, shorter.offsets, shorter.operands, count + forests, config.scheduler)
+            if len(other.starts) < len(plan.starts):
+                graph, plan, kinds, count = shorter, other, own, count + forests
+                break
+        else:
+            break
+    groups: Sequence[Group | None] = ()
+    if is_mixed:
+        plan, groups = mixed_groups(plan, graph.sigs, table)
+    return graph, plan, groups
 
 
 def _integers(values: Any) -> np.ndarray:
@@ -299,10 +354,8 @@ class Launches:
     reference is the index of its place.
 
     Args:
-        segment: what was recorded; plan: its schedule.
+        segment: what was recorded; graph: its calls; plan: their schedule.
         sigs: for each launch its signature.
-        offsets: (N + 1,) int64, where the references of each call begin in `refs`, (R,) int64.
-        places: (N,) int64, the node that is the first output of each call.
         groups: for each launch what it is if its calls are of several signatures, else None; empty if none is.
     """
 
@@ -314,21 +367,19 @@ class Launches:
     def __init__(
         self,
         segment: Any,
+        graph: Graph,
         plan: Schedule,
         sigs: Sequence[Any],
-        offsets: np.ndarray,
-        refs: np.ndarray,
-        places: np.ndarray,
         groups: "Sequence[Group | None]" = (),
     ) -> None:
         self._groups = groups
         self._known: dict[bytes, Lengths] = {}
         self.sources = segment.sources
-        self._refs = refs
-        self._offsets = offsets
+        self._refs = refs = graph.refs
+        self._offsets = graph.offsets
         self._order = plan.order
         self._starts = plan.starts.tolist()
-        self._buffer_of = np.full(len(segment.sigs) + len(segment.rows), -1, np.int64)
+        self._buffer_of = np.full(graph.count + len(segment.rows), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
         held = self._hold(segment.rows)
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)
@@ -338,8 +389,15 @@ class Launches:
             self.buffers.put(number, source)
         self._which, self._rows = np.empty(len(refs), np.int64), np.empty(len(refs), np.int64)
         how, heads = np.empty((2, sum([len(sig.avals) for sig in sigs])), np.int64)
-        where = self._buffer_of, self._row_of, self._which, self._rows
-        place_launches(plan.order, plan.starts, offsets, refs, places, outputs, self._number, *where, how, heads)
+        where = self._buffer_of, self._row_of
+        place_results(plan.order, plan.starts, graph.places, outputs, self._number, *where)
+        for number, sig in zip(self._number + np.cumsum(outputs) - outputs, sigs, strict=True):
+            if type(sig) is Forest:
+                self._buffer_of[sig.places] = number
+                self._row_of[sig.places] = np.arange(len(sig.places))
+        for each in where:
+            each[graph.same[0]] = each[graph.same[1]]
+        locate_operands(plan.order, plan.starts, graph.offsets, refs, *where, self._which, self._rows, how, heads)
         self._how, self._heads = how.tolist(), heads.tolist()
         self._first = self._at = 0  # of the next launch, in `_how` and in `_which`
         segment.buffer_of, segment.row_of = self._buffer_of, self._row_of
@@ -362,7 +420,9 @@ class Launches:
         """Make launch number k, of calls of this signature; how many they are."""
         calls = self._order[self._starts[k] : self._starts[k + 1]]
         group = self._groups[k] if self._groups else None
-        if group is not None:
+        if type(sig) is Forest:
+            outs = [self._forest(sig)]
+        elif group is not None:
             outs = self._mixed(group, calls, stats)
         elif sig.block is not None:
             outs = self._block(sig.block, sig.avals, calls, stats)
@@ -373,7 +433,7 @@ class Launches:
             self._number += 1
         self._first += len(sig.avals)
         self._at += len(sig.avals) * len(calls)
-        return len(calls)
+        return len(calls) if type(sig) is not Forest else len(sig.places)
 
     def _op(self, sig: Any, calls: np.ndarray, stats: Stats) -> Any:
         op, n = sig.op, len(calls)
@@ -417,6 +477,21 @@ class Launches:
         if True in rows:
             return outs
         return [_repeated(out, len(calls), aval) for out, aval in zip(outs, call.outs, strict=True)]
+
+    def _forest(self, forest: Forest) -> Any:
+        """Launch chains of additions."""
+        span = slice(self._at, self._at + forest.terms)
+        which, rows = self._which[span], self._rows[span]
+        if (which < 0).any():
+            refs = np.array(self._heads[self._first : self._first + forest.terms])
+            self._pool(np.unique(refs[which < 0]), forest.aval)
+            which, rows = self._buffer_of[refs], self._row_of[refs]
+        first = which.item(0)
+        how = CONSECUTIVE if (which == first).all() and (np.diff(rows) == 1).all() else SEVERAL
+        if how == SEVERAL and (which == first).all():
+            how = ONE_BUFFER
+        terms = gather_rows(self.buffers, which, rows, how, forest.aval.shape)
+        return forest_p(terms, op=forest.op, left=forest.left, right=forest.right)
 
     def _mixed(self, group: Group, calls: np.ndarray, stats: Stats) -> list[Any]:
         """Launch calls that differ in sizes; where some op has no rule for that, those of each signature alone."""

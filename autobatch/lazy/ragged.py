@@ -179,11 +179,11 @@ def _common_text(texts: Sequence[str]) -> str:
 _NUMBER = re.compile(r"(?<![a-z0-9])(\d+)")
 
 
-def by_family(sigs: np.ndarray, table: Sequence[Any]) -> tuple[np.ndarray, int, bool]:
+def by_family(sigs: np.ndarray, table: Sequence[Any]) -> tuple[np.ndarray, bool]:
     """What each node is launched together with: its signature, or all that differ from it in sizes only.
 
     Returns:
-        The number of each node's kind, how many kinds there are, and whether some are of several signatures.
+        The number of each node's kind, that of a signature, and whether some are of several signatures.
     """
     used = np.flatnonzero(np.bincount(sigs, minlength=len(table)))
     kind_of = np.arange(len(table))
@@ -196,7 +196,7 @@ def by_family(sigs: np.ndarray, table: Sequence[Any]) -> tuple[np.ndarray, int, 
             if kind != number:
                 kind_of[number] = kind
                 is_mixed = True
-    return (kind_of[sigs] if is_mixed else sigs), len(table), is_mixed
+    return (kind_of[sigs] if is_mixed else sigs), is_mixed
 
 
 def mixed_groups(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple[Schedule, list[Group | None]]:
