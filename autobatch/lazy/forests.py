@@ -379,7 +379,8 @@ def chained_kinds(graph: Graph, table: Sequence[Any]) -> list[np.ndarray]:
     links = np.bincount(kind[added], weights=linked.any(axis=1), minlength=len(number))
     if not links.any():
         return []
-    is_part = np.zeros(len(kind), bool)  # of a chain of two or more
+    is_part = np.ones(len(kind), bool)  # of a chain of two or more, or the end of all
+    is_part[graph.operands[graph.operands >= 0]] = False
     is_part[added[linked.any(axis=1)]] = True
     is_part[pairs[linked]] = True
     return [(kind == each) & is_part for each in np.argsort(-links, kind="stable").tolist() if links[each]][

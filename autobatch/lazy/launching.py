@@ -302,8 +302,8 @@ def _planned(graph: Graph, table: list[Signature], shared: Sequence[int], outsid
     """
     marks = np.zeros(outside, np.int64)
     marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
+    apart = taken_apart(graph, table)  # which adds to the table
     found = _grouped(graph, table, marks)
-    apart = taken_apart(graph, table)
     if apart is not graph:
         other = _grouped(apart, table, marks)
         if len(other[1].starts) < len(found[1].starts):
