@@ -244,7 +244,8 @@ def locate_operands(order, starts, offsets, refs, buffer_of, row_of, which, rows
         order, starts: as for `place_results`; offsets, refs, buffer_of, row_of: as for `locate`.
         which, rows: (R,) int64, receive the buffers and rows of the operands: of one launch after the other, and in
             each of one operand after the other.
-        how, heads: for each of these operands what `locate` found, and the reference of the first call.
+        how, heads: for each of these operands what `locate` found, and the reference of the first call. Nothing is
+            said of launches whose calls differ in the number of their operands.
     """
     at = 0
     operand = 0
@@ -252,7 +253,18 @@ def locate_operands(order, starts, offsets, refs, buffer_of, row_of, which, rows
         calls = order[starts[k] : starts[k + 1]]
         n = calls.shape[0]
         begin = offsets[calls[0]]
-        for position in range(offsets[calls[0] + 1] - begin):
+        arity = offsets[calls[0] + 1] - begin
+        total = 0
+        alike = True
+        for i in range(n):
+            own = offsets[calls[i] + 1] - offsets[calls[i]]
+            total += own
+            alike &= own == arity
+        if not alike:  # the operands of a call are one list
+            at += total
+            operand += arity
+            continue
+        for position in range(arity):
             how[operand] = locate(
                 refs, offsets, calls, position, buffer_of, row_of, which[at : at + n], rows[at : at + n]
             )

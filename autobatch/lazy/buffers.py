@@ -14,7 +14,7 @@ from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Lengths, Size
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import BATCH_RANK, Op
-from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, add_picked, copy_spans, gather_buffers
+from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, add_picked, copy_spans, gather_buffers
 from autobatch.ops.rules.padding import to_width, to_widths
 from autobatch.ops.rules.row_gather import Scatter, rows_p
 
@@ -24,9 +24,11 @@ __all__ = [
     "RaggedRows",
     "gather_p",
     "gather_rows",
+    "order_of",
     "packed",
     "ragged_rows",
     "row_p",
+    "shaped",
     "sized_rows",
     "widths_of",
 ]
@@ -255,6 +257,13 @@ class Buffers:
             start = out.__array_interface__["data"][0]
             gather_buffers(self._addresses, self._strides, which, rows, out.strides[0], start)
         return out
+
+
+def order_of(which: np.ndarray, rows: np.ndarray) -> int:
+    """What `kernels.rows.locate` finds of rows that lie in buffers: CONSECUTIVE, ONE_BUFFER or SEVERAL."""
+    if (which != which[0]).any():
+        return SEVERAL
+    return CONSECUTIVE if (np.diff(rows) == 1).all() else ONE_BUFFER
 
 
 def gather_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, shape: tuple[int, ...]) -> Any:

@@ -19,7 +19,7 @@ from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
-from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.config import config
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
@@ -27,17 +27,25 @@ from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.kernels.rows import (
     CONSECUTIVE,
     MISSING,
-    ONE_BUFFER,
     SAME,
-    SEVERAL,
     locate,
     locate_operands,
     place_results,
 )
-from autobatch.lazy.buffers import Buffers, RaggedRows, gather_rows, ragged_rows, row_p, sized_rows
+from autobatch.lazy.buffers import (
+    Buffers,
+    RaggedRows,
+    gather_rows,
+    order_of,
+    ragged_rows,
+    row_p,
+    shaped,
+    sized_rows,
+)
 from autobatch.lazy.forests import Forest, Graph, chained_kinds, contracted, forest_p, taken_apart
 from autobatch.lazy.ragged import Group, NotTogether, Sizes, by_family, mixed_groups, refuse, run_ragged, run_steps
 from autobatch.lazy.schedule import Schedule, refine, schedule
+from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
 __all__ = ["BlockCall", "GraphSegment", "Launches", "Signature", "Stats", "launch_segment"]
@@ -423,7 +431,7 @@ class Launches:
         if type(sig) is Forest:
             outs = [self._forest(sig)]
         elif group is not None:
-            outs = self._mixed(group, calls, stats)
+            outs = [self._join(group, calls)] if group.is_join else self._mixed(group, calls, stats)
         elif sig.block is not None:
             outs = self._block(sig.block, sig.avals, calls, stats)
         else:
@@ -432,7 +440,10 @@ class Launches:
             self.buffers.put(self._number, out)
             self._number += 1
         self._first += len(sig.avals)
-        self._at += len(sig.avals) * len(calls)
+        if group is not None and group.is_join:
+            self._at += int(np.diff(self._offsets)[calls].sum())
+        else:
+            self._at += len(sig.avals) * len(calls)
         return len(calls) if type(sig) is not Forest else len(sig.places)
 
     def _op(self, sig: Any, calls: np.ndarray, stats: Stats) -> Any:
@@ -483,15 +494,35 @@ class Launches:
         span = slice(self._at, self._at + forest.terms)
         which, rows = self._which[span], self._rows[span]
         if (which < 0).any():
-            refs = np.array(self._heads[self._first : self._first + forest.terms])
-            self._pool(np.unique(refs[which < 0]), forest.aval)
-            which, rows = self._buffer_of[refs], self._row_of[refs]
-        first = which.item(0)
-        how = CONSECUTIVE if (which == first).all() and (np.diff(rows) == 1).all() else SEVERAL
-        if how == SEVERAL and (which == first).all():
-            how = ONE_BUFFER
-        terms = gather_rows(self.buffers, which, rows, how, forest.aval.shape)
+            which, rows = self._found(np.array(self._heads[self._first : self._first + forest.terms]))
+        terms = gather_rows(self.buffers, which, rows, order_of(which, rows), forest.aval.shape)
         return forest_p(terms, op=forest.op, left=forest.left, right=forest.right)
+
+    def _found(self, refs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The buffer and the row of each of these values; whole ones from outside are put into one before."""
+        outside = np.unique(refs[self._buffer_of[refs] < 0])[::-1]
+        if len(outside):
+            self._pool_sized(outside)
+        return self._buffer_of[refs], self._row_of[refs]
+
+    def _join(self, group: Group, calls: np.ndarray) -> Any:
+        """Launch calls that put what they are given below each other: all that do is bring rows together."""
+        sigs, numbers = group.sigs, group.inverse.tolist()
+        counts = np.diff(self._offsets)[calls]
+        first = self._offsets[calls]
+        refs = self._refs[np.repeat(first - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())]
+        which, rows = self._found(refs)
+        how = order_of(which, rows)
+        sizes = Sizes(group.inverse, self._known)([sig.out for sig in sigs])
+        if sigs[0].op is stack_p:
+            flat = gather_rows(self.buffers, which, rows, how, sigs[0].avals[0].shape)
+        else:
+            lengths = np.array([aval.shape[0] for number in numbers for aval in sigs[number].avals], np.int64)
+            piece: Size = int(lengths[0]) if (lengths == lengths[0]).all() else Lengths(lengths)
+            found = sized_rows(self.buffers, which, rows, how, (piece, *sizes[1:]))
+            flat = found.values if isinstance(piece, Lengths) else found.reshape((-1, *found.shape[2:]))
+        data = shaped(flat, sizes, len(calls))
+        return RaggedRows(data, sizes) if isinstance(sizes[0], Lengths) else data
 
     def _mixed(self, group: Group, calls: np.ndarray, stats: Stats) -> list[Any]:
         """Launch calls that differ in sizes; where some op has no rule for that, those of each signature alone."""

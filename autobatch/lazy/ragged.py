@@ -22,6 +22,7 @@ from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.lazy.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.schedule import Schedule
+from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.tables.lookup import lookup_p
@@ -65,6 +66,9 @@ def family_of(sig: Any) -> Any:
 
 
 def _family_of(sig: Any) -> Any:
+    joined = _joined_kind(sig)
+    if joined is not None:
+        return (sig.op, "first axis"), (joined,), (), tuple(sig.errors.values())
     if sig.block is not None:
         what = sig.block.program.skeleton()
     elif is_served(sig.op):
@@ -79,12 +83,28 @@ def _family_of(sig: Any) -> Any:
     return None if _refused and _without_identity(family) in _refused else family
 
 
+def _joined_kind(sig: Any) -> Any:
+    """What the operands of an op that puts all of them below each other share; None for any other op."""
+    if sig.block is not None or sig.op not in (stack_p, concatenate_p) or sig.params["axis"] != 0:
+        return None
+    first = sig.avals[0]
+    lead = 1 if sig.op is concatenate_p else 0
+    if first.dtype != sig.out.dtype:
+        return None
+    for aval in sig.avals:
+        if aval.shared or aval.non_c_order or aval.dtype != first.dtype or aval.shape[lead:] != first.shape[lead:]:
+            return None
+    return first.shape[lead:], first.dtype
+
+
 def _kind(aval: Aval) -> Any:
     return aval.ndim, aval.dtype, aval.scalar, aval.non_c_order
 
 
 def _pays(sigs: Sequence[Any], calls: int) -> bool:
     """Whether calls of these signatures are better launched together than signature by signature."""
+    if sigs[0].op is stack_p:  # which copies rows, whether alone or not
+        return True
     own = sum([aval.nbytes for sig in sigs for aval in sig.avals if not aval.shared])
     return own <= _LARGE * len(sigs) or calls > 4 * len(sigs)
 
@@ -152,13 +172,15 @@ class Group:
     Attributes:
         sigs: the signatures; inverse: (n,) int64, which of them each call is of.
         text: what reports show.
+        is_join: whether each puts its operands below each other, of which one may have more than another.
     """
 
-    __slots__ = ("inverse", "sigs", "text")
+    __slots__ = ("inverse", "is_join", "sigs", "text")
 
     def __init__(self, sigs: Sequence[Any], inverse: np.ndarray) -> None:
         self.sigs = sigs
         self.inverse = inverse
+        self.is_join = _joined_kind(sigs[0]) is not None
         by_size = sorted(sigs, key=lambda sig: sum([aval.nbytes for aval in sig.avals]))
         self.text = _common_text([by_size[0].text, by_size[-1].text])
 
