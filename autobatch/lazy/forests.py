@@ -10,15 +10,17 @@ which the user's code does: every sum on the way is there, to the last bit. The 
 import copy
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.blocks.program import Program, interned
+from autobatch.core.abstract_eval import Weak
 from autobatch.core.op import Op
 from autobatch.kernels.jit import jit
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p
+from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
 __all__ = ["Forest", "Graph", "chained_kinds", "contracted", "forest_p", "taken_apart"]
@@ -118,119 +120,182 @@ class Link:
     output: int
 
 
-class Parts:
-    """A block without the additions to what comes in.
+@dataclasses.dataclass(slots=True)
+class Head:
+    """A call that is made before the rest of a block: it joins operands, of which another call may have more.
 
     Attributes:
-        rest: the program that is left; operands: the positions of the operands that it reads.
+        op, params, avals, out: as in a signature.
+        args: the operands: positions of those of the block, or ~i for head number i.
+    """
+
+    op: Op
+    params: dict[str, Any]
+    avals: tuple[Any, ...]
+    out: Any
+    args: list[int]
+
+
+class Parts:
+    """What a block is apart from how it joins operands at first, and from additions to what comes in at last.
+
+    Attributes:
+        heads: the former, in order; kept: the numbers of those that the rest reads.
+        rest: the program that is left; operands: the positions of the operands of the block that it reads.
         outputs: which output of the block each of its first outputs is; the others are terms.
         links: the additions, in order.
     """
 
-    __slots__ = ("links", "operands", "outputs", "rest")
+    __slots__ = ("heads", "kept", "links", "operands", "outputs", "rest")
 
-    def __init__(self, rest: Program, operands: list[int], outputs: list[int], links: list[Link]) -> None:
-        self.rest = rest
-        self.operands = operands
-        self.outputs = outputs
-        self.links = links
+    heads: list[Head]
+    kept: list[int]
+    rest: Program
+    operands: list[int]
+    outputs: list[int]
+    links: list[Link]
 
 
-def parts_of(program: Program, own: Sequence[bool]) -> Parts | None:
-    """What a block is besides additions to its operands; None where it has no such.
+def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) -> Parts | None:
+    """A block taken apart; None where it has no such parts.
 
     Args:
-        own: which inputs are each example's own.
+        own: which inputs are each example's own; heads, links: which of the two are looked for.
     """
     if program.views:
         return None
     number = len(program.inputs)
     first_step = number + len(program.constants)
+    position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
+    paths = _paths(program, own) if links else {}
+    removed = {step.out for path in paths.values() for step, _ in path}
+    found, out = (_heads(program, position, removed) if heads else {}), Parts()
+    if not paths and not found:
+        return None
+    removed.update(found)
+    steps = [step for step in program.steps if step.out not in removed]
+    out.outputs = [place for place in range(len(program.outputs)) if place not in paths]
+    terms = [step.args[1 - side] for path in paths.values() for step, side in path]
+    results = [*[program.outputs[place] for place in out.outputs], *terms]
+    read = {slot for step in steps for slot in step.args}.union(results)
+    kept = [slot for slot in range(number) if not own[slot] or slot in read]
+    joined = [slot for slot in found if slot in read]
+    if not steps or not (joined or any(own[slot] for slot in kept)) or not first_step <= min(terms, default=first_step):
+        return None
+    out.heads, out.kept = list(found.values()), [at for at, slot in enumerate(found) if slot in read]
+    out.rest = interned(program.part([*kept, *joined], steps, results))
+    out.operands = [position[slot] for slot in kept if own[slot]]
+    out.links = []
+    for place, path in paths.items():
+        for step, side in path:
+            start, term = position.get(step.args[side], -1), len(out.outputs) + len(out.links)
+            last = place if step is path[-1][0] else -1
+            out.links.append(Link(step.op, program.avals[step.out], start, term, side == 0, last))
+    return out
+
+
+_Path = list[tuple[Any, int]]  # additions, and on which side of each what they add to is
+
+
+def _paths(program: Program, own: Sequence[bool]) -> dict[int, _Path]:
+    """For each output that is a sum of an operand, which is used for nothing else, and terms: the additions."""
+    first_step = len(program.inputs) + len(program.constants)
     producer = {step.out: step for step in program.steps}
     uses = Counter([slot for step in program.steps for slot in step.args] + list(program.outputs))
 
-    def chain(slot: int) -> list[tuple[Any, int]] | None:
-        """The additions that lead from an operand to this value, and on which side of each what they add to is."""
+    def path(slot: int) -> _Path | None:
         step = producer.get(slot)
-        if step is None or step.op not in _CHAINED or step.params or uses[slot] != 1:
-            return None
-        aval = program.avals[slot]
-        if aval.dtype.kind not in "iuf" or any(program.avals[arg] is not aval for arg in step.args):
+        if step is None or uses[slot] != 1 or not _adds(program, step):
             return None
         for side in (0, 1):
             at, term = step.args[side], step.args[1 - side]
             if term < first_step or term == at:
                 continue
-            if at < number and own[at] and uses[at] == 1:
+            if at < len(own) and own[at] and uses[at] == 1:
                 return [(step, side)]
             if at in producer and producer[at].op is step.op:
-                before = chain(at)
+                before = path(at)
                 if before is not None:
                     return [*before, (step, side)]
         return None
 
-    found = {place: path for place, slot in enumerate(program.outputs) if (path := chain(slot)) is not None}
-    if not found:
-        return None
-    removed = {step.out for path in found.values() for step, _ in path}
-    starts = {path[0][0].args[path[0][1]] for path in found.values()}
-    outputs = [place for place in range(len(program.outputs)) if place not in found]
-    terms = [step.args[1 - side] for path in found.values() for step, side in path]
-    kept = [slot for slot in range(number) if slot not in starts]
-    if not any(own[slot] for slot in kept) or any(term in removed for term in terms):
-        return None
-    slots = [*[program.outputs[place] for place in outputs], *terms]
-    rest = interned(program.part(kept, [step for step in program.steps if step.out not in removed], slots))
-    position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
-    links: list[Link] = []
-    for place, path in found.items():
-        for step, side in path:
-            at = step.args[side]
-            last = step is path[-1][0]
-            term = len(outputs) + len(links)
-            start = position.get(at, -1)
-            links.append(Link(step.op, program.avals[step.out], start, term, side == 0, place if last else -1))
-    return Parts(rest, [position[slot] for slot in kept if own[slot]], outputs, links)
+    return {place: found for place, slot in enumerate(program.outputs) if (found := path(slot)) is not None}
 
 
-def _parts(sig: Any) -> Parts | None:
-    if sig.parts is False:
-        sig.parts = None
-        if sig.block is not None:
-            program, own = sig.block.program, tuple([value is None for value in sig.block.shared])
-            if own not in program.parts:
-                program.parts[own] = parts_of(program, own)
-            sig.parts = program.parts[own]
-    found: Parts | None = sig.parts
+def _adds(program: Program, step: Any) -> bool:
+    """Whether a step is an addition, or the like, of values of one kind."""
+    aval = program.avals[step.out]
+    if step.op not in _CHAINED or step.params or aval.dtype.kind not in "iuf":
+        return False
+    return all(program.avals[arg] is aval for arg in step.args)
+
+
+def _heads(program: Program, position: dict[int, int], removed: Collection[int]) -> dict[int, Head]:
+    """The steps that join operands, by the slot of their result."""
+    found: dict[int, Head] = {}
+    number: dict[int, int] = {}
+    for step in program.steps:
+        if step.out in removed or step.out in program.outputs:
+            continue
+        joins = step.op in (stack_p, concatenate_p) and step.params["axis"] == 0
+        if not joins and not _adds(program, step):
+            continue
+        if any(arg not in position and arg not in number for arg in step.args):
+            continue
+        avals = tuple([program.avals[arg] for arg in step.args])
+        if any(type(aval) is Weak for aval in avals):
+            continue
+        args = [position[arg] if arg in position else ~number[arg] for arg in step.args]
+        number[step.out] = len(found)
+        found[step.out] = Head(step.op, step.params, avals, program.avals[step.out], args)
     return found
 
 
-def taken_apart(graph: Graph, table: list[Any]) -> Graph:
-    """The graph with additions of their own where blocks add to what others have added; itself where none do.
+def _parts(sig: Any, heads: bool, links: bool) -> Parts | None:
+    if sig.block is None:
+        return None
+    key = heads, links
+    if key not in sig.parts:
+        program, own = sig.block.program, tuple([value is None for value in sig.block.shared])
+        if (own, *key) not in program.parts:
+            program.parts[own, *key] = parts_of(program, own, *key)
+        sig.parts[key] = program.parts[own, *key]
+    found: Parts | None = sig.parts[key]
+    return found
+
+
+def taken_apart(graph: Graph, table: list[Any]) -> list[Graph]:
+    """Graphs that do the same as this one: with additions of their own where blocks add to what others have added, with
+    calls that join operands where blocks do so at first, and with both.
 
     Args:
         table: the signatures; those of the parts are added to it.
     """
     used = np.flatnonzero(np.bincount(graph.sigs, minlength=len(table))).tolist()
-    found = {index: parts for index in used if (parts := _parts(table[index])) is not None}
-    if not found:
-        return graph
-    calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
-    sums = np.zeros(graph.count, bool)  # places of sums
-    for index in used:
-        if is_chained(table[index]):
-            sums[graph.places[graph.sigs == index]] = True
-    for index, parts in found.items():
-        for link in parts.links:
-            if link.output >= 0:
-                sums[graph.places[calls[index]] + link.output] = True
-    for index, parts in list(found.items()):
-        starts = [graph.refs[graph.offsets[calls[index]] + link.start] for link in parts.links if link.start >= 0]
-        if not any((sums[np.maximum(refs, 0)] & (refs >= 0)).any() for refs in starts):
-            del found[index]
-    if not found:
-        return graph
-    return _Rewriting(graph, table).run({index: (parts, calls[index]) for index, parts in found.items()})
+    blocks = [index for index in used if table[index].block is not None]
+    linked = {index: parts for index in blocks if (parts := _parts(table[index], False, True)) is not None}
+    calls = {index: np.flatnonzero(graph.sigs == index) for index in blocks} if linked else {}
+    if linked:
+        sums = np.zeros(graph.count, bool)  # places of sums
+        for index in used:
+            if is_chained(table[index]):
+                sums[graph.places[graph.sigs == index]] = True
+        for index, parts in linked.items():
+            for link in parts.links:
+                if link.output >= 0:
+                    sums[graph.places[calls[index]] + link.output] = True
+        for index, parts in list(linked.items()):
+            starts = [graph.refs[graph.offsets[calls[index]] + link.start] for link in parts.links if link.start >= 0]
+            if not any((sums[np.maximum(refs, 0)] & (refs >= 0)).any() for refs in starts):
+                del linked[index]
+    joined = {index: parts for index in blocks if (parts := _parts(table[index], True, False)) is not None}
+    if len({id(parts.rest) for parts in joined.values()}) == len(joined):
+        joined = {}  # no two blocks would become one
+    variants = [linked, joined] if linked and joined else [linked or joined]
+    if linked and joined:
+        both = {index: _parts(table[index], True, index in linked) for index in joined}
+        variants.append({**linked, **{index: parts for index, parts in both.items() if parts is not None}})
+    return [_Rewriting(graph, table).run(variant) for variant in variants if variant]
 
 
 class _Rewriting:
@@ -252,18 +317,19 @@ class _Rewriting:
         self._same: list[np.ndarray] = [graph.same]
         self._added: dict[Any, int] = {}
 
-    def run(self, found: dict[int, tuple[Parts, np.ndarray]]) -> Graph:
+    def run(self, found: dict[int, Parts]) -> Graph:
         graph = self._graph
+        calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
         whole = np.ones(len(graph.sigs), bool)
-        for _, calls in found.values():
-            whole[calls] = False
+        for each in calls.values():
+            whole[each] = False
         kept = np.flatnonzero(whole)
         arity = np.diff(graph.offsets)
         flat = np.repeat(whole, arity)
-        most = 1 + max(len(parts.links) for parts, _ in found.values())
+        most = 1 + max(len(parts.heads) + len(parts.links) for parts in found.values())
         self._add(kept * most, graph.sigs[kept], graph.refs[flat], arity[kept], graph.places[kept])
-        for index, (parts, calls) in found.items():
-            self._split(self._table[index], parts, calls, most)
+        for index, parts in found.items():
+            self._split(self._table[index], parts, calls[index], most)
         keys = np.concatenate(self._keys)
         order = np.argsort(keys)
         counts = np.concatenate(self._arities)
@@ -290,44 +356,56 @@ class _Rewriting:
         self._places.append(places)
 
     def _split(self, sig: Any, parts: Parts, calls: np.ndarray, most: int) -> None:
-        """The rest of some calls of a block, and their additions."""
+        """The parts of some calls of a block."""
         graph = self._graph
         given = graph.refs[graph.offsets[calls][:, None] + np.arange(len(sig.avals))]
         places = graph.places[calls]
+        numbers = iter(range(most))
+        made: list[np.ndarray] = []
+        for head in parts.heads:
+            refs = np.stack([given[:, at] if at >= 0 else made[~at] for at in head.args], axis=1)
+            made.append(self._new_places(len(calls)))
+            index = self._call(sig, head.op, head.params, head.avals, head.out)
+            self._add(calls * most + next(numbers), index, refs, len(head.args), made[-1])
         rest = self._rest(sig, parts)
         width = len(rest.block.outs)
-        results = self._count + width * np.arange(len(calls))
-        self._count += width * len(calls)
-        self._add(calls * most, rest.index, given[:, parts.operands], len(parts.operands), results)
+        results = self._new_places(len(calls), width)
+        refs = np.concatenate([given[:, parts.operands], *[made[at][:, None] for at in parts.kept]], axis=1)
+        self._add(calls * most + next(numbers), rest.index, refs, refs.shape[1], results)
         for at, output in enumerate(parts.outputs):
             self._same.append(np.stack([places + output, results + at]))
         before = places
-        for number, link in enumerate(parts.links, 1):
+        for link in parts.links:
             left = before if link.start < 0 else given[:, link.start]
             pair = (left, results + link.term) if link.is_left else (results + link.term, left)
-            if link.output >= 0:
-                before = places + link.output
-            else:
-                before = self._count + np.arange(len(calls))
-                self._count += len(calls)
-            self._add(calls * most + number, self._addition(sig, link), np.stack(pair, axis=1), 2, before)
+            before = places + link.output if link.output >= 0 else self._new_places(len(calls))
+            index = self._call(sig, link.op, {}, (link.aval, link.aval), link.aval)
+            self._add(calls * most + next(numbers), index, np.stack(pair, axis=1), 2, before)
+
+    def _new_places(self, count: int, width: int = 1) -> np.ndarray:
+        """The first of so many new places, for each of some calls."""
+        out = self._count + width * np.arange(count)
+        self._count += width * count
+        return out
 
     def _rest(self, sig: Any, parts: Parts) -> Any:
-        if sig.rest is None:
-            sig.rest = found = copy.copy(sig)
+        found = sig.rests.get(id(parts))
+        if found is None:
+            found = sig.rests[id(parts)] = copy.copy(sig)
             found.index = len(self._table)
-            found.block = type(sig.block)(parts.rest, _shared_of_rest(sig, parts), found.index)
-            found.avals = tuple([sig.avals[position] for position in parts.operands])
-            found.out, found.family, found.parts = parts.rest.results[0], False, None
+            shared = [*_shared_of_rest(sig, parts), *[None] * len(parts.kept)]
+            found.block = type(sig.block)(parts.rest, shared, found.index)
+            found.avals = (*[sig.avals[at] for at in parts.operands], *[parts.heads[at].out for at in parts.kept])
+            found.out, found.family, found.parts, found.rests = parts.rest.results[0], False, {}, {}
             self._table.append(found)
-        return sig.rest
+        return found
 
-    def _addition(self, sig: Any, link: Link) -> int:
-        key = link.op, link.aval, *sig.errors.values()
+    def _call(self, sig: Any, op: Op, params: dict[str, Any], avals: tuple[Any, ...], out: Any) -> int:
+        """The number of the signature of a part that is one op."""
+        key = op, avals, out, *sig.errors.values()
         if key not in self._added:
             self._added[key] = len(self._table)
-            kinds = (link.aval, link.aval)
-            self._table.append(type(sig)(link.op, {}, kinds, link.aval, len(self._table), sig.where, sig.errors))
+            self._table.append(type(sig)(op, params, avals, out, len(self._table), sig.where, sig.errors))
         return self._added[key]
 
 

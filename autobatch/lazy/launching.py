@@ -139,8 +139,8 @@ class Signature:
         block: what there is more to say of a block.
         shared: no operand belongs to one example, so one call serves all.
         nbytes: what a call takes of the memory budget.
-        family: what `ragged.family_of` found, parts: what `forests.parts_of` did; False as long as nobody asked.
-        rest: the signature of what is left of a block without its additions, once there is one.
+        family: what `ragged.family_of` found; False as long as nobody asked.
+        parts, rests: what `lazy.forests` keeps of a block that was taken apart.
     """
 
     op: Op
@@ -155,8 +155,8 @@ class Signature:
     shared: bool = dataclasses.field(init=False)
     nbytes: int = dataclasses.field(init=False)
     family: Any = dataclasses.field(init=False, default=False)
-    parts: Any = dataclasses.field(init=False, default=False)
-    rest: Any = dataclasses.field(init=False, default=None)
+    parts: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
+    rests: dict[int, Any] = dataclasses.field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         avals = self.avals = tuple(self.avals)
@@ -310,13 +310,8 @@ def _planned(graph: Graph, table: list[Signature], shared: Sequence[int], outsid
     """
     marks = np.zeros(outside, np.int64)
     marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
-    apart = taken_apart(graph, table)  # which adds to the table
-    found = _grouped(graph, table, marks)
-    if apart is not graph:
-        other = _grouped(apart, table, marks)
-        if len(other[1].starts) < len(found[1].starts):
-            return other
-    return found
+    graphs = [graph, *taken_apart(graph, table)]  # which adds to the table
+    return min([_grouped(each, table, marks) for each in graphs], key=lambda plan: len(plan[1].starts))
 
 
 def _grouped(graph: Graph, table: Sequence[Signature], marks: np.ndarray) -> _Plan:

@@ -200,7 +200,7 @@ class Trace:
         if found is None:
             found = self.interned[key] = copy.copy(sig)
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
-            found.family, found.parts, found.rest = False, False, None
+            found.family, found.parts, found.rests = False, {}, {}
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
             self.table.append(found)
