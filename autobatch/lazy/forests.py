@@ -44,6 +44,7 @@ class Graph:
         places: (N,) int64, the place of each call's first result; those of its others follow.
         count: how many places there are before those of the outside.
         same: places and the places that they are another name of, (2, K) int64.
+        signatures: how many there are.
         forests: what is one call in place of several.
     """
 
@@ -54,6 +55,7 @@ class Graph:
     places: np.ndarray
     count: int
     same: np.ndarray
+    signatures: int
     forests: "list[Forest]" = dataclasses.field(default_factory=list)
 
 
@@ -346,7 +348,7 @@ class _Rewriting:
         call_at[first] = np.repeat(np.arange(len(order)), outputs)
         call_at[same[0]] = call_at[same[1]]
         operands = np.where(refs >= 0, call_at[np.maximum(refs, 0)], refs)
-        return Graph(sigs, offsets, operands, refs, places, self._count, same, graph.forests)
+        return Graph(sigs, offsets, operands, refs, places, self._count, same, graph.signatures, graph.forests)
 
     def _add(self, keys: np.ndarray, sigs: Any, refs: np.ndarray, arities: Any, places: np.ndarray) -> None:
         self._keys.append(keys)
@@ -397,6 +399,7 @@ class _Rewriting:
             found.block = type(sig.block)(parts.rest, shared, found.index)
             found.avals = (*[sig.avals[at] for at in parts.operands], *[parts.heads[at].out for at in parts.kept])
             found.out, found.family, found.parts, found.rests = parts.rest.results[0], False, {}, {}
+            found._text = ""
             self._table.append(found)
         return found
 
@@ -547,6 +550,7 @@ def _joined(
         np.concatenate([graph.places[kept], scratch])[order],
         graph.count + len(forests),
         graph.same,
+        num_sigs,
         [*graph.forests, *forests],
     )
     return joined, np.concatenate([kept, np.full(len(forests), -1)])[order]

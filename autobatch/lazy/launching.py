@@ -43,12 +43,22 @@ from autobatch.lazy.buffers import (
     sized_rows,
 )
 from autobatch.lazy.forests import Forest, Graph, chained_kinds, contracted, forest_p, taken_apart
-from autobatch.lazy.ragged import Group, NotTogether, Sizes, by_family, mixed_groups, refuse, run_ragged, run_steps
+from autobatch.lazy.ragged import (
+    Group,
+    NotTogether,
+    Sizes,
+    by_family,
+    mixed_groups,
+    refusals,
+    refuse,
+    run_ragged,
+    run_steps,
+)
 from autobatch.lazy.schedule import Schedule, refine, schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
-__all__ = ["BlockCall", "GraphSegment", "Launches", "Signature", "Stats", "launch_segment"]
+__all__ = ["BlockCall", "GraphSegment", "Launches", "Plans", "Signature", "Stats", "launch_segment"]
 
 
 _LARGE = 8192  # bytes
@@ -155,6 +165,7 @@ class Signature:
     shared: bool = dataclasses.field(init=False)
     nbytes: int = dataclasses.field(init=False)
     family: Any = dataclasses.field(init=False, default=False)
+    _text: str = dataclasses.field(init=False, default="")
     parts: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
     rests: dict[int, Any] = dataclasses.field(init=False, default_factory=dict)
 
@@ -168,8 +179,11 @@ class Signature:
     @property
     def text(self) -> str:
         """What reports show."""
-        if self.block is not None:
-            return self.block.text(self.avals)
+        if not self._text:
+            self._text = self._described() if self.block is None else self.block.text(self.avals)
+        return self._text
+
+    def _described(self) -> str:
         attributes = [
             shown(value) if name == "spec" and type(value) is tuple else f"{name}={value!r}"  # an index; einsum's text
             for name, value in self.params.items()
@@ -243,10 +257,18 @@ class GraphSegment:
         handle.segment = None
 
 
-def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats) -> None:
-    """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed."""
+Plans = dict[tuple[Any, ...], "_Plan"]  # of the segments of a trace, by what was recorded
+_MOST_KEPT, _KEPT_CALLS = 8, 1 << 12  # how many plans are kept, and of how many calls the largest
+
+
+def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
+    """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed.
+
+    Args:
+        table: the signatures; stats: what is counted; plans: those of earlier segments of the same trace.
+    """
     try:
-        _launch(segment, table, stats)
+        _launch(segment, table, stats, plans)
         segment.done = True
     except BaseException as error:
         segment.error = error
@@ -264,25 +286,13 @@ def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats) 
 
 
 @library_code
-def _launch(segment: GraphSegment, table: list[Signature], stats: Stats) -> None:
+def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
     if not all(constant.is_as_it_was() for constant in segment.large.values()):
         raise NeedsLoop("an array was written to after it was used in a recorded operation")
-    sigs = _integers(segment.sigs)
-    refs = operands = _integers(segment.refs)
-    places = np.flatnonzero(sigs >= 0)
-    if len(places) < len(sigs):  # outputs beside nodes
-        node = np.cumsum(sigs >= 0) - 1
-        sigs = sigs[places]
-        operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
-    arity = np.array([len(sig.avals) for sig in table], np.int64)
-    offsets = np.zeros(len(sigs) + 1, np.int64)
-    np.cumsum(arity[sigs], out=offsets[1:])
-    graph = Graph(sigs, offsets, operands, refs, places, len(segment.sigs), np.zeros((2, 0), np.int64))
-    shared = [ref for ref, constant in segment.large.items() if constant.common]
-    graph, plan, groups = _planned(graph, table, shared, len(segment.rows))
+    graph, plan, groups = _plan_of(segment, table, plans)
     stats.bound += plan.bound
-    known: list[Any] = [*table, *graph.forests]
-    each = [known[index] for index in graph.sigs[plan.order[plan.starts[:-1]]].tolist()]
+    numbers = graph.sigs[plan.order[plan.starts[:-1]]].tolist()
+    each = [table[index] if index < graph.signatures else graph.forests[index - graph.signatures] for index in numbers]
     launches = Launches(segment, graph, plan, each, groups)
     errors = np.geterr()
     clock = time.perf_counter
@@ -300,6 +310,35 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats) -> None
 
 
 _Plan = tuple[Graph, Schedule, "Sequence[Group | None]"]
+
+
+def _plan_of(segment: GraphSegment, table: list[Signature], plans: Plans) -> _Plan:
+    """What is launched together and when; for a round that equals an earlier one, what was found then."""
+    sigs, refs = _integers(segment.sigs), _integers(segment.refs)
+    shared = tuple([ref for ref, constant in segment.large.items() if constant.common])
+    key = sigs.tobytes(), refs.tobytes(), shared, len(segment.rows), config.scheduler, refusals()
+    found = plans.get(key)
+    if found is None:
+        found = _planned(_graph_of(sigs, refs, table), table, shared, len(segment.rows))
+        if len(sigs) <= _KEPT_CALLS:
+            if len(plans) >= _MOST_KEPT:
+                del plans[next(iter(plans))]
+            plans[key] = found
+    return found
+
+
+def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Signature]) -> Graph:
+    """What was recorded as a graph of calls."""
+    count, operands = len(sigs), refs
+    places = np.flatnonzero(sigs >= 0)
+    if len(places) < count:  # outputs beside nodes
+        node = np.cumsum(sigs >= 0) - 1
+        sigs = sigs[places]
+        operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
+    arity = np.array([len(sig.avals) for sig in table], np.int64)
+    offsets = np.zeros(len(sigs) + 1, np.int64)
+    np.cumsum(arity[sigs], out=offsets[1:])
+    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table))
 
 
 def _planned(graph: Graph, table: list[Signature], shared: Sequence[int], outside: int) -> _Plan:

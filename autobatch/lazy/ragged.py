@@ -27,7 +27,17 @@ from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.tables.lookup import lookup_p
 
-__all__ = ["Group", "NotTogether", "Sizes", "by_family", "mixed_groups", "refuse", "run_ragged", "run_steps"]
+__all__ = [
+    "Group",
+    "NotTogether",
+    "Sizes",
+    "by_family",
+    "mixed_groups",
+    "refusals",
+    "refuse",
+    "run_ragged",
+    "run_steps",
+]
 
 _ADDED = (np.float32, np.float64)  # dtypes whose products and sums are of that dtype all the way
 _LARGE = 1 << 18  # of own operands in a signature's part of a group; larger ones gain nothing by sharing a launch
@@ -46,6 +56,11 @@ def refuse(family: Any) -> None:
     if len(_refused) > _MOST_REFUSED:
         _refused.clear()
     _refused.add(_without_identity(family))
+
+
+def refusals() -> int:
+    """How many families there are that were refused: where it has grown, plans are out of date."""
+    return len(_refused)
 
 
 def _without_identity(family: Any) -> Any:
