@@ -167,7 +167,6 @@ def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) ->
     if program.views:
         return None
     number = len(program.inputs)
-    first_step = number + len(program.constants)
     position = {slot: place for place, slot in enumerate([slot for slot in range(number) if own[slot]])}
     paths = _paths(program, own) if links else {}
     removed = {step.out for path in paths.values() for step, _ in path}
@@ -182,7 +181,7 @@ def parts_of(program: Program, own: Sequence[bool], heads: bool, links: bool) ->
     read = {slot for step in steps for slot in step.args}.union(results)
     kept = [slot for slot in range(number) if not own[slot] or slot in read]
     joined = [slot for slot in found if slot in read]
-    if not steps or not (joined or any(own[slot] for slot in kept)) or not first_step <= min(terms, default=first_step):
+    if not steps or not (joined or any(own[slot] for slot in kept)):
         return None
     out.heads, out.kept = list(found.values()), [at for at, slot in enumerate(found) if slot in read]
     out.rest = interned(program.part([*kept, *joined], steps, results))
@@ -201,27 +200,29 @@ _Path = list[tuple[Any, int]]  # additions, and on which side of each what they 
 
 def _paths(program: Program, own: Sequence[bool]) -> dict[int, _Path]:
     """For each output that is a sum of an operand, which is used for nothing else, and terms: the additions."""
-    first_step = len(program.inputs) + len(program.constants)
     producer = {step.out: step for step in program.steps}
     uses = Counter([slot for step in program.steps for slot in step.args] + list(program.outputs))
+    found = {place: _path(program, own, producer, uses, slot) for place, slot in enumerate(program.outputs)}
+    return {place: path for place, path in found.items() if path is not None}
 
-    def path(slot: int) -> _Path | None:
-        step = producer.get(slot)
-        if step is None or uses[slot] != 1 or not _adds(program, step):
-            return None
-        for side in (0, 1):
-            at, term = step.args[side], step.args[1 - side]
-            if term < first_step or term == at:
-                continue
-            if at < len(own) and own[at] and uses[at] == 1:
-                return [(step, side)]
-            if at in producer and producer[at].op is step.op:
-                before = path(at)
-                if before is not None:
-                    return [*before, (step, side)]
+
+def _path(
+    program: Program, own: Sequence[bool], producer: dict[int, Any], uses: Counter[int], slot: int
+) -> _Path | None:
+    step = producer.get(slot)
+    if step is None or uses[slot] != 1 or not _adds(program, step):
         return None
-
-    return {place: found for place, slot in enumerate(program.outputs) if (found := path(slot)) is not None}
+    for side in (0, 1):
+        at, term = step.args[side], step.args[1 - side]
+        if term not in producer or term == at:
+            continue
+        if at < len(own) and own[at] and uses[at] == 1:
+            return [(step, side)]
+        if at in producer and producer[at].op is step.op:
+            before = _path(program, own, producer, uses, at)
+            if before is not None:
+                return [*before, (step, side)]
+    return None
 
 
 def _adds(program: Program, step: Any) -> bool:
