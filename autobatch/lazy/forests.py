@@ -23,12 +23,11 @@ from autobatch.ops.numpy.elementwise import UFUNCS, add_p
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-__all__ = ["Forest", "Graph", "chained_kinds", "contracted", "forest_p", "taken_apart"]
+__all__ = ["Forest", "Graph", "chained", "contracted", "forest_p", "linked", "rewritten", "taken_apart"]
 
 _CHAINED = frozenset(
     [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
 )  # ops of which what is on the way is done in no more than a pass over the operands
-_MOST_KINDS = 3  # of operands whose additions are looked at in one graph
 _SUMMED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # of which there are kernels
 
 
@@ -267,38 +266,50 @@ def _parts(sig: Any, heads: bool, links: bool) -> Parts | None:
     return found
 
 
-def taken_apart(graph: Graph, table: list[Any]) -> list[Graph]:
-    """Graphs that do the same as this one: with additions of their own where blocks add to what others have added, with
-    calls that join operands where blocks do so at first, and with both.
+def taken_apart(used: Sequence[int], table: Sequence[Any]) -> list[tuple[str, dict[int, Parts]]]:
+    """Ways to take blocks apart: what is done, and the parts of each signature that it is done with.
+
+    Args:
+        used: the numbers of the signatures that there are calls of.
+    """
+    blocks = [index for index in used if table[index].block is not None]
+    links = {index: parts for index in blocks if (parts := _parts(table[index], False, True)) is not None}
+    heads = {index: parts for index in blocks if (parts := _parts(table[index], True, False)) is not None}
+    if len({id(parts.rest) for parts in heads.values()}) == len(heads):
+        heads = {}  # no two blocks would become one
+    ways = [(name, found) for name, found in (("links", links), ("heads", heads)) if found]
+    if len(ways) > 1:
+        both = {index: _parts(table[index], True, True) for index in links.keys() | heads.keys()}
+        ways.append(("both", {index: parts for index, parts in both.items() if parts is not None}))
+    return ways
+
+
+def linked(graph: Graph, found: dict[int, Parts], used: Sequence[int], table: Sequence[Any]) -> dict[int, Parts]:
+    """Of these blocks that add to what comes in, those of which some add to what was added up."""
+    sums = np.zeros(graph.count, bool)  # places of sums
+    for index in used:
+        if is_chained(table[index]):
+            sums[graph.places[graph.sigs == index]] = True
+    calls = {index: np.flatnonzero(graph.sigs == index) for index in found}
+    for index, parts in found.items():
+        for link in parts.links:
+            if link.output >= 0:
+                sums[graph.places[calls[index]] + link.output] = True
+    out = {}
+    for index, parts in found.items():
+        starts = [graph.refs[graph.offsets[calls[index]] + link.start] for link in parts.links if link.start >= 0]
+        if any((sums[np.maximum(refs, 0)] & (refs >= 0)).any() for refs in starts):
+            out[index] = parts
+    return out
+
+
+def rewritten(graph: Graph, table: list[Any], found: dict[int, Parts]) -> Graph:
+    """The graph with calls of these signatures taken apart.
 
     Args:
         table: the signatures; those of the parts are added to it.
     """
-    used = np.flatnonzero(np.bincount(graph.sigs, minlength=len(table))).tolist()
-    blocks = [index for index in used if table[index].block is not None]
-    linked = {index: parts for index in blocks if (parts := _parts(table[index], False, True)) is not None}
-    calls = {index: np.flatnonzero(graph.sigs == index) for index in blocks} if linked else {}
-    if linked:
-        sums = np.zeros(graph.count, bool)  # places of sums
-        for index in used:
-            if is_chained(table[index]):
-                sums[graph.places[graph.sigs == index]] = True
-        for index, parts in linked.items():
-            for link in parts.links:
-                if link.output >= 0:
-                    sums[graph.places[calls[index]] + link.output] = True
-        for index, parts in list(linked.items()):
-            starts = [graph.refs[graph.offsets[calls[index]] + link.start] for link in parts.links if link.start >= 0]
-            if not any((sums[np.maximum(refs, 0)] & (refs >= 0)).any() for refs in starts):
-                del linked[index]
-    joined = {index: parts for index in blocks if (parts := _parts(table[index], True, False)) is not None}
-    if len({id(parts.rest) for parts in joined.values()}) == len(joined):
-        joined = {}  # no two blocks would become one
-    variants = [linked, joined] if linked and joined else [linked or joined]
-    if linked and joined:
-        both = {index: _parts(table[index], True, index in linked) for index in joined}
-        variants.append({**linked, **{index: parts for index, parts in both.items() if parts is not None}})
-    return [_Rewriting(graph, table).run(variant) for variant in variants if variant]
+    return _Rewriting(graph, table).run(found)
 
 
 class _Rewriting:
@@ -444,41 +455,42 @@ def _stages(offsets, operands, added, out):
                     out[i] = stage
 
 
-def chained_kinds(graph: Graph, table: Sequence[Any]) -> list[np.ndarray]:
-    """For each kind of additions of which some lead to each other, which calls they are, (N,) bool; longest first."""
-    number: dict[Any, int] = {}
-    kind_of = np.full(len(table) + len(graph.forests), -1, np.int64)
-    for index in np.flatnonzero(np.bincount(graph.sigs, minlength=len(table))[: len(table)]).tolist():
-        sig = table[index]
-        if is_chained(sig):
-            kind_of[index] = number.setdefault((sig.op, sig.out, *sig.errors.values()), len(number))
-    if not number:
-        return []
-    kind = kind_of[graph.sigs]
-    added = np.flatnonzero(kind >= 0)
-    pairs = graph.operands[graph.offsets[added][:, None] + np.arange(2)]
-    linked = (pairs >= 0) & (kind[np.maximum(pairs, 0)] == kind[added][:, None])
-    links = np.bincount(kind[added], weights=linked.any(axis=1), minlength=len(number))
-    if not links.any():
-        return []
-    is_part = np.ones(len(kind), bool)  # of a chain of two or more, or the end of all
-    is_part[graph.operands[graph.operands >= 0]] = False
-    is_part[added[linked.any(axis=1)]] = True
-    is_part[pairs[linked]] = True
-    return [(kind == each) & is_part for each in np.argsort(-links, kind="stable").tolist() if links[each]][
-        :_MOST_KINDS
-    ]
-
-
-def contracted(graph: Graph, added: np.ndarray, table: Sequence[Any]) -> tuple[Graph, np.ndarray]:
-    """The graph with one call in place of additions that lead to each other.
+def chained(used: Sequence[int], table: Sequence[Any]) -> dict[Any, list[int]]:
+    """The signatures of additions, by their kind.
 
     Args:
-        added: (N,) bool, additions of one kind.
+        used: the numbers of the signatures that there are calls of.
+    """
+    out: dict[Any, list[int]] = {}
+    for index in used:
+        sig = table[index]
+        if sig.op in _CHAINED and is_chained(sig):
+            out.setdefault((sig.op, sig.out, *sig.errors.values()), []).append(index)
+    return out
+
+
+def contracted(graph: Graph, numbers: Sequence[int], table: Sequence[Any]) -> tuple[Graph, np.ndarray] | None:
+    """The graph with one call in place of additions that lead to each other; None where none do.
+
+    Args:
+        numbers: the signatures of additions of one kind.
 
     Returns:
         The graph, and which call of the old one each of its calls is; below 0 for a forest.
     """
+    is_kind = np.zeros(len(table) + len(graph.forests), bool)
+    is_kind[list(numbers)] = True
+    kind = is_kind[graph.sigs]
+    mine = np.flatnonzero(kind)
+    pairs = graph.operands[graph.offsets[mine][:, None] + np.arange(2)]
+    links = (pairs >= 0) & kind[np.maximum(pairs, 0)]
+    if not links.any():
+        return None
+    added = np.ones(len(kind), bool)  # of a chain of two or more, or the end of all
+    added[graph.operands[graph.operands >= 0]] = False
+    added[mine[links.any(axis=1)]] = True
+    added[pairs[links]] = True
+    added &= kind
     stage = np.zeros(len(added), np.int64)
     _stages(graph.offsets, graph.operands, added, stage)
     mine = np.flatnonzero(added)

@@ -8,7 +8,6 @@ launches at once; only whole values from outside that belong together are put in
 import dataclasses
 import functools
 import time
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +19,6 @@ from autobatch.blocks.launch import launch, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size
-from autobatch.core.config import config
 from autobatch.core.memory import library_code
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -42,23 +40,14 @@ from autobatch.lazy.buffers import (
     shaped,
     sized_rows,
 )
-from autobatch.lazy.forests import Forest, Graph, chained_kinds, contracted, forest_p, taken_apart
-from autobatch.lazy.ragged import (
-    Group,
-    NotTogether,
-    Sizes,
-    by_family,
-    mixed_groups,
-    refusals,
-    refuse,
-    run_ragged,
-    run_steps,
-)
-from autobatch.lazy.schedule import Schedule, refine, schedule
+from autobatch.lazy.forests import Forest, Graph, forest_p
+from autobatch.lazy.plans import Plans
+from autobatch.lazy.ragged import Group, NotTogether, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.schedule import Schedule
 from autobatch.ops.numpy.joining import stack_p
 from autobatch.ops.rules.index_rule import shown
 
-__all__ = ["BlockCall", "GraphSegment", "Launches", "Plans", "Signature", "Stats", "launch_segment"]
+__all__ = ["BlockCall", "GraphSegment", "Launches", "Signature", "Stats", "launch_segment"]
 
 
 _LARGE = 8192  # bytes
@@ -257,10 +246,6 @@ class GraphSegment:
         handle.segment = None
 
 
-Plans = dict[tuple[Any, ...], "_Plan"]  # of the segments of a trace, by what was recorded
-_MOST_KEPT, _KEPT_CALLS = 8, 1 << 12  # how many plans are kept, and of how many calls the largest
-
-
 def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
     """Run everything recorded in `segment`. An error is kept: values of this segment raise it when they are needed.
 
@@ -289,7 +274,7 @@ def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, 
 def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
     if not all(constant.is_as_it_was() for constant in segment.large.values()):
         raise NeedsLoop("an array was written to after it was used in a recorded operation")
-    graph, plan, groups = _plan_of(segment, table, plans)
+    graph, plan, groups = plans.of(segment, table)
     stats.bound += plan.bound
     numbers = graph.sigs[plan.order[plan.starts[:-1]]].tolist()
     each = [table[index] if index < graph.signatures else graph.forests[index - graph.signatures] for index in numbers]
@@ -307,86 +292,6 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: 
         group = groups[k] if groups else None
         stats.launched(sig.op.name, sig.text if group is None else group.text, count, now - before)
         before = now
-
-
-_Plan = tuple[Graph, Schedule, "Sequence[Group | None]"]
-
-
-def _plan_of(segment: GraphSegment, table: list[Signature], plans: Plans) -> _Plan:
-    """What is launched together and when; for a round that equals an earlier one, what was found then."""
-    sigs, refs = _integers(segment.sigs), _integers(segment.refs)
-    shared = tuple([ref for ref, constant in segment.large.items() if constant.common])
-    key = sigs.tobytes(), refs.tobytes(), shared, len(segment.rows), config.scheduler, refusals()
-    found = plans.get(key)
-    if found is None:
-        found = _planned(_graph_of(sigs, refs, table), table, shared, len(segment.rows))
-        if len(sigs) <= _KEPT_CALLS:
-            if len(plans) >= _MOST_KEPT:
-                del plans[next(iter(plans))]
-            plans[key] = found
-    return found
-
-
-def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Signature]) -> Graph:
-    """What was recorded as a graph of calls."""
-    count, operands = len(sigs), refs
-    places = np.flatnonzero(sigs >= 0)
-    if len(places) < count:  # outputs beside nodes
-        node = np.cumsum(sigs >= 0) - 1
-        sigs = sigs[places]
-        operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
-    arity = np.array([len(sig.avals) for sig in table], np.int64)
-    offsets = np.zeros(len(sigs) + 1, np.int64)
-    np.cumsum(arity[sigs], out=offsets[1:])
-    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table))
-
-
-def _planned(graph: Graph, table: list[Signature], shared: Sequence[int], outside: int) -> _Plan:
-    """What is launched together and when; blocks without their additions where that takes fewer launches.
-
-    Args:
-        shared: the references of constants that several examples read; outside: how many values there are outside.
-    """
-    marks = np.zeros(outside, np.int64)
-    marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
-    graphs = [graph, *taken_apart(graph, table)]  # which adds to the table
-    return min([_grouped(each, table, marks) for each in graphs], key=lambda plan: len(plan[1].starts))
-
-
-def _grouped(graph: Graph, table: Sequence[Signature], marks: np.ndarray) -> _Plan:
-    """What is launched together and when; with chains of additions as one call each where that takes fewer launches.
-
-    Args:
-        marks: for each value outside 0, or the number of a constant that several examples read.
-    """
-    kinds, is_mixed = by_family(graph.sigs, table)
-    count = len(table)
-    if marks.any():
-        kinds, of_kind = refine(kinds, graph.offsets, graph.operands, marks)
-        count = len(of_kind)
-    plan = schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
-    while chains := chained_kinds(graph, table):
-        for added in chains:
-            shorter, calls = contracted(graph, added, table)
-            forests = len(shorter.forests) - len(graph.forests)
-            own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
-            other = schedule(own, shorter.offsets, shorter.operands, count + forests, config.scheduler)
-            if len(other.starts) < len(plan.starts):
-                graph, plan, kinds, count = shorter, other, own, count + forests
-                break
-        else:
-            break
-    groups: Sequence[Group | None] = ()
-    if is_mixed:
-        plan, groups = mixed_groups(plan, graph.sigs, table)
-    return graph, plan, groups
-
-
-def _integers(values: Any) -> np.ndarray:
-    """A list as an array: by way of `array`, which is three times as fast as NumPy."""
-    if type(values) is np.ndarray:
-        return values
-    return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
 
 
 class Launches:

@@ -216,17 +216,19 @@ def _common_text(texts: Sequence[str]) -> str:
 _NUMBER = re.compile(r"(?<![a-z0-9])(\d+)")
 
 
-def by_family(sigs: np.ndarray, table: Sequence[Any]) -> tuple[np.ndarray, bool]:
+def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tuple[np.ndarray, bool]:
     """What each node is launched together with: its signature, or all that differ from it in sizes only.
+
+    Args:
+        used: the numbers of the signatures that there are nodes of.
 
     Returns:
         The number of each node's kind, that of a signature, and whether some are of several signatures.
     """
-    used = np.flatnonzero(np.bincount(sigs, minlength=len(table)))
     kind_of = np.arange(len(table))
     first: dict[Any, int] = {}
     is_mixed = False
-    for number in used.tolist():
+    for number in used:
         family = family_of(table[number])
         if family is not None:
             kind = first.setdefault(family, number)

@@ -36,7 +36,8 @@ from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
-from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Plans, Signature, Stats, launch_segment
+from autobatch.lazy.launching import BlockCall, GraphSegment, LargeConstant, Signature, Stats, launch_segment
+from autobatch.lazy.plans import Plans
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule
 from autobatch.tables.sparse import SparseRows
@@ -95,7 +96,7 @@ class Trace:
         self.forget: list[Callable[[], None]] = []
         self.shortcuts: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self.memo: dict[Any, Any] = {}
-        self.plans: Plans = {}
+        self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
         self._start_segment()
