@@ -46,7 +46,7 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Layers that are one module, not a folder.
-MODULES_OF_THEIR_OWN = {"errors", "cli"}
+MODULES_OF_THEIR_OWN = {"errors"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
 NAMESPACES = {"testing", "optim", "nn"}
@@ -67,8 +67,8 @@ LATE_IMPORTS = {
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 250
-MOST_LINES = 62_900
+MOST_FILES = 257
+MOST_LINES = 63_700
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26

@@ -1,13 +1,16 @@
-"""`python -m autobatch` says what is installed and what can be set."""
+"""The command `autobatch`: what it prints, its exit statuses, and that errors are of one line."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 
 import pytest
 
 import autobatch as ab
-from autobatch.cli import main
+from autobatch.blocks.kernel_cache import SUFFIX
+from autobatch.cli import doctor, small_demo
+from autobatch.cli.commands import main
 from autobatch.core.config import Config
 from examples import tree
 
@@ -26,7 +29,9 @@ def test_version_and_wrong_arguments(capsys):
         main(["--version"])
     with pytest.raises(SystemExit, match="2"):
         main(["--nonsense"])
-    assert "--nonsense" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "--nonsense" in shown
+    assert shown.count("\n") == 1
 
 
 def test_it_runs_as_a_module():
@@ -58,3 +63,132 @@ def test_a_function_without_a_source_is_an_error_of_one_line(capsys, name, messa
     assert shown.count("\n") == 1
     assert message in shown
     assert sys.path == before
+
+
+MODEL = """
+import numpy as np
+import autobatch as ab
+
+def norm(x, w):
+    return np.tanh(x @ w).sum()
+
+def two(x, y, w):
+    return (x * w).sum() + y
+
+def examples():
+    return [np.ones((n, 4)) for n in (1, 5, 3)]
+
+def pairs():
+    return [np.ones(2), np.ones(3)], [1.0, 2.0]
+
+class Counter:
+    calls = 0
+
+def differs(x):
+    Counter.calls += 1
+    return x + Counter.calls
+
+def fails(x, w):
+    return x @ w[:3]
+
+shared = {"w": np.ones((4, 3))}
+scale = {"w": 2.0}
+nothing = []
+"""
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    (tmp_path / "cli_model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("cli_model", None)
+
+
+ON_MODEL = ["--examples", "cli_model:examples", "--shared", "cli_model:shared"]
+
+
+@pytest.mark.usefixtures("model")
+def test_check_proves(capsys):
+    assert main(["check", "cli_model:norm", *ON_MODEL]) == 0
+    assert "3 examples (0 raise)" in capsys.readouterr().out
+    assert main(["check", "cli_model:two", "--examples", "cli_model:pairs", "--shared", "cli_model:scale"]) == 0
+
+
+@pytest.mark.usefixtures("model")
+def test_bench_times_every_way(capsys):
+    assert main(["bench", "cli_model:norm", *ON_MODEL, "--seconds", "0"]) == 0
+    out = capsys.readouterr().out
+    for way in ("the loop over the examples", "lock-step", "on the fly", "compiled"):
+        assert any(row.startswith(way) for row in out.splitlines())
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check", "cli_model:differs", "--examples", "cli_model:examples"], "result"),
+        (["check", "cli_model:fails", *ON_MODEL], "cli_model.py:25"),
+        (["bench", "cli_model:fails", *ON_MODEL], "cli_model.py:25"),
+        (["check", "cli_model:norm", "--examples", "cli_model:examples"], "missing a required argument: 'w'"),
+        (["check", "cli_model:norm", "--examples", "cli_model:nothing"], "expected one list, or lists of one length"),
+        (["check", "cli_model:norm", "--examples", "math:pi"], "holds a float; expected a list of examples"),
+        (["check", "cli_model:scale", "--examples", "cli_model:examples"], "expected a function of one example"),
+        (["bench", "cli_model:norm", "--examples", "cli_model:examples", "--shared", "math:pi"], "expected a dict"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(arguments, message, capsys):
+    assert main(arguments) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+
+
+def test_the_cache_is_listed_measured_and_cleared(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
+    names = [f"kernel_{number:032x}{SUFFIX}" for number in (1, 2)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * 2000)
+    (tmp_path / f"mine{SUFFIX}").write_bytes(b"not a kernel's")
+    os.utime(tmp_path / names[0], (0, 0))
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == f"2 kernels, 4 kB, in {tmp_path}\n"
+    assert main(["cache", "list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in listed[:-1]] == [names[1], names[0]]
+    assert main(["cache", "clear", "--older", "10"]) == 0
+    assert capsys.readouterr().out == f"removed 1 kernels, 2 kB, in {tmp_path}\n"
+    assert main(["cache", "clear"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [f"mine{SUFFIX}"]
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "missing"))
+    assert main(["cache", "list"]) == 0
+
+
+def test_the_doctor_looks_at_everything(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(doctor, "_importing", lambda: doctor.Finding("import", "1 s"))
+    monkeypatch.setattr(doctor, "_compiler", lambda: iter([doctor.Finding("compiler", "there")]))
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    for about in ("python", "versions", "machine", "threads", "BLAS", "cache", "lock-step", "on the fly"):
+        assert any(row[2:].startswith(about) for row in shown.splitlines())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "file"))
+    assert main(["doctor"]) == 1
+    assert "AUTOBATCH_CACHE_DIR" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # starts the process that compiles
+def test_the_doctor_has_a_kernel_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
+    run = subprocess.run([sys.executable, "-m", "autobatch", "doctor"], capture_output=True, text=True, timeout=200)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "a process of its own: a kernel after" in run.stdout
+    assert not list(tmp_path.glob(f"*{SUFFIX}"))  # it leaves none
+
+
+def test_a_small_demo_learns():
+    lines = []
+    assert not small_demo.run(lines.append, sentences=40, epochs=1)
+    assert any("values and gradients are those of the loop" in line for line in lines)
+    assert sum("held-out accuracy" in line for line in lines) == 1
