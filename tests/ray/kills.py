@@ -121,7 +121,7 @@ def _start(folder: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.ray.kills", "--train", folder],
         stdout=subprocess.DEVNULL,
-        stderr=open(os.path.join(folder, "errors"), "ab"),  # noqa: SIM115  # the child has it
+        stderr=open(os.path.join(folder, "errors"), "ab"),  # the child has it
         start_new_session=True,
     )
 

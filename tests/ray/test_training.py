@@ -257,7 +257,7 @@ def test_the_whole_variable_is_not_for_the_loss():
             look(params["users"])
             return clicks.loss(params, batch)
 
-        with pytest.raises(TypeError, match="rows of its examples' keys only|a plain array was needed"):
+        with pytest.raises(TypeError, match=r"rows of its examples' keys only|a plain array was needed"):
             ab.ray.train(
                 loss, clicks.params(), clicks.batches(), ADAM, steps=1, communicator=ab.ray.LocalCommunicator(2)
             )
