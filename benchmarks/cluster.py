@@ -7,12 +7,15 @@ what a call of an actor costs. With these it simulates 2 to 256 workers (`benchm
 """
 
 import argparse
+import contextlib
 import dataclasses
 import itertools
 import json
+import os
 import pathlib
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +25,7 @@ import numpy as np
 import autobatch as ab
 from benchmarks import machine
 from benchmarks.cluster_simulation import Network, Shape, simulate
+from tests.ray.kills import processes_below
 
 __all__ = ["Model", "main"]
 
@@ -72,38 +76,90 @@ class Model:
         }
 
 
+class Clock:
+    """Seconds of the clock, and of the processors: this process's and those of the Ray processes below it."""
+
+    def __init__(self) -> None:
+        self._ended: dict[int, float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.1):  # of a process that ends, what it had last counts
+            self._look()
+
+    def _look(self) -> None:
+        for pid, name in processes_below(os.getpid()).items():
+            if name.startswith("ray::") and "Agent" not in name:
+                with contextlib.suppress(OSError):
+                    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                    self._ended[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def now(self) -> np.ndarray:
+        """(clock, this process, processes of Ray)."""
+        self._look()
+        return np.array([time.perf_counter(), time.process_time(), sum(self._ended.values())])
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def compared(one: np.ndarray, two: np.ndarray) -> dict[str, Any]:
+    """Two measurements: by the clock, and what the processors did, which a busy machine changes little.
+
+    Two workers would take half of what they and their shards and leader work together, if nobody waited: that is the
+    ratio that processors allow.
+    """
+    return {
+        "one process": one[0], "two workers": two[0], "ratio": one[0] / two[0],
+        "processor, one process": one[1], "processor, two workers": two[1] + two[2],
+        "ratio that processors allow": 2 * one[1] / (two[1] + two[2]),
+    }  # fmt: skip
+
+
 def training(batch: int, segments: int, steps: int = 4) -> dict[str, Any]:
     """Seconds of a step: by one process, and by two workers and two shards."""
     model, optimizer = Model(batch), ab.optim.Adagrad(0.05)
     data = [model.data(step) for step in range(8)]
-    marks: list[float] = []
+    clock = Clock()
+    marks: list[np.ndarray] = []
 
-    def one() -> tuple[list[float], Any]:
+    def one() -> tuple[list[np.ndarray], Any]:
         params = model.params()
         state = optimizer.init(params)
         gradient = ab.value_and_grad(loss)
-        times = []
+        times = [clock.now()]
         with ab.options(way="lockstep", kernels=False, threads=1):
             for step in range(segments * steps):
-                begin = time.perf_counter()
                 _, grads = gradient(params, data[step % 8])
                 params, state = optimizer.update(params, grads, state)
-                times.append(time.perf_counter() - begin)
+                if step % steps == steps - 1:
+                    times.append(clock.now())
         return times, params
 
-    def two() -> tuple[list[float], Any]:
+    def note(step: int, value: float) -> None:
+        if step % steps == steps - 1:
+            marks.append(clock.now())
+
+    def two() -> tuple[list[np.ndarray], Any]:
         marks.clear()
         params, _ = ab.ray.train(
             loss, model.params(), data, optimizer, steps=segments * steps, workers=2, parts=2, every=steps,
-            keys=lambda batch: {"rows": batch["keys"]}, log=lambda step, value: marks.append(time.perf_counter()),
+            keys=lambda batch: {"rows": batch["keys"]}, log=note,
         )  # fmt: skip
-        ends = marks[steps - 1 :: steps]
-        return [(b - a) / steps for a, b in itertools.pairwise(ends)], params
+        return list(marks), params
+
+    def least(times: list[np.ndarray]) -> np.ndarray:
+        """Of a step; the first segments warm up."""
+        return np.min([(b - a) / steps for a, b in itertools.pairwise(times[1:])], axis=0)
 
     alone, expected = one()
     together, found = two()
-    np.testing.assert_allclose(found["w2"], expected["w2"], rtol=1e-2, atol=1e-4)
-    alone = min(alone, one()[0], key=min)
+    np.testing.assert_allclose(found["w2"], expected["w2"], rtol=1e-2, atol=1e-3)
+    alone = min(alone, one()[0], key=lambda times: least(times)[0])
+    clock.close()
     group = ab.ray.LocalCommunicator(2)
     ab.ray.train(
         loss, model.params(), data, optimizer, steps=steps, parts=2, communicator=group,
@@ -114,13 +170,13 @@ def training(batch: int, segments: int, steps: int = 4) -> dict[str, Any]:
         for each in data[:steps]
         for share in (slice(0, batch // 2), slice(batch // 2, None))
     ]
-    least = 2 * sum(halves) * (model.dim * 4 + 8)
+    rows = 2 * sum(halves) * (model.dim * 4 + 8)
     moved = sum(sum(member.traffic.values()) for member in group.members)
     dense = sum(leaf.nbytes for name, leaf in model.params().items() if name != "rows")
     return {
-        "batch": batch, "one process": min(alone), "two workers": min(together),
-        "ratio": min(alone) / min(together), "bytes moved": moved, "unique keys x (row + key), there and back": least,
-        "moved over that": moved / least, "of dense parameters": 2 * 2 * steps * dense / least,
+        "batch": batch, **compared(least(alone), least(together)), "bytes moved": moved,
+        "unique keys x (row + key), there and back": rows, "of arrays": 2 * 2 * steps * dense,
+        "moved without arrays, over that": (moved - 2 * 2 * steps * dense) / rows,
     }  # fmt: skip
 
 
@@ -141,35 +197,31 @@ def mapping(rows: int, turns: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "in.parquet")
         pq.write_table(pa.table({"ids": ids, "weight": rng.normal(size=rows)}), path, row_group_size=rows // 32)
-        count = iter(range(1000))
-
-        def run(workers: int) -> tuple[float, Any]:
-            out = pathlib.Path(folder, f"out-{next(count)}")
-            begin = time.perf_counter()
-            ab.ray.map(total, path, columns=["ids", "weight"], out=out, workers=workers)
-            return time.perf_counter() - begin, pq.read_table(out)
+        count = itertools.count()
 
         small = pathlib.Path(folder, "small.parquet")
         pq.write_table(pq.read_table(path).slice(0, rows // 16), small, row_group_size=rows // 32)
+        clock = Clock()
 
-        def start(workers: int) -> float:
-            begin = time.perf_counter()
+        def run(source: pathlib.Path, workers: int) -> tuple[np.ndarray, Any]:
             out = pathlib.Path(folder, f"out-{next(count)}")
-            ab.ray.map(total, small, columns=["ids", "weight"], out=out, workers=workers)
-            return time.perf_counter() - begin
+            begin = clock.now()
+            ab.ray.map(total, source, columns=["ids", "weight"], out=out, workers=workers)
+            return clock.now() - begin, pq.read_table(out)["result"].to_numpy()
 
-        found: dict[int, list[float]] = {0: [], 2: []}
-        starts: dict[int, list[float]] = {0: [], 2: []}
+        results: list[np.ndarray] = []
+        taken: dict[int, list[np.ndarray]] = {0: [], 2: []}
         for turn in range(turns + 1):
-            for workers in (0, 2):
-                starts[workers].append(start(workers))
-                seconds, table = run(workers)
-                found[workers].append(seconds)
-                if turn == 0 and workers == 0:
-                    expected = table
-                np.testing.assert_allclose(table["result"].to_numpy(), expected["result"].to_numpy(), rtol=1e-6)
-        one, two = (min(found[workers][1:]) - min(starts[workers][1:]) for workers in (0, 2))
-    return {"rows": rows, "one process": one, "two workers": two, "ratio": one / two, "start": min(starts[2][1:])}
+            for workers in (0, 2):  # what starting costs, and the first rows, is taken off
+                start, _ = run(small, workers)
+                seconds, found = run(path, workers)
+                results.append(found)
+                np.testing.assert_allclose(found, results[0], rtol=1e-6)
+                if turn:
+                    taken[workers].append(seconds - start)
+        clock.close()
+    one, two = (np.min(taken[workers], axis=0) for workers in (0, 2))
+    return {"rows": rows - rows // 16, **compared(one, two)}
 
 
 def calls() -> dict[str, float]:
@@ -249,6 +301,11 @@ def plot(found: dict[str, Any], path: pathlib.Path) -> None:
     figure.savefig(path)
 
 
+def say(name: str, found: dict[str, Any]) -> None:
+    sys.stdout.write(f"{name}: {found[name]}\n")
+    sys.stdout.flush()
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("--quick", action="store_true", help="small sizes")
@@ -258,19 +315,20 @@ def main() -> int:
     where = _ROOT / "benchmarks" / "cluster.json"
     found: dict[str, Any] = json.loads(where.read_text()) if where.exists() else {}
     found["machine"] = machine.describe()
-    batch = 512 if given.quick else 4096
+    batch = 2048 if given.quick else 4096
     if "calls" in given.only:
         found["calls"] = calls()
+        say("calls", found)
     if "map" in given.only:
-        found["map"] = mapping(20_000 if given.quick else 400_000, 1 if given.quick else 3)
+        found["map"] = mapping(100_000 if given.quick else 400_000, 1 if given.quick else 3)
+        say("map", found)
     if "training" in given.only:
-        found["training"] = training(batch, 3 if given.quick else 5)
-    for name in ("calls", "map", "training"):
-        sys.stdout.write(f"{name}: {found.get(name)}\n")
+        found["training"] = training(batch, 4 if given.quick else 6)
+        say("training", found)
     if "simulated" in given.only:
         model = Model(batch // 2)
         found["simulated"] = simulations(
-            model, found["training"]["one process"] / 2, found["calls"], tuple(given.sizes)
+            model, found["training"]["processor, one process"] / 2, found["calls"], tuple(given.sizes)
         )
         plot(found, _ROOT / "docs" / "cluster.svg")
     where.write_text(json.dumps(found, indent=1) + "\n")
