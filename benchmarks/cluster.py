@@ -254,6 +254,18 @@ class _Echo:
         return None
 
 
+def gradient_seconds(model: Model) -> float:
+    """What the gradient of a worker's share takes of a processor, here."""
+    params, batch, gradient = model.params(), model.data(0), ab.value_and_grad(loss)
+    best = np.inf
+    with ab.options(way="lockstep", kernels=False, threads=1):
+        for _ in range(6):
+            begin = time.thread_time()
+            gradient(params, batch)
+            best = min(best, time.thread_time() - begin)
+    return best
+
+
 def simulations(model: Model, gradient: float, measured: dict[str, float], sizes: tuple[int, ...]) -> list[Any]:
     """Weak scaling: each worker has as many examples, however many there are."""
     dense = sum(leaf.size for name, leaf in model.params().items() if name != "rows")
@@ -326,10 +338,10 @@ def main() -> int:
         found["training"] = training(batch, 4 if given.quick else 6)
         say("training", found)
     if "simulated" in given.only:
-        model = Model(batch // 2)
-        found["simulated"] = simulations(
-            model, found["training"]["processor, one process"] / 2, found["calls"], tuple(given.sizes)
-        )
+        model = Model(2048)
+        found["gradient"] = gradient_seconds(model)
+        say("gradient", found)
+        found["simulated"] = simulations(model, found["gradient"], found["calls"], tuple(given.sizes))
         plot(found, _ROOT / "docs" / "cluster.svg")
     where.write_text(json.dumps(found, indent=1) + "\n")
     return 0

@@ -71,7 +71,7 @@ class _Rows:
 
 
 @dataclasses.dataclass(slots=True)
-class _Place:
+class _Reading:
     """Where a worker is: the step that it computes, and after how many updates that reads rows."""
 
     step: int = 0
@@ -93,10 +93,10 @@ class TrainingWorker:
     def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:
         self.plan, self.communicator = plan, communicator
         self.dense, self.state = dense, state
-        self._place = _Place()
+        self._reading = _Reading()
         self._columns = KeyColumns(plan.keys)
         self._gradient = value_and_grad(plan.loss)
-        pull = self._place.pull
+        pull = self._reading.pull
         self._tables = {
             name: PulledTable(like, functools.partial(pull, communicator, name)) for name, like in plan.like.items()
         }
@@ -116,7 +116,7 @@ class TrainingWorker:
     def _steps(self, first: int, last: int) -> Iterator[float]:
         staleness = self.plan.staleness
         for step in range(first, last):
-            self._place.step, self._place.version = step, max(first, step - staleness)
+            self._reading.step, self._reading.version = step, max(first, step - staleness)
             if step == first:  # the first batch may show which keys the next ones need
                 self._pull(first, first)
                 blocks = self._blocks(first)
