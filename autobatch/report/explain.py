@@ -109,6 +109,7 @@ class WatchedCalls:
             why=last.why,
             costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
             refusals=_refusals(last),
+            untried=tuple(NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused)),
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
             lines=tuple(_lines(self, way, _code(function), stats)),

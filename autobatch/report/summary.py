@@ -16,6 +16,7 @@ from autobatch.report.timeline import trace_events
 __all__ = ["Forced", "Launch", "Line", "Report"]
 
 _WIDTH = 100  # columns of a printed report
+_LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations
 _DEAREST = 3  # lines shown first
 _LEAST_SHARE = 0.02  # of the time, from which on a line is worth to be shown first
@@ -80,7 +81,7 @@ class Line:
     remedy: str = ""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Report:
     """What a call did with some examples: print it, look at it in a notebook, or `save` it as a page.
 
@@ -93,6 +94,7 @@ class Report:
         replayed: examples whose Python did not run, since what an equal one recorded was kept.
         why: what decided about the way.
         costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
+        untried: the ways that have not run on such inputs yet.
         called: {way: how many calls}, where several were watched.
         name: the function's; lines: the source of the functions that ran, one `Line` each.
         seconds: of the call, without what it took to look at it; `preparing` of these rewrote, traced and loaded code,
@@ -112,6 +114,7 @@ class Report:
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
     refusals: dict[str, str] = dataclasses.field(default_factory=dict)
+    untried: tuple[str, ...] = ()
     called: dict[str, int] = dataclasses.field(default_factory=dict)
     name: str = ""
     lines: tuple[Line, ...] = ()
@@ -119,8 +122,8 @@ class Report:
     preparing: float = 0.0
     library: float = 0.0
     nbytes: int = 0
-    spans: tuple[Span, ...] = dataclasses.field(default=(), repr=False)
-    nodes: tuple[Node, ...] = dataclasses.field(default=(), repr=False)
+    spans: tuple[Span, ...] = ()
+    nodes: tuple[Node, ...] = ()
 
     @property
     def launches(self) -> int:
@@ -137,6 +140,9 @@ class Report:
         """The lines that took most, the most expensive first."""
         lines = [line for line in self.lines if line.seconds > 0.0]
         return tuple(sorted(lines, key=lambda line: -line.seconds))
+
+    def __repr__(self) -> str:
+        return f"<Report of {self.name}: {self.head()}>"
 
     def summary(self) -> str:
         """What ran by which way, and the lines that took most."""
@@ -200,6 +206,8 @@ class Report:
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
         out += [f"  {way}: not possible ({why})" for way, why in self.refusals.items() if way not in self.costs]
+        if self.untried:
+            out.append(f"  not run on such inputs yet: {', '.join(self.untried)}")
         return [part for line in out for part in _wrapped(line, "    ")]
 
     def _first(self) -> list[str]:
@@ -223,7 +231,7 @@ class Report:
         for line in self.lines:
             if (line.file, line.function) != before:
                 before = line.file, line.function
-                out += ["", _cut(f"{line.function}  ({line.file}:{line.line})")]
+                out += ["", _cut(f"{line.function}  ({_where(line.file, line.line)})")]
                 out.append("   line       ms    %  times  how")
             time = f"{line.seconds * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
             times = f"{line.times:6d}" if line.times else " " * 6
@@ -256,7 +264,7 @@ class Report:
         out: list[str] = []
         if self.forced:
             out += ["", "values needed at once (each wait ends a round):"]
-            out += _table(("times", "where"), [(str(f.times), f"{f.file}:{f.line}") for f in self.forced])
+            out += _table(("times", "where"), [(str(f.times), _where(f.file, f.line)) for f in self.forced])
         if self.fallbacks:
             out += ["", "not batched:"]
             for why, times in self.fallbacks.items():
@@ -284,6 +292,12 @@ def _bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
+
+
+def _where(file: str, line: int) -> str:
+    """A place, of which the end is what tells."""
+    text = f"{file}:{line}"
+    return text if len(text) <= _LONGEST_PLACE else f"…{text[1 - _LONGEST_PLACE :]}"
 
 
 def _cut(text: str) -> str:

@@ -353,3 +353,48 @@ def test_a_program_on_the_command_line_has_its_source():
     assert run.returncode == 0, run.stderr
     assert "block" in run.stdout.splitlines()[3]
     assert "return h" in run.stdout.splitlines()[4]
+
+
+TYPED = [
+    "import numpy as np, autobatch as ab",
+    "def helper(r, h):",
+    "    return np.tanh(r + h)",
+    "",
+    "def f(x):",
+    "    h = np.zeros(2)",
+    "    for r in x:",
+    "        h = helper(r, h)",
+    "    return h",
+    "",
+    "b = ab.MaskedBatch.from_examples([np.ones((3, 2)), np.ones((1, 2))])",
+    "with ab.options(strict=True, way='lockstep'): print(ab.examples(ab.batch(f)(b))[1])",
+    "",
+    "print(ab.source(f))",
+    "exit()",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal")
+def test_what_is_typed_at_the_prompt_has_its_source(tmp_path):
+    import pty  # noqa: PLC0415 - not on every system
+
+    process, terminal = pty.fork()
+    if not process:
+        os.environ |= {"TERM": "dumb", "HOME": str(tmp_path), "PYTHONPATH": os.path.dirname(os.path.dirname(PACKAGE))}
+        os.execv(sys.executable, [sys.executable, "-i", "-q"])
+    shown = b""
+    for line in TYPED:
+        os.write(terminal, line.encode() + b"\n")
+    while True:
+        try:
+            read = os.read(terminal, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not read:
+            break
+        shown += read
+    os.waitpid(process, 0)
+    text = shown.decode()
+    assert "[0.76159416 0.76159416]" in text
+    assert "steps        for r in x:" in text

@@ -165,6 +165,9 @@ def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched):
     (kind,) = call_ways._functions[id(total.__code__)].kinds.values()
     before = {way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work
     report = ab.explain(total, given)
+    assert "compiled" in report.untried
+    assert "not run on such inputs yet: " in str(report)
+    assert repr(report).startswith("<Report of total: 2 examples: the loop over the examples; ")
     assert report.way == "the loop over the examples" == call_ways.NAMES[kind.last]
     assert list(report.costs) == ["the loop over the examples"]
     assert before == ({way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work)

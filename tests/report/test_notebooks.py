@@ -91,6 +91,7 @@ def test_functions_imported_by_name_follow_their_file(tmp_path):
             assert shown[3 * at + way] == row, (at, way)
 
 
+@pytest.mark.slow
 def test_a_function_of_a_cell_has_its_source(tmp_path):
     pytest.importorskip("IPython")
     program = """
