@@ -78,12 +78,12 @@ class WatchedCalls:
 
     Attributes:
         ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
-        examples: how many the outermost call had.
+        examples: how many the outermost call had, where that is known.
     """
 
     def __init__(self, ran: list[Ran], notes: list[Fallback], profile: LineProfile) -> None:
         self.ran, self.notes, self.profile = ran, notes, profile
-        self.examples = 0
+        self.examples: int | None = None
 
     def report(self, f: Any = None) -> Report:
         """All of it as one report, of the function that was called last where none is given."""
@@ -109,7 +109,9 @@ class WatchedCalls:
             why=last.why,
             costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
             refusals=_refusals(last),
-            untried=tuple(NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused)),
+            untried=tuple(
+                NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused) and each != last.way
+            ),
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
             lines=tuple(_lines(self, way, _code(function), stats)),
@@ -143,6 +145,15 @@ def watching() -> Iterator[WatchedCalls]:
 def _refusals(ran: Ran) -> dict[str, str]:
     found = {NAMES[each]: cost.refused for each, cost in ran.costs.items() if cost.refused}
     return {way: why for way, why in found.items() if why != NOT_NEEDED}
+
+
+def _untried(ran: Ran) -> tuple[str, ...]:
+    """The ways other than the one taken of which nothing is known."""
+    return tuple(
+        NAMES[way]
+        for way, cost in ran.costs.items()
+        if way != ran.way and not (cost.runs or cost.stops or cost.refused)
+    )
 
 
 def _together(found: Sequence[Stats]) -> Stats:
@@ -216,7 +227,7 @@ def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator
     for note in watched.notes:
         file, line = note.where
         notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)
-    facts = Facts(way, watched.examples, _refusals(watched.ran[-1]) if watched.ran else {})
+    facts = Facts(way, watched.examples or 0, _refusals(watched.ran[-1]) if watched.ran else {})
     waits: Counter[Place] = Counter()
     for (file, line), times in stats.forced.items():
         waits[file, source_of(file).start(line)] += times

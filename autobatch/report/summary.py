@@ -87,7 +87,7 @@ class Report:
 
     Attributes:
         way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
-        examples: how many; rounds: how often everything recorded was launched.
+        examples: how many, None where that is not known; rounds: how often everything recorded was launched.
         bound: the fewest launches that any schedule of what was recorded takes; 0 where that was not computed.
         rows: on the fly, one `Launch` per signature, the most expensive first.
         forced: where a value was needed; fallbacks: {what ran call by call, and why: how often}.
@@ -103,7 +103,7 @@ class Report:
         spans: the timeline; nodes: the launches on the fly and what they read.
     """
 
-    examples: int
+    examples: int | None
     rounds: int
     rows: tuple[Launch, ...]
     forced: tuple[Forced, ...]
@@ -185,9 +185,10 @@ class Report:
 
     def head(self) -> str:
         """What ran, in one line."""
-        text = f"{_many(self.examples, 'example')}: {self.way}"
-        if sum(self.called.values()) > 1:
+        if self.examples is None or sum(self.called.values()) > 1:
             text = ", ".join(f"{_many(count, 'call')} {way}" for way, count in self.called.items())
+        else:
+            text = f"{_many(self.examples, 'example')}: {self.way}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
             of = f" (of which {self.replayed} came before)" if self.replayed else ""
@@ -206,6 +207,11 @@ class Report:
         for way, seconds in self.costs.items():
             out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
         out += [f"  {way}: not possible ({why})" for way, why in self.refusals.items() if way not in self.costs]
+        if self.way == "on the fly" and self.examples and not self.rows:
+            out.append(
+                "  nothing was recorded, so nothing runs together: only arrays of the examples and of what is given by "
+                "keyword are (ab.map(f, examples, params=params)), not those of globals or of the model itself"
+            )
         if self.untried:
             out.append(f"  not run on such inputs yet: {', '.join(self.untried)}")
         return [part for line in out for part in _wrapped(line, "    ")]
@@ -241,10 +247,8 @@ class Report:
                 says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
                 out += _wrapped(f"{' ' * 24}^ {says}", " " * 26)
         if self.library > 0.01 * self.seconds and self.lines:
-            out += [
-                "",
-                f"{self.library * 1e3:15.2f} {self.library / self.seconds:4.0%}  recording, packing and the like",
-            ]
+            share = self.library / (self.seconds - self.preparing)
+            out += ["", f"{self.library * 1e3:16.2f} {share:4.0%}  recording, packing and the like"]
         return out
 
     def _operations(self) -> list[str]:
