@@ -22,50 +22,16 @@ from autobatch.lazy.context import lazy
 from autobatch.report.explain import explain
 from autobatch.report.marked_source import source
 from autobatch.tables import maplookup_strategies as strategies
+from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag
 from autobatch.tables.keyed import admission
 from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.lookup import lookup, maplookup
 from autobatch.tables.protocol import Context, Table
-from autobatch.tables.representations import (
-    lengths_to_offsets,
-    lengths_to_padded,
-    lengths_to_segment_ids,
-    lengths_to_sparse,
-    offsets_to_lengths,
-    offsets_to_segment_ids,
-    padded_to_lengths,
-    segment_ids_to_lengths,
-    segment_ids_to_offsets,
-    sort_segments,
-    sparse_to_lengths,
-)
+from autobatch.tables.representations import *  # noqa: F403
 from autobatch.tables.scatter import gather, scatter_add, scatter_assign, scatter_weighted_sum
-from autobatch.tables.segments import (
-    segment_all,
-    segment_any,
-    segment_argmax,
-    segment_argmin,
-    segment_count,
-    segment_cumsum,
-    segment_first,
-    segment_last,
-    segment_log_softmax,
-    segment_logmeanexp,
-    segment_logsumexp,
-    segment_max,
-    segment_mean,
-    segment_min,
-    segment_prod,
-    segment_softmax,
-    segment_sort,
-    segment_sqrtn,
-    segment_std,
-    segment_sum,
-    segment_topk,
-    segment_var,
-)
+from autobatch.tables.segments import *  # noqa: F403
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
@@ -97,10 +63,6 @@ __all__ = [
     "hash_keys",
     "jvp",
     "lazy",
-    "lengths_to_offsets",
-    "lengths_to_padded",
-    "lengths_to_segment_ids",
-    "lengths_to_sparse",
     "load",
     "lookup",
     "map",
@@ -112,47 +74,20 @@ __all__ = [
     "minibatches",
     "multi_hash",
     "nn",
-    "offsets_to_lengths",
-    "offsets_to_segment_ids",
     "optim",
     "options",
     "packed_to_maps",
-    "padded_to_lengths",
     "save",
     "scatter_add",
     "scatter_assign",
     "scatter_weighted_sum",
-    "segment_all",
-    "segment_any",
-    "segment_argmax",
-    "segment_argmin",
-    "segment_count",
-    "segment_cumsum",
-    "segment_first",
-    "segment_ids_to_lengths",
-    "segment_ids_to_offsets",
-    "segment_last",
-    "segment_log_softmax",
-    "segment_logmeanexp",
-    "segment_logsumexp",
-    "segment_max",
-    "segment_mean",
-    "segment_min",
-    "segment_prod",
-    "segment_softmax",
-    "segment_sort",
-    "segment_sqrtn",
-    "segment_std",
-    "segment_sum",
-    "segment_topk",
-    "segment_var",
     "shared",
-    "sort_segments",
     "source",
-    "sparse_to_lengths",
     "stop_gradient",
     "strategies",
     "sum",
     "testing",
     "value_and_grad",
 ]
+__all__ += representations.__all__
+__all__ += segments.__all__

@@ -121,6 +121,10 @@ def _check(leaf: Leaf, by_row: bool) -> None:
             raise ShapeError(
                 f"the state of params{path} has shape {shape_of(state)}; expected {expected}: call init(params)"
             )
+        if dtype_of(state).kind != "f":
+            raise DTypeError(
+                f"the state of params{path} has dtype {dtype_of(state)}; expected floats: call init(params)"
+            )
     if not getattr(value, "trainable", True):
         raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
     writeable = value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)

@@ -17,7 +17,6 @@ import sys
 import sysconfig
 import textwrap
 import threading
-from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -156,7 +155,8 @@ def inner_codes(code: CodeType) -> list[CodeType]:
 
 
 def remember(made: CodeType, code: CodeType) -> None:
-    """Let functions in a rewritten function be found as the user wrote them, as far as they can be told apart."""
+    """Let a rewritten function be found as the user wrote it; those in it, as far as they can be told apart."""
+    _written[id(made)] = made, code
     places: dict[tuple[str, int], list[CodeType]] = {}
     for each in inner_codes(code)[1:]:
         places.setdefault((each.co_name, each.co_firstlineno), []).append(each)
@@ -185,17 +185,19 @@ def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
     flags = code.co_flags & _FUTURE_FLAGS
     try:
         codes = _codes(text, code.co_filename, flags)
-        tree = ast.parse(text)
     except (SyntaxError, ValueError):
         return None
     if not any(_same(other, code) for other in codes.get((code.co_name, code.co_firstlineno), ())):
         return None
-    nodes = list(_functions_at(tree, code.co_name, code.co_firstlineno))
+    nodes = _functions(text).get((code.co_name, code.co_firstlineno), [])
     if len(nodes) > 1:
         nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
         # of lambdas in lambdas only the innermost can be meant: an outer one has instructions of its own
         nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
-    return nodes[-1] if nodes else None
+    if not nodes:
+        return None
+    node, owner = nodes[-1]
+    return _fresh(node), owner
 
 
 def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
@@ -253,19 +255,35 @@ def _rewritten_by_pytest(code: CodeType) -> bool:
     )
 
 
-def _functions_at(tree: ast.AST, name: str, line: int) -> Iterator[tuple[FunctionNode, str | None]]:
-    stack: list[tuple[ast.AST, str | None]] = [(tree, None)]
+@functools.lru_cache(maxsize=16)
+def _functions(text: str) -> dict[tuple[str, int], list[tuple[FunctionNode, str | None]]]:
+    """Every function of a file and the class it was written in, by name and first line. Not to be changed."""
+    out: dict[tuple[str, int], list[tuple[FunctionNode, str | None]]] = {}
+    stack: list[tuple[ast.AST, str | None]] = [(ast.parse(text), None)]
     while stack:
         parent, owner = stack.pop()
         for node in ast.iter_child_nodes(parent):
             if isinstance(node, ast.Lambda):
-                if name == "<lambda>" and node.lineno == line:
-                    yield node, owner
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+                out.setdefault(("<lambda>", node.lineno), []).append((node, owner))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.decorator_list[0] if node.decorator_list else node
-                if first.lineno == line:
-                    yield node, owner
+                out.setdefault((node.name, first.lineno), []).append((node, owner))
             stack.append((node, node.name if isinstance(node, ast.ClassDef) else owner))
+    return out
+
+
+def _fresh(node: Any) -> Any:
+    """A copy of a tree; what has no parts (operators, contexts) is one object everywhere, as Python's parser has it."""
+    if not (node._fields or node._attributes):
+        return node
+    made = type(node)()
+    for name, value in vars(node).items():
+        if isinstance(value, ast.AST):
+            value = _fresh(value)
+        elif type(value) is list:
+            value = [_fresh(part) if isinstance(part, ast.AST) else part for part in value]
+        setattr(made, name, value)
+    return made
 
 
 def _body_starts(node: FunctionNode, code: CodeType) -> bool:

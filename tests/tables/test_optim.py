@@ -185,6 +185,18 @@ def test_bad_state_and_options():
             make_it()
 
 
+@pytest.mark.parametrize("dtype", [object, np.int64, "U3"])
+def test_a_state_that_is_no_floats(dtype):
+    params = [np.ones(2)]
+    optimizer = Adam(0.1)
+    state = optimizer.init(params)
+    slot = next(name for name in state if name != "step")
+    state[slot] = [np.zeros(2).astype(dtype)]
+    with pytest.raises(DTypeError, match=r"the state of params\[0\] has dtype .*; expected floats: call init"):
+        optimizer.update(params, [np.ones(2)], state)
+    assert params[0].tolist() == [1.0, 1.0]
+
+
 OPTIMIZERS = [SGD, Adagrad, RowWiseAdagrad, Adam, AdamW, RMSProp, FTRL]
 NO_NUMBERS = [None, "0.1", [0.1], np.array([0.1]), 1j, True, np.True_]
 NOT_IN_BOUNDS = [math.nan, -1, -1.0, np.float32(-1), np.float64(math.nan), np.int64(-3), math.inf, Fraction(-1, 2)]
