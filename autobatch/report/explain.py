@@ -16,7 +16,7 @@ from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.run import has_batch
 from autobatch.report.advice import Facts, advice
-from autobatch.report.line_profile import LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
+from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
 from autobatch.report.source_lines import Section, source_of
 from autobatch.report.summary import Forced, Launch, Line, Report
 
@@ -118,6 +118,7 @@ class WatchedCalls:
             seconds=profile.seconds,
             preparing=profile.of(PREPARING).seconds,
             library=profile.of(LIBRARY).seconds,
+            backward=profile.of(BACKWARD).seconds,
             nbytes=0 if way == _LOOP else profile.nbytes,
             spans=tuple(profile.spans),
             nodes=tuple(profile.nodes),

@@ -183,7 +183,7 @@ class LineProfile:
         if known is None:
             known = self._kinds[id(code)] = (code, _how_to_watch(code))
         how: Any = known[1]
-        if how is None or self._quiet:
+        if how is None or (self._quiet and (how is not _prepares or self._place == PREPARING)):
             spent = time.perf_counter() - now
             self._last += spent
             self._start += spent
@@ -371,7 +371,7 @@ def _prepares(profile: LineProfile, frame: FrameType) -> Any:
 
 
 def _walks_back(profile: LineProfile, frame: FrameType) -> Any:
-    return profile._until_return(lambda *_: None, BACKWARD)
+    return profile._until_return(lambda *_: None, BACKWARD, quiet=0)
 
 
 def _how_to_watch(code: CodeType) -> Any:

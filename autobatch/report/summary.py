@@ -98,7 +98,7 @@ class Report:
         called: {way: how many calls}, where several were watched.
         name: the function's; lines: the source of the functions that ran, one `Line` each.
         seconds: of the call, without what it took to look at it; `preparing` of these rewrote, traced and loaded code,
-            which the next call has, and `library` belong to no line.
+            which the next call has, `backward` walked back for a gradient, and `library` belongs to no line either.
         nbytes: of all results of launches.
         spans: the timeline; nodes: the launches on the fly and what they read.
     """
@@ -121,6 +121,7 @@ class Report:
     seconds: float = 0.0
     preparing: float = 0.0
     library: float = 0.0
+    backward: float = 0.0
     nbytes: int = 0
     spans: tuple[Span, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -246,9 +247,10 @@ class Report:
                 said.add(line.remedy)
                 says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
                 out += _wrapped(f"{' ' * 24}^ {says}", " " * 26)
-        if self.library > 0.01 * self.seconds and self.lines:
-            share = self.library / (self.seconds - self.preparing)
-            out += ["", f"{self.library * 1e3:16.2f} {share:4.0%}  recording, packing and the like"]
+        beside = (self.library, "recording, packing and the like"), (self.backward, "walking back for the gradient")
+        found = [each for each in beside if each[0] > 0.01 * self.seconds] if self.lines else []
+        for seconds, what in found:
+            out += ["", f"{seconds * 1e3:16.2f} {seconds / (self.seconds - self.preparing):4.0%}  {what}"]
         return out
 
     def _operations(self) -> list[str]:

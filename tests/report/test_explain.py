@@ -180,4 +180,6 @@ def test_a_gradient_is_explained_by_the_calls_in_it():
     report = ab.explain(ab.value_and_grad(loss), normal(4, 3), vectors(5, 4))
     assert report.way == "on the fly"
     assert any(span.name == "backward" for span in report.spans)
+    assert 0 < report.backward < report.seconds
+    assert str(report).startswith("1 call on the fly; ")
     assert any("np.tanh(x @ w)" in line.text and line.how == "block" for line in report.lines)
