@@ -20,7 +20,8 @@ _LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations
 _DEAREST = 3  # lines shown first
 _LEAST_SHARE = 0.02  # of the time, from which on a line is worth to be shown first
-_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, ]+(?=\](?!s))")  # of an operand that is not shared
+_OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # of an operand that is not shared
+_SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # or the range of a launch of several
 
 
 @dataclasses.dataclass(frozen=True)
@@ -318,13 +319,13 @@ def _folded(rows: Iterable[Launch]) -> list[Launch]:
     """Rows of one op that differ in sizes of the examples only, as one, with the range of each size; ms descending."""
     alike: dict[tuple[str, str], list[Launch]] = {}
     for row in rows:
-        kind = _OWN_SHAPE.sub(lambda shape: re.sub(r"\d+", "\0", shape[0]), row.signature)
+        kind = _OWN_SHAPE.sub(lambda shape: _SIZE.sub("\0", shape[0]), row.signature)
         alike.setdefault((row.op, kind), []).append(row)
     out = []
     for (op, text), same in alike.items():
-        shapes = zip(*(re.findall(r"\d+", ",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
+        shapes = zip(*(_SIZE.findall(",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
         for sizes in shapes:
-            text = text.replace("\0", _range([int(size) for size in sizes]), 1)
+            text = text.replace("\0", _range([int(size) for several in sizes for size in several.split("..")]), 1)
         calls, launches, seconds = (sum(getattr(r, n) for r in same) for n in ("calls", "launches", "seconds"))
         out.append(Launch(op, text, calls, launches, seconds))
     return sorted(out, key=lambda row: -row.seconds)
