@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `equivalent`, and `--autobatch-explain`, which explains the calls of each test.
+"""The pytest plugin: the fixtures `equivalent` and `same`, and `--autobatch-explain`, which explains each test's calls.
 
 It is a module of its own beside the package, because pytest imports the plugins of every installed package in every
 run: importing `autobatch.testing.plugin` would import NumPy and Numba in projects that do not use this one.
@@ -64,6 +64,26 @@ def equivalent(request: pytest.FixtureRequest) -> Callable[..., Any]:
     def check(f: Callable[..., Any], *example_sequences: Any, **options: Any) -> Any:
         __tracebackhide__ = True
         report = assert_equivalent(f, *example_sequences, **options)
+        request.node.user_properties.append(("autobatch", str(report)))
+        return report
+
+    return check
+
+
+@pytest.fixture
+def same(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """`autobatch.testing.assert_same`, for a batched function of your own, with its report kept likewise.
+
+    A test of it is one line::
+
+        def test_encoder(same):
+            same(encode, encode_batch, sentences)
+    """
+    from autobatch.testing.sameness import assert_same  # noqa: PLC0415 - heavy, and only here needed
+
+    def check(per_example: Callable[..., Any], batched: Callable[..., Any], examples: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        report = assert_same(per_example, batched, examples, **options)
         request.node.user_properties.append(("autobatch", str(report)))
         return report
 

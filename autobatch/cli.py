@@ -11,6 +11,7 @@ from importlib import metadata
 from autobatch.blocks.kernel_cache import SUFFIX, cache_folder
 from autobatch.core.config import Config
 from autobatch.report.command_line import add_commands
+from autobatch.testing.command import add_check, run_check
 
 __all__ = ["main"]
 
@@ -37,8 +38,12 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m autobatch", description="What is installed and what can be set.")
     parser.add_argument("--version", action="version", version=_version("autobatch"))
-    add_commands(parser.add_subparsers(dest="command", metavar="explain | source"))
+    commands = parser.add_subparsers(dest="command", metavar="explain | source | check")
+    add_commands(commands)
+    add_check(commands)
     options = parser.parse_args(arguments)
+    if options.command == "check":
+        return run_check(options)
     if options.command is not None:
         status: int = options.run(options)
         return status

@@ -21,6 +21,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.masked import MaskedBatch
 from autobatch.core.config import options
 from autobatch.core.current import as_first_example, current_region, in_example
+from autobatch.core.other_arrays import note_foreign, refuse_foreign
 from autobatch.core.tracebacks import hide_frames
 from autobatch.errors import UnsupportedError
 from autobatch.facts.purity import is_local
@@ -78,11 +79,13 @@ class BatchFunction(Generic[P, R_co]):
                 return as_first_example(function, args, kwargs)
             except Exception as error:
                 _note_lists(error, function, (*args, *kwargs.values()))
+                note_foreign(error, args, kwargs)
                 hide_frames(error)
                 raise
         region = current_region()
         if region is not None and not _outside(args, kwargs):
             return call(function, *args, **kwargs)
+        refuse_foreign(args, kwargs)
         try:
             if self.strict:
                 with options(strict=True):

@@ -158,6 +158,19 @@ class History:
         cost.add(count, seconds)
         self.did(seconds)
 
+    def later(self, way: str, run: int, count: int, seconds: float) -> None:
+        """What a run set going took so much longer: the walk back of a gradient.
+
+        Args:
+            run: how many runs of the way there were, with that one.
+        """
+        cost = self.costs[way]
+        place = cost.runs - run
+        if 0 <= place < len(cost.recent):
+            cost.recent[-1 - place] += seconds / count
+        if way == LOOP:
+            self.did(seconds)
+
     def expected(self, way: str) -> Expectation:
         return self._expected(way)
 

@@ -40,7 +40,7 @@ from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.syntax.source import is_library
 
-__all__ = ["ExampleState", "Inputs", "shows_order"]
+__all__ = ["ExampleState", "Inputs", "changes_nothing", "shows_order"]
 
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
@@ -228,6 +228,14 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
         return True
     codes = [code for code in codes if not is_library(code.co_filename)]
     return any(map(_names_one, codes)) or any(map(_is_of_one, kinds)) or any(map(_is_one, reached))
+
+
+def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool:
+    """Whether examples of these classes leave nothing behind but results, in whatever order and how often they run."""
+    state = Snapshot([function, shared], bounded=True)
+    if shows_order(state, kinds) or not set(GENERATORS).isdisjoint(kinds):
+        return False
+    return not may_change(state.functions or [function], [*state.classes, *kinds])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -4,7 +4,7 @@ import ast
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from autobatch.core.remedies import remedy
+from autobatch.core.diagnostics import remedy
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_set
 

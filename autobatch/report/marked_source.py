@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-from autobatch.core.remedies import remedy
+from autobatch.core.diagnostics import remedy
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.report.source_lines import Source, source_of
 from autobatch.rewrite.block_forms import block_source

@@ -101,3 +101,18 @@ def test_calls_are_explained_on_request(project):
     assert "test_model.py::test_calls\n1 call on the fly, 1 call lock-step; " in explained
     assert "y = np.tanh(x * w)" in explained
     assert "test_no_call" not in explained
+
+
+def test_one_line_proves_a_batched_function_of_ones_own(project):
+    (project / "test_model.py").write_text(
+        "import numpy as np\n"
+        "xs = [np.ones((2, 3)), np.ones((4, 3))]\n"
+        "def test_right(same):\n"
+        "    same(lambda x: x.sum(0), lambda padded: padded.sum(1), xs)\n"
+        "def test_wrong(same):\n"
+        "    same(lambda x: x.mean(0), lambda padded: padded.mean(1), xs)\n"
+    )
+    run = run_pytest(project)
+    assert "1 failed, 1 passed" in run.stdout, run.stdout + run.stderr
+    assert "it divides by the padded length" in run.stdout
+    assert "def _check" not in run.stdout  # none of the library's own frames

@@ -115,7 +115,13 @@ class StatementReader:
         self.count += 1
         name = f"t{self.count}"
         self.emit(f"{name} = {text}")
+        self.typed(name, kind)
         return Value(kind, name, **facts)
+
+    def typed(self, name: str, kind: Type) -> None:
+        """Say of which type a variable is that was written here."""
+        self.instance.variables[name] = kind
+        self.instance.lines[name] = getattr(self.node, "lineno", 0)
 
     def fail_if(self, condition: str) -> None:
         """Leave the example to Python where this holds."""
@@ -159,6 +165,7 @@ class StatementReader:
             self.names[key] = (
                 f"v_{name}_{len(self.names)}" if name.isascii() and "." not in name else f"v_{len(self.names)}"
             )
+        self.typed(self.names[key], kind)
         return self.names[key]
 
     def assign(self, name: str, value: Value) -> None:
