@@ -22,6 +22,7 @@ from autobatch.report.summary import Forced, Launch, Line, Report
 
 __all__ = ["WatchedCalls", "explain", "watching"]
 
+_PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # of functions, which are shown whole
 _WORTH = 0.04  # of the time, from which on a line's steps are worth a word
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
 
@@ -59,7 +60,7 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     batched = has_batch(args, shared)
     with watching() as watched:
         try:
-            if hasattr(f, "_ab_gradient"):
+            if hasattr(f, "_ab_differentiated"):
                 f(*args, **shared)
             elif batched:
                 (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
@@ -96,7 +97,7 @@ class WatchedCalls:
         for note in self.notes:
             if not any(why in note.reason for why in stats.fallbacks):
                 fallbacks[note] = fallbacks.get(note, 0) + 1
-        function = last.function if f is None or hasattr(f, "_ab_gradient") else f
+        function = last.function if f is None or hasattr(f, "_ab_differentiated") else f
         return Report(
             examples=self.examples,
             rounds=stats.rounds,
@@ -192,7 +193,7 @@ def _code(function: Any) -> Any:
 
 def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
     """The functions to show: the one that was called, then those that took most; none that is inside of another."""
-    found = [each for each in watched.profile.codes.values() if each.co_name != "_ab_body"]
+    found = [each for each in watched.profile.codes.values() if each.co_name not in _PARTS]
     own: Section | None = None
     if code is not None and is_users_code(code):
         found.append(code)
