@@ -19,7 +19,7 @@ import autobatch as ab
 from autobatch.ray import training
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.local_training import LocalTraining
-from autobatch.ray.messages import Reply, Request, nbytes
+from autobatch.ray.messages import Reply, ShardRequest, nbytes
 
 __all__ = ["Network", "Result", "Shape", "simulate"]
 
@@ -162,7 +162,7 @@ class Simulated(LocalCommunicator):
             heapq.heappush(self._events, (arrives, next(self._order), (shard, request)))
         self._posted.clear()
 
-    _posted: list[tuple[int, Request, float]]
+    _posted: list[tuple[int, ShardRequest, float]]
 
     def begin(self, shards: list[Any]) -> None:
         """Start anew, with other shards."""
@@ -174,7 +174,7 @@ class Simulated(LocalCommunicator):
     def _time(self, member: Any) -> None:
         """Have a member's calls note when they were made."""
 
-        def send(shard: int, request: Request) -> None:
+        def send(shard: int, request: ShardRequest) -> None:
             self.calls += 1
             self._posted.append((shard, request, self._now(request.sender) + self.network.call))
             self.clock[request.sender] += self.network.call

@@ -163,6 +163,9 @@ def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched):
     (kind,) = call_ways._functions[id(total.__code__)].kinds.values()
     before = {way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work
     report = ab.explain(total, given)
+    assert "compiled" in report.untried
+    assert "not run on such inputs yet: " in str(report)
+    assert repr(report).startswith("<Report of total: 2 examples: the loop over the examples; ")
     assert report.way == "the loop over the examples" == call_ways.NAMES[kind.last]
     assert list(report.costs) == ["the loop over the examples"]
     assert before == ({way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work)
@@ -175,4 +178,6 @@ def test_a_gradient_is_explained_by_the_calls_in_it():
     report = ab.explain(ab.value_and_grad(loss), normal(4, 3), vectors(5, 4))
     assert report.way == "on the fly"
     assert any(span.name == "backward" for span in report.spans)
+    assert 0 < report.backward < report.seconds
+    assert str(report).startswith("1 call on the fly; ")
     assert any("np.tanh(x @ w)" in line.text and line.how == "block" for line in report.lines)
