@@ -134,8 +134,7 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
     gradient = gradient_of(function)
     if gradient is not None:
         function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
-    taped = gradient is not None or active_tape() is not None
-    code = _code_of(function)
+    code = function.__code__ if type(function) is FunctionType else _code_of(function)
     known = _functions.get(id(code))
     if known is None:
         if len(_functions) >= _MOST_FUNCTIONS:
@@ -145,6 +144,7 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
             known.kinds.pop(next(iter(known.kinds)), None)
+        taped = gradient is not None or active_tape() is not None
         kind = known.kinds[key] = History(ways, functools.partial(_expected, known, taped))
     return kind
 
@@ -244,8 +244,7 @@ def _time_the_walk_back(kind: History, way: str, count: int, first: int) -> None
 
 
 def _nodes_so_far() -> int:
-    tape = active_tape()
-    return 0 if tape is None else len(tape.nodes)
+    return 0 if (tape := active_tape()) is None else len(tape.nodes)
 
 
 def _settle_next_way(kind: History) -> None:
@@ -453,6 +452,10 @@ def run_map(
         function: it; sequences: of examples; shared: by keyword, the same for all.
         fixed: what is the same for all by position, among the arguments that the sequences give.
     """
+    if fixed is None and len(sequences) == 1 and type(sequences[0]) is list:
+        found = _settled_map(function, sequences[0], shared)
+        if found is not None:
+            return found, _NOTHING_LAUNCHED
     options = current()
     way = options.way
     call = _MapCall(function, shared, fixed or {})
@@ -473,8 +476,8 @@ def run_map(
     kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
     usual = kind.usual() if _watched.get() is None else None
     if usual is not None:
-        begun, first = time.perf_counter(), _nodes_so_far()
-        results = call.run(Portion(usual, count), 0)
+        first, begun = _nodes_so_far(), time.perf_counter()
+        results = call.in_a_loop(columns, count, 0)
         kind.took(usual, count, time.perf_counter() - begun)
         _time_the_walk_back(kind, usual, count, first)
         return results, call.stats
@@ -485,6 +488,32 @@ def run_map(
         kind.costs[FLY].refused = call.stats.looped
     _note(LOOP if call.stats.looped else kind.last, call.stats.looped or kind.why, call.stats, kind.costs)
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
+
+
+_NOTHING_LAUNCHED = Stats()
+
+
+def _settled_map(function: Any, column: list[Any], shared: dict[str, Any]) -> list[Any] | None:
+    """The results of a map of a list that is settled to run as the loop; else None, and nothing has happened.
+
+    It is `run_map` for the commonest of cheap calls, for which that does too much.
+    """
+    options = current()
+    if type(function) is not FunctionType or not column or options.way != "auto" or options.strict:
+        return None
+    known = _functions.get(id(function.__code__))
+    if known is None or gradient_of(function) is not None:
+        return None
+    if not (active_tape() is current_region() is active_trace() is _watched.get() is None):
+        return None
+    count = len(column)
+    kind = known.kinds.get(_map_key((column,), count, shared.values()))
+    if kind is None or kind.usual() is None:
+        return None
+    begun = time.perf_counter()
+    results = fibers.run_loop(function, (column.copy(),), shared)
+    kind.took(LOOP, count, time.perf_counter() - begun)
+    return results
 
 
 class _MapCall:
@@ -530,24 +559,27 @@ class _MapCall:
         if portion.way == COMPILED:
             return _compiled(self._function, columns, self._given, self._arguments_of, start)
         if portion.way == LOOP:
-            if self.fixed:
-                own = iter(columns)
-                places = range(len(columns) + len(self.fixed))
-                columns = [
-                    itertools.repeat(self.fixed[at], portion.count) if at in self.fixed else next(own) for at in places
-                ]
-            return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
+            return self.in_a_loop(columns, portion.count, start)
         given = columns, self._given, self._arguments_of, start, portion.limit
         results, self.stats = _on_the_fly(self._function, *given)
         return results
+
+    def in_a_loop(self, columns: list[Any], count: int, start: int) -> list[Any]:
+        """The results of these examples, the first of which is at `start`, one after the other."""
+        if self.fixed:
+            own = iter(columns)
+            places = range(len(columns) + len(self.fixed))
+            columns = [itertools.repeat(self.fixed[at], count) if at in self.fixed else next(own) for at in places]
+        return fibers.run_loop(per_example_form(self._function), columns, self._shared, None, start)
 
 
 def _map_key(columns: Sequence[list[Any]], count: int, shared: Iterable[Any]) -> tuple[Any, ...]:
     """The kind of a map: of four of its examples the types and sizes, by powers of two."""
     key: list[Any] = [FLY, active_tape() is not None, count.bit_length()]
+    places = (0,) if count == 1 else (0, count // 3, 2 * count // 3, count - 1)
     for column in columns:
         total = 0
-        for place in {0, count // 3, 2 * count // 3, count - 1}:
+        for place in places:
             value = column[place]
             kind = type(value)
             if kind is np.ndarray:
