@@ -452,10 +452,9 @@ def run_map(
         function: it; sequences: of examples; shared: by keyword, the same for all.
         fixed: what is the same for all by position, among the arguments that the sequences give.
     """
-    if fixed is None and len(sequences) == 1 and type(sequences[0]) is list:
-        found = _settled_map(function, sequences[0], shared)
-        if found is not None:
-            return found, _NOTHING_LAUNCHED
+    found = _settled_map(function, sequences, shared, fixed)
+    if found is not None:
+        return found, _NOTHING_LAUNCHED
     options = current()
     way = options.way
     call = _MapCall(function, shared, fixed or {})
@@ -493,25 +492,33 @@ def run_map(
 _NOTHING_LAUNCHED = Stats()
 
 
-def _settled_map(function: Any, column: list[Any], shared: dict[str, Any]) -> list[Any] | None:
-    """The results of a map of a list that is settled to run as the loop; else None, and nothing has happened.
+def _settled_map(
+    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None
+) -> list[Any] | None:
+    """The results of a map of lists that is settled to run as the loop; else None, and nothing has happened.
 
     It is `run_map` for the commonest of cheap calls, for which that does too much.
     """
     options = current()
-    if type(function) is not FunctionType or not column or options.way != "auto" or options.strict:
+    if type(function) is not FunctionType or options.way != "auto" or options.strict:
         return None
     known = _functions.get(id(function.__code__))
     if known is None or gradient_of(function) is not None:
         return None
     if not (active_tape() is current_region() is active_trace() is _watched.get() is None):
         return None
-    count = len(column)
-    kind = known.kinds.get(_map_key((column,), count, shared.values()))
+    count = len(sequences[0]) if sequences and type(sequences[0]) is list else 0
+    if not count or any(type(each) is not list or len(each) != count for each in sequences[1:]):
+        return None
+    given = shared.values() if fixed is None else (*shared.values(), *fixed.values())
+    kind = known.kinds.get(_map_key(sequences, count, given))
     if kind is None or kind.usual() is None:
         return None
     begun = time.perf_counter()
-    results = fibers.run_loop(function, (column.copy(),), shared)
+    columns: list[Any] = [each.copy() for each in sequences]
+    for at in sorted(fixed or ()):
+        columns.insert(at, itertools.repeat(fixed[at], count))  # type: ignore[index]
+    results = fibers.run_loop(function, columns, shared)
     kind.took(LOOP, count, time.perf_counter() - begun)
     return results
 
