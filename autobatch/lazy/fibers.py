@@ -544,6 +544,8 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
     Raises:
         UnsupportedError: not iterable, or a dict, whose keys are never the examples.
     """
+    if type(sequence) is list:
+        return sequence.copy()
     if rank_of(sequence) == BATCH_RANK:
         return sequence.examples()
     if not isinstance(sequence, Mapping):
@@ -563,6 +565,8 @@ def common_length(columns: Sequence[list[Any]]) -> int:
     Raises:
         UnsupportedError: no sequence. ShapeError: their lengths differ.
     """
+    if len(columns) == 1:
+        return len(columns[0])
     if not columns:
         raise UnsupportedError("ab.map got no sequence of examples; expected ab.map(f, examples, name=shared)")
     lengths = [len(column) for column in columns]
