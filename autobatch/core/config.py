@@ -8,11 +8,15 @@ import contextvars
 import dataclasses
 import numbers
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "config", "current", "options", "seeded"]
+__all__ = ["Changes", "Config", "Scheduler", "WayName", "config", "current", "options", "seeded"]
+
+
+Scheduler = Literal["depth", "agenda", "frontier", "auto"]
+WayName = Literal["auto", "loop", "lockstep", "fly", "compiled"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,19 +42,34 @@ class Config:
     kernels: bool = True
     memory_budget: int = 1 << 30
     replay: bool = True
-    scheduler: str = "auto"
+    scheduler: Scheduler = "auto"
     seed: int | None = None
     strict: bool = False
     threads: int = 0
     warn: bool = True
-    way: str = "auto"
+    way: WayName = "auto"
+
+
+class Changes(TypedDict, total=False):
+    """Options by name, as `options` takes them: for type checkers, and held equal to `Config` by a test."""
+
+    blocks: bool
+    kernels: bool
+    memory_budget: int
+    replay: bool
+    scheduler: Scheduler
+    seed: int | None
+    strict: bool
+    threads: int
+    warn: bool
+    way: WayName
 
 
 _current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())  # noqa: B039
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
 _CHOICES = {
-    "scheduler": ("depth", "agenda", "frontier", "auto"),
-    "way": ("auto", "loop", "lockstep", "fly", "compiled"),
+    "scheduler": get_args(Scheduler),
+    "way": get_args(WayName),
 }
 
 
@@ -77,7 +96,7 @@ class _ConfigView:
         return repr(_current.get())
 
 
-config = _ConfigView()
+config = cast(Config, _ConfigView())
 
 
 def current() -> Config:
@@ -86,7 +105,7 @@ def current() -> Config:
 
 
 @contextlib.contextmanager
-def options(**changes: Any) -> Iterator[Config]:
+def options(**changes: Unpack[Changes]) -> Iterator[Config]:
     """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
 
     Args:
