@@ -362,7 +362,10 @@ def _narwhals(data: Any, columns: Columns, place: Place) -> Column:
 
 
 def _dataset(data: Any, columns: Columns, place: Place) -> Column | None:
-    return read_arrow(data.with_format("arrow")[:], columns) if hasattr(data, "with_format") else None
+    if isinstance(data, Mapping):
+        raise UnsupportedError(f"data of several splits{place}; give one of them: data[{next(iter(data), 'train')!r}]")
+    is_table = hasattr(data, "with_format") and hasattr(data, "__len__")  # or it is a column, or streams its examples
+    return read_arrow(data.with_format("arrow")[:], columns) if is_table else None
 
 
 def _csr(data: Any) -> Column:
