@@ -26,6 +26,7 @@ NAMED = {
     "checks",
     "child_sum",
     "dag",
+    "data_in",
     "growth",
     "halting",
     "lattice",
