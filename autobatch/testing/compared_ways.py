@@ -20,7 +20,7 @@ from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.packed import PackedBatch
 from autobatch.core.batched import Batched, Lengths
-from autobatch.core.config import options
+from autobatch.core.config import WayName, options
 from autobatch.core.current import Example, example
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.rewrite.taped_forms import per_example_form
@@ -201,7 +201,7 @@ class LockStep(Way):
             in later ones, so that a batch of one example has padding too.
     """
 
-    def __init__(self, *, packed: bool = False, poison: str | None = None, way: str = "lockstep") -> None:
+    def __init__(self, *, packed: bool = False, poison: str | None = None, way: WayName = "lockstep") -> None:
         self.packed = packed
         self._way = way
         self.poison = poison
