@@ -28,10 +28,11 @@ import collections
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 __all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
 
-LOOP = "loop"
+LOOP: Final = "loop"
 
 _KEPT = 5  # costs, of which the median counts
 _FEW_CALLS = 9  # in which a loss is best made: "from the tenth call on" it hardly shows

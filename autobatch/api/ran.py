@@ -12,7 +12,12 @@ from autobatch.lazy.launching import Stats
 __all__ = ["COMPILED", "FLY", "LOCKSTEP", "NAMES", "Ran", "note", "ran_ways", "watched"]
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
-NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
+NAMES: dict[Any, str] = {
+    LOOP: "the loop over the examples",
+    LOCKSTEP: "lock-step",
+    FLY: "on the fly",
+    COMPILED: "compiled",
+}
 
 
 @dataclasses.dataclass(frozen=True)

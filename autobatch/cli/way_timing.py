@@ -13,7 +13,7 @@ from autobatch.batches.data.collate import collate
 from autobatch.batches.examples import examples
 from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.cli.users_code import Given
-from autobatch.core.config import options
+from autobatch.core.config import WayName, options
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
@@ -21,7 +21,7 @@ from autobatch.testing.compare import compare
 __all__ = ["Timing", "timings"]
 
 _WARM = 4  # calls after which a way's kernels have been asked for
-_WAYS = ("lockstep", "fly", "compiled")
+_WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ def timings(work: Given, seconds: float) -> Iterator[Timing]:
         yield _timing(way, _caller(way, work), expected, seconds)
 
 
-def _caller(way: str, work: Given) -> Callable[[], Any] | str:
+def _caller(way: WayName, work: Given) -> Callable[[], Any] | str:
     """A call that runs so; or why there is none."""
     if way == "fly":
         return lambda: map_examples(work.function, *work.columns, **work.shared)
@@ -72,7 +72,7 @@ def _caller(way: str, work: Given) -> Callable[[], Any] | str:
     return lambda: examples(function(*batches, **work.shared))
 
 
-def _timing(way: str, call: Callable[[], Any] | str, expected: Any, seconds: float) -> Timing:
+def _timing(way: WayName, call: Callable[[], Any] | str, expected: Any, seconds: float) -> Timing:
     if isinstance(call, str):
         return Timing(NAMES[way], call)
     with options(way=way), warnings.catch_warnings():
