@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import inspect
 import operator
@@ -22,7 +23,45 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.indexing import zero_d_p
 
-__all__ = ["DifferentiatedInput", "batch_data", "grad", "settled", "unboxed", "value_and_grad"]
+__all__ = [
+    "DifferentiatedInput",
+    "Gradient",
+    "batch_data",
+    "grad",
+    "settled",
+    "unboxed",
+    "value_and_grad",
+    "with_data",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Gradient:
+    """What a function that `grad` or `value_and_grad` made gives.
+
+    Attributes:
+        function: the function that is differentiated.
+        positions: of the arguments with respect to which; single: there is one, and no tuple is given.
+        has_aux: the function gives a pair, of which the first part is differentiated.
+        with_value: the value is given, too.
+    """
+
+    function: Callable[..., Any]
+    positions: tuple[int, ...]
+    single: bool
+    has_aux: bool
+    with_value: bool
+
+    @classmethod
+    def of(cls, f: Callable[..., Any], argnums: Any, has_aux: bool, with_value: bool) -> "Gradient":
+        """That of a call of `grad` or `value_and_grad`."""
+        return cls(f, *_positions(argnums), bool(has_aux), with_value)
+
+    def result(self, value: Any, gradient: Any) -> Any:
+        """What is given for a value of the function and a gradient."""
+        if self.with_value:
+            return value, gradient
+        return (gradient, value[1]) if self.has_aux else gradient
 
 
 def grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -133,7 +172,7 @@ class DifferentiatedInput:
             return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
         if rank_of(value) == BATCH_RANK:
             leaf = tape.leaf(batch_data(value))
-            return cls(value, leaf, _with_data(value, leaf.alias()))
+            return cls(value, leaf, with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
         return cls(value, leaf, leaf.alias())
 
@@ -151,7 +190,7 @@ class DifferentiatedInput:
             out = _owned(ct, batch_data(value), taken)
             if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:
                 out = np.where(mask, out, np.zeros((), dtype_of(out)))
-            return _with_data(value, out)
+            return with_data(value, out)
         return _owned(ct, value, taken)
 
 
@@ -178,11 +217,12 @@ python_float_p = Op("python_float", float, vjp=lambda position, ct, out, args, p
 
 
 def batch_data(batch: Any) -> Any:
-    """The array of a batch, padded or packed."""
+    """The array of a batch: padded data, or packed values."""
     return batch.data if isinstance(batch, Batched) else batch.values
 
 
-def _with_data(batch: Any, data: Any) -> Any:
+def with_data(batch: Any, data: Any) -> Any:
+    """The same batch with another such array."""
     out = copy.copy(batch)
     if isinstance(batch, Batched):
         out.data = data
@@ -287,5 +327,5 @@ def unboxed(leaf: Any, tape: Tape) -> Any:
     if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
         data = batch_data(leaf)
         inner = unboxed(data, tape)
-        return leaf if inner is data else _with_data(leaf, inner)
+        return leaf if inner is data else with_data(leaf, inner)
     return leaf

@@ -44,7 +44,7 @@ def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..
             that is itself differentiated. DTypeError: a tensor of a dtype that NumPy does not have, such as bfloat16.
         ShapeError: batches of different sizes.
 
-    Tensors are read where they lie, so `f` must not write into them. Backward are those of `ab.grad`.
+    Tensors are read where they lie, so `f` must not write into them. Gradients are those of `ab.grad`.
 
     >>> import pytest
     >>> torch = pytest.importorskip("torch")
@@ -233,10 +233,10 @@ def _function_of(torch: Any) -> Any:
                 return None, *ctx.call.backward(cotangents)
             present = [ct is not None for ct in cotangents]  # create_graph=True, or torch.func
             given = [ct for ct in cotangents if ct is not None]
-            return None, *Backward.apply(ctx.call, present, *given, *ctx.saved_tensors)
+            return None, *FirstGradients.apply(ctx.call, present, *given, *ctx.saved_tensors)
 
-    class Backward(torch.autograd.Function):
-        """Backward that have none themselves."""
+    class FirstGradients(torch.autograd.Function):
+        """Gradients that have none themselves."""
 
         @staticmethod
         def forward(call: _Call, present: Sequence[bool], *tensors: Any) -> Any:

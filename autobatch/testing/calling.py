@@ -59,7 +59,7 @@ def example_arguments(examples: Sequence[Any]) -> list[tuple[Any, ...]]:
     return [x if type(x) is tuple else (x,) for x in examples]
 
 
-class _Leaf:
+class _ArgumentLeaf:
     """One array, or other value, of every example.
 
     Attributes:
@@ -146,7 +146,7 @@ class Convention:
         for i, (_, structure) in enumerate(flat):
             if structure != self._structure:
                 raise ShapeError(f"example {i} differs from example 0 in structure; expected examples of one structure")
-        self._leaves = [_Leaf([values[i] for values, _ in flat], source) for i in range(len(flat[0][0]))]
+        self._leaves = [_ArgumentLeaf([values[i] for values, _ in flat], source) for i in range(len(flat[0][0]))]
         self._paths = list(paths(self._structure))
         self._count = len(examples[0])
         self._extra: list[tuple[str, str, int]] = []  # of further parameters: name, what it is, of which leaf
@@ -243,7 +243,7 @@ class Convention:
     # From examples to arguments.
 
     def lengths(self, examples: Sequence[tuple[Any, ...]]) -> list[tuple[int, ...]]:
-        """The varying sizes of each example, in the order of the numbers in `_Leaf.sizes`."""
+        """The varying sizes of each example, in the order of the numbers in `_ArgumentLeaf.sizes`."""
         out = []
         for example in examples:
             values = leaves(example)
@@ -325,7 +325,7 @@ class Convention:
             out.append(array[mask])
         return out
 
-    def _padded(self, leaf: _Leaf, column: list[Any], padding: Padding) -> np.ndarray:
+    def _padded(self, leaf: _ArgumentLeaf, column: list[Any], padding: Padding) -> np.ndarray:
         least = dict(padding.least)
         shapes = [np.shape(x) for x in column]
         whole = []
@@ -341,7 +341,7 @@ class Convention:
             out[corner(b, np.shape(x))] = x
         return out
 
-    def _told_of(self, leaf: _Leaf) -> bool:
+    def _told_of(self, leaf: _ArgumentLeaf) -> bool:
         """Whether the function is told what of this leaf is padding: then its values there are nothing to rely on."""
         known = {size for _, _, i in self._extra for size in self._leaves[i].sizes if size is not None}
         return bool(known) and {size for size in leaf.sizes if size is not None} <= known

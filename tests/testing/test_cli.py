@@ -36,10 +36,58 @@ def test_it_runs_as_a_module():
     assert run.stdout.startswith("autobatch")
 
 
-@pytest.mark.parametrize("blocks", [False, True])
-def test_the_source_of_a_function_is_printed(capsys, blocks):
-    assert main(["source", "examples.tree:logits", *["--blocks"][:blocks]]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, blocks=blocks)
+@pytest.mark.parametrize("form", ["", "blocks", "rewritten"])
+def test_the_source_of_a_function_is_printed(capsys, form):
+    assert main(["source", "examples.tree:logits", *([f"--{form}"] if form else [])]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, **({form: True} if form else {}))
+
+
+MODEL = """
+import numpy as np
+def model(x, w):
+    return np.tanh(x * w).sum()
+examples = [np.ones(2), np.ones(3)]
+def weights():
+    return 2.0
+"""
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("examples", ["a_model:examples", "xs.npy", "xs.npz", "xs.json"])
+def test_a_function_is_explained(capsys, tmp_path, monkeypatch, examples):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "a_model", raising=False)
+    (tmp_path / "a_model.py").write_text(MODEL)
+    np.save("xs.npy", np.ones((4, 3)))
+    np.savez("xs.npz", np.ones(2), np.ones(3))
+    (tmp_path / "xs.json").write_text("[1.0, 2.0]")
+    given = ["--examples", examples, "--shared", "w=a_model:weights", "--html", "out.html", "--trace", "out.json"]
+    assert main(["explain", "a_model.py:model", *given]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith({"xs.npy": "4 examples: "}.get(examples, "2 examples: "))
+    assert "return np.tanh(x * w).sum()" in shown
+    assert "Timeline" in (tmp_path / "out.html").read_text()
+    assert "traceEvents" in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["examples.tree:nothing", "--examples", "xs.npy"], "has no attribute 'nothing'"),
+        (["examples.tree:logits", "--examples", "xs.npy"], "xs.npy does not exist; expected MODULE:NAME"),
+        (["examples.tree:logits", "--examples", "sys:path", "--shared", "params"], "expected NAME=VALUE"),
+        (["builtins:abs", "--examples", "sys:path"], "bad operand type for abs(): 'str'; raised for example 0"),
+    ],
+)
+@pytest.mark.chosen
+def test_what_cannot_be_explained_is_an_error_of_one_line(capsys, given, message):
+    before = list(sys.path)
+    assert main(["explain", *given]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,36 @@ def test_the_plugin_is_an_entry_point():
     assert "_autobatch_pytest" in settings["tool"]["setuptools"]["py-modules"]
 
 
+EXPLAINED = """
+import numpy as np
+import autobatch as ab
+
+def model(x, w):
+    y = np.tanh(x * w)
+    return y.sum()
+
+def test_calls():
+    assert len(ab.map(model, [np.ones(2), np.ones(3)], w=2.0)) == 2
+    ab.batch(model)(ab.MaskedBatch.from_examples([np.ones(2), np.ones(3)]), 2.0)
+
+def test_no_call():
+    assert model(np.ones(2), 1.0) > 0
+"""
+
+
+def test_calls_are_explained_on_request(project):
+    (project / "test_model.py").write_text(EXPLAINED)
+    quiet = run_pytest(project)
+    assert quiet.returncode == 0, quiet.stdout + quiet.stderr
+    assert "autobatch explain" not in quiet.stdout
+    run = run_pytest(project, "--autobatch-explain")
+    assert run.returncode == 0, run.stdout + run.stderr
+    _, _, explained = run.stdout.partition("autobatch explain")
+    assert "test_model.py::test_calls\n1 call on the fly, 1 call lock-step; " in explained
+    assert "y = np.tanh(x * w)" in explained
+    assert "test_no_call" not in explained
+
+
 def test_one_line_proves_a_batched_function_of_ones_own(project):
     (project / "test_model.py").write_text(
         "import numpy as np\n"
