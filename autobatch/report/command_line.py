@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.checkpoint.single_file import load
 from autobatch.core.config import options as set_options
-from autobatch.core.tracebacks import hide_frames
+from autobatch.core.diagnostics import hide_frames
 from autobatch.report.explain import explain
 from autobatch.report.marked_source import source
 
