@@ -14,7 +14,7 @@ from autobatch.blocks.kernel_cache import cache_folder
 from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timing
 from autobatch.core.config import Config
 from autobatch.core.config import options as set_options
-from autobatch.core.tracebacks import hide_frames
+from autobatch.core.diagnostics import hide_frames
 from autobatch.report.explain import explain
 from autobatch.report.marked_source import source
 from autobatch.syntax.source import is_library
