@@ -12,6 +12,7 @@ from benchmarks.workloads import tree_lstm
 __all__ = ["MODEL", "WORKLOAD", "data", "forward"]
 
 CLASSES = 5
+_DYNET = "benchmarks.peers.tree_lstm_dynet:node_losses"
 
 
 @ab.batch
@@ -56,8 +57,8 @@ WORKLOAD = Workload(
         Way(OURS, "benchmarks.workloads.node_losses:MODEL.on_the_fly"),
         Way(NEW, "benchmarks.workloads.node_losses:MODEL.new_examples"),
         Way(LOOP, "benchmarks.workloads.node_losses:MODEL.loop"),
-        Way("DyNet agenda", "benchmarks.peers.tree_lstm_dynet:node_losses", needs="dynet", settings={"autobatch": 1}),
-        Way("DyNet depth", "benchmarks.peers.tree_lstm_dynet:node_losses", needs="dynet", settings={"autobatch": 2}),
+        Way("DyNet agenda", _DYNET, needs="dynet", settings={"autobatch": 1}, serves=lambda case: case.train),
+        Way("DyNet depth", _DYNET, needs="dynet", settings={"autobatch": 2}, serves=lambda case: case.train),
     ],
-    bars=[Bar(("DyNet",), 1.5, holds=lambda case: case["hidden"] >= 64)],
+    bars=[Bar(("DyNet",), 1.5, holds=lambda case: case["hidden"] >= 64 and case.train)],
 )
