@@ -14,6 +14,7 @@ import numpy as np
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.call_ways import NAMES, why_not_compiled
 from autobatch.api.transforms import map as map_examples
+from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
 from autobatch.batches.masked import MaskedBatch
@@ -62,11 +63,10 @@ class Way:
     """One way of running a function over examples.
 
     Attributes:
-        name: what reports call it; differentiates: whether it has gradients.
+        name: what reports call it.
     """
 
     name: str = "way"
-    differentiates: bool = True
 
     def pack(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
         """The examples as the arguments of one call.
@@ -160,15 +160,14 @@ class OnTheFly(Way):
 
 
 class Compiled(Way):
-    """`ab.map`, compiled: what cannot be compiled is not run, and gradients are those of other ways."""
+    """`ab.map`, compiled: what cannot be compiled is not run; a gradient that cannot be is that of another way."""
 
     name = "compiled"
-    differentiates = False
 
     def call(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any]) -> list[Any]:
         function = f.__wrapped__ if isinstance(f, BatchFunction) else f
         reason = why_not_compiled(function, args, shared)
-        if reason:
+        if reason and active_tape() is None:
             raise Unfit(reason)
         with options(way="compiled"):
             return map_examples(f, *args, **shared)
