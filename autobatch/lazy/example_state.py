@@ -35,7 +35,7 @@ from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.core.snapshot import Snapshot
 from autobatch.facts.purity import may_change
-from autobatch.facts.python_functions import ACTING_MODULES
+from autobatch.facts.python_functions import ACTING_MODULES, PAUSES
 from autobatch.facts.types import GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.syntax.source import is_library
@@ -201,7 +201,7 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
 
 
 _METHODS = frozenset(("write", "writelines"))  # of files: a function of the user's may have such a name
-_NAMES = ACTING_MODULES | {"input", "open", "print"} | _METHODS
+_NAMES = ACTING_MODULES | {"input", "open", "print"} | PAUSES | _METHODS
 _OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "IMPORT_NAME", "IMPORT_FROM")) | _OF_OBJECTS
 _MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # of generators

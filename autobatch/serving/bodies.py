@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import tokenize
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +82,7 @@ def _npy(body: bytes) -> np.ndarray:
         version = np.lib.format.read_magic(stream)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, by_columns, dtype = read(stream)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, Warning) as error:
+    except (ValueError, TypeError, SyntaxError, tokenize.TokenError, MemoryError, RecursionError, Warning) as error:
         raise BadValueError((), "a .npy file", f"{len(body)} bytes that are none ({_first_line(error)})") from None
     start = stream.tell()
     if dtype.hasobject or any(type(size) is not int or size < 0 for size in shape) or not dtype.itemsize:
