@@ -6,16 +6,15 @@ import inspect
 import platform
 import re
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from autobatch.api.batch import source
 from autobatch.blocks.kernel_cache import cache_folder
 from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timing
+from autobatch.cli.checking import add_check
+from autobatch.cli.explaining import add_commands, errors_of_one_line
 from autobatch.core.config import Config
-from autobatch.syntax.source import is_library
-from autobatch.testing.equivalence import assert_equivalent
+from autobatch.errors import ShapeError
 
 __all__ = ["main", "run"]
 
@@ -24,21 +23,22 @@ f(x)                                       one example: plain NumPy
 f(ab.MaskedBatch.from_examples(xs))        lock-step: f decorated with @ab.batch, one pass for the whole batch
 ab.map(f, xs, params=params)               on the fly: any Python, equal operations grouped as it goes
 ab.value_and_grad(loss)(params)            gradients, through either
-ab.explain(f, xs, params=params)           what was launched, how large its groups were, what fell back and why
+ab.explain(f, xs, params=params)           what became of each line, what it took, and what to write instead
 ab.testing.assert_equivalent(f, xs, ...)   the proof that all ways agree, gradients included
-ab.source(f), ab.source(f, blocks=True)    the code that lock-step, or ab.map, runs instead of f's"""
+ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or the code that lock-step runs instead"""
 
 _EXAMPLES = """\
 examples:
-  autobatch                                     the options, and the ways to run a function
-  autobatch demo                                ten seconds: a model proved, timed and trained
-  autobatch check mymodel:loss --examples mymodel:examples --shared mymodel:shared
-  autobatch bench mymodel:loss --examples mymodel:examples --shared mymodel:shared
-  autobatch source mymodel:loss                 the code that runs instead
-  autobatch cache clear --older 30              remove kernels that are a month old
-  autobatch doctor                              what is slow on this machine, and why
+  autobatch                        the options, and the ways to run a function
+  autobatch demo                   ten seconds: a model proved, timed and trained
+  autobatch check models:loss --examples models:words models:labels --shared params=models:params
+  autobatch bench models:loss --examples models:words models:labels --shared params=models:params
+  autobatch explain models:loss --examples words.npz --html report.html
+  autobatch source models:loss     each line, and what becomes of it
+  autobatch cache clear --older 30
+  autobatch doctor                 what is slow on this machine, and why
 
-exit status: 0, all is well; 1, it is not so, or could not be done, as one line on stderr says; 2, wrong arguments"""
+exit status: 0, all is well; 1, it is not so, or it failed, as one line on stderr says; 2, it was asked wrongly"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -54,32 +54,15 @@ def main(arguments: Sequence[str]) -> int:
     if options.command is None:
         _print_overview()
         return 0
-    try:
-        status: int = options.run(options)
-    except BrokenPipeError:  # `autobatch ... | head`
-        sys.stderr.close()
-        return 1
-    except Exception as error:
-        print(f"error: {_line_of(error)}", file=sys.stderr)
-        return 1
+    status = 1
+    with errors_of_one_line():
+        status = options.run(options)
     return status
 
 
 def run() -> None:
     """The command that is installed."""
     sys.exit(main(sys.argv[1:]))
-
-
-def _line_of(error: Exception) -> str:
-    """An error in one line: its kind where the message alone says little, notes, and the user's line that raised it."""
-    text = " ".join(str(error).split())
-    known = isinstance(error, AssertionError | ImportError | AttributeError | TypeError | ValueError) and text
-    notes = [" ".join(note.split()) for note in getattr(error, "__notes__", ())]
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not is_library(frame.filename)]
-    if own and own[-1] is frames[-1]:
-        notes.append(f"{own[-1].filename}:{own[-1].lineno}")
-    return (text if known else f"{type(error).__name__}: {text}") + (f" ({'; '.join(notes)})" if notes else "")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -103,35 +86,18 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--sentences", type=_number, default=2000, help="how many (default: 2000)")
     demo.add_argument("--seed", type=int, default=0, help="of the data and the weights (default: 0)")
 
-    check = _command(
-        commands,
-        "check",
-        _check,
-        "prove that all ways give what the loop gives",
-        f"{users_code.EXAMPLES}\n\n  autobatch check mymodel:loss --examples mymodel:examples --shared mymodel:shared",
-    )
-    users_code.add_arguments(check)
-    check.add_argument("--no-grad", action="store_true", help="compare values only")
-
+    add_check(commands)
     bench = _command(
         commands,
         "bench",
         _bench,
         "time every way beside the loop, results compared first",
-        f"{users_code.EXAMPLES}\n\n  autobatch bench mymodel:loss --examples mymodel:examples --shared mymodel:shared",
+        "  autobatch bench models:loss --examples models:words models:labels --shared params=models:params",
     )
     users_code.add_arguments(bench)
     bench.add_argument("--seconds", type=float, default=1.0, help="for which each way is repeated (default: 1)")
 
-    show = _command(
-        commands,
-        "source",
-        _source,
-        "print the code that runs instead of a function's own",
-        "  autobatch source mymodel:loss\n  autobatch source mymodel:loss --blocks    what ab.map runs",
-    )
-    show.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
-    show.add_argument("--blocks", action="store_true", help="the form that ab.map runs, not the lock-step form")
+    add_commands(commands)
 
     cache = _command(
         commands,
@@ -172,18 +138,16 @@ def _demo(options: argparse.Namespace) -> int:
     return 0 if learnt or options.sentences < 1000 else 1
 
 
-def _check(options: argparse.Namespace) -> int:
-    work = users_code.given(options)
-    report = assert_equivalent(work.function, *work.columns, grad=not options.no_grad, **work.shared)
-    print(report)
-    if report.failing == report.examples:  # more likely wrong arguments than a function that always raises
-        work.function(*(column[0] for column in work.columns), **work.shared)
-    return 0
-
-
 def _bench(options: argparse.Namespace) -> int:
-    work = users_code.given(options)
-    print(f"{options.function} on {work.count} examples\n")
+    with users_code.from_here():
+        function = users_code.named(options.function)
+        columns = [list(column) for column in users_code.examples(options)]
+        work = way_timing.Work(function, columns, users_code.shared(options))
+    sizes = {len(column) for column in columns}
+    if len(sizes) != 1 or sizes == {0}:
+        raise ShapeError(f"there are {sorted(sizes)} examples; expected the same number for each argument, and some")
+    count = sizes.pop()
+    print(f"{options.function} on {count} examples\n")
     print(f"{'way':<28} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
     loop, wrong = 0.0, False
     for each in way_timing.timings(work, options.seconds):
@@ -194,13 +158,8 @@ def _bench(options: argparse.Namespace) -> int:
             continue
         share = f"{each.warm / loop:8.2f}" + (f"  ({each.why})" if each.why else "")
         times = (f"{seconds * 1e3:9.3f} ms" for seconds in (each.first, each.warm))
-        print(f"{each.way:<28} {' '.join(times)} {each.warm / work.count * 1e6:9.1f} µs  {share}")
+        print(f"{each.way:<28} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {share}")
     return 1 if wrong else 0
-
-
-def _source(options: argparse.Namespace) -> int:
-    print(source(users_code.named(options.function), blocks=options.blocks))
-    return 0
 
 
 def _cache(options: argparse.Namespace) -> int:

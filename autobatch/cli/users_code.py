@@ -1,95 +1,111 @@
-"""What a command is given of the user's: a function, its examples, what they share, each as MODULE:NAME."""
+"""What a command is given of the user's: a function, its examples, what they share, by name or as files."""
 
 import argparse
+import contextlib
 import functools
 import importlib
+import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from autobatch.errors import ShapeError, UnsupportedError
+import numpy as np
 
-__all__ = ["EXAMPLES", "Given", "add_arguments", "given", "named"]
+from autobatch.checkpoint.single_file import load
+from autobatch.errors import OptionError
 
-EXAMPLES = """\
-FUNCTION, --examples and --shared name what a module has, imported from the current folder or as installed:
+__all__ = ["VALUE", "add_arguments", "examples", "from_here", "named", "shared"]
 
-  # mymodel.py
-  def loss(words, label, params): ...            # of ONE example
-  def examples(): return sentences, labels       # a list for each argument by position; of one argument, the list
-  def shared(): return {"params": params}        # keyword arguments that all examples share
-
-What they name is called if it is a function, and taken as it is if not."""
-
-
-class Given:
-    """A function, one sequence of examples for each of its positional arguments, and what the examples share."""
-
-    def __init__(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]], shared: dict[str, Any]) -> None:
-        self.function = function
-        self.columns = columns
-        self.shared = shared
-
-    @property
-    def count(self) -> int:
-        """How many examples there are."""
-        return len(self.columns[0])
+VALUE = "MODULE:NAME (a function without arguments is called), or a file: .npy, .npz, .json, .jsonl, .safetensors"
+_FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a command on a function of the user's takes."""
-    parser.add_argument("function", metavar="MODULE:FUNCTION", help="a function of one example")
-    parser.add_argument("--examples", metavar="MODULE:NAME", required=True, help="a list, or one for each argument")
-    parser.add_argument("--shared", metavar="MODULE:NAME", help="a dict of the keyword arguments that all share")
+    """The arguments of a command on a function: it, its examples, what they share."""
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
+    parser.add_argument(
+        "--examples",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="EXAMPLES",
+        help=f"a sequence of examples for each argument of the function: {VALUE}",
+    )
+    parser.add_argument(
+        "--shared", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="by keyword, for all examples"
+    )
 
 
-def given(options: argparse.Namespace) -> Given:
-    """What the arguments of `add_arguments` name.
+def examples(options: argparse.Namespace) -> list[Any]:
+    """A sequence for each argument by position; lists in JSON are arrays.
 
     Raises:
-        ImportError, AttributeError, UnsupportedError, ShapeError: it is not there, or not what it should be.
+        OptionError: a name of another form. OSError, ImportError, AttributeError: it is not there.
     """
-    function = named(options.function)
-    if not callable(function):
-        raise UnsupportedError(f"{options.function} is a {type(function).__name__}; expected a function of one example")
-    found = _made(options.examples)
-    columns = list(found) if isinstance(found, tuple) else [found]
+    columns = [_value(name) for name in options.examples]
+    return [
+        [np.array(x) if isinstance(x, list) else x for x in column] if ".json" in name else column
+        for name, column in zip(options.examples, columns, strict=True)
+    ]
+
+
+def shared(options: argparse.Namespace) -> dict[str, Any]:
+    """The keyword arguments.
+
+    Raises:
+        OptionError, OSError, ImportError, AttributeError: as `examples`.
+    """
+    return dict(_pair(text) for text in options.shared)
+
+
+@contextlib.contextmanager
+def from_here() -> Iterator[None]:
+    """Import from the current folder first."""
+    before = list(sys.path)
+    sys.path.insert(0, os.getcwd())
     try:
-        columns = [list(column) for column in columns]
-    except TypeError:
-        raise UnsupportedError(
-            f"{options.examples} holds a {type(found).__name__}; expected a list of examples, "
-            "or a tuple of one list for each argument"
-        ) from None
-    sizes = {len(column) for column in columns}
-    if len(sizes) != 1 or sizes == {0}:
-        raise ShapeError(f"{options.examples} has {sorted(sizes)} examples; expected one list, or lists of one length")
-    shared = _made(options.shared) if options.shared else {}
-    if not isinstance(shared, dict):
-        raise UnsupportedError(f"{options.shared} is a {type(shared).__name__}; expected a dict of keyword arguments")
-    return Given(function, columns, shared)
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def named(name: str) -> Any:
-    """What MODULE:NAME names; names may be dotted.
-
-    Raises:
-        UnsupportedError: it is not of that form. ImportError, AttributeError: it is not there.
+    """What MODULE:NAME says; the module may be given as a file of the current folder, model.py.
 
     >>> named("math:pi") < 4
     True
     """
     module, _, path = name.partition(":")
     if not module or not path:
-        raise UnsupportedError(f"{name!r}; expected MODULE:FUNCTION, such as models.tree:logits")
-    sys.path.insert(0, os.getcwd())
-    try:
-        return functools.reduce(getattr, path.split("."), importlib.import_module(module))
-    finally:
-        sys.path.remove(os.getcwd())
+        raise OptionError(f"{name!r}; expected MODULE:NAME, such as models.tree:logits")
+    if module.endswith(".py"):
+        module = module.removesuffix(".py").replace("/", ".").replace(os.sep, ".")
+    return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 
 
-def _made(name: str) -> Any:
+def _value(name: str) -> Any:
+    """A value by its name, or from a file."""
+    suffix = os.path.splitext(name)[1]
+    if suffix in _FILES:
+        if not os.path.exists(name):
+            raise FileNotFoundError(f"{name} does not exist; expected {VALUE}")
+        if suffix == ".npy":
+            return np.load(name)
+        if suffix == ".npz":  # examples of their own shapes, or parameters by name
+            with np.load(name) as arrays:
+                found = {each: arrays[each] for each in arrays}
+            return list(found.values()) if all(each.startswith("arr_") for each in found) else found
+        if suffix == ".safetensors":
+            return load(name)
+        with open(name, encoding="utf-8") as file:
+            return [json.loads(line) for line in file if line.strip()] if suffix == ".jsonl" else json.load(file)
     found = named(name)
-    return found() if callable(found) else found
+    return found() if callable(found) and not hasattr(found, "__array__") else found
+
+
+def _pair(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise OptionError(f"--shared {text!r}; expected NAME=VALUE, such as params=models.tree:params")
+    return name, _value(value)
