@@ -373,3 +373,17 @@ def test_two_threads_at_once():
         thread.join(timeout=120)
     assert not any(thread.is_alive() for thread in threads)
     assert failures == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda huge: ab.scatter_weighted_sum(np.ones(2), huge, [1], [1.0], 1.0),
+        lambda huge: ab.scatter_weighted_sum(np.ones(2), 1.0, [1], [1.0], huge),
+        lambda huge: ab.scatter_weighted_sum(np.ones(2), 1.0, [1], [huge], 1.0),
+        lambda huge: ab.scatter_add(np.ones(2), [1], [huge]),
+    ],
+)
+def test_a_number_that_no_float_holds(call):
+    with pytest.raises(DTypeError, match=r"10{20,60}; expected an? (number|array of numbers)"):
+        call(10**400)

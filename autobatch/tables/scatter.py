@@ -134,7 +134,10 @@ def _checked_counts(data: Any, ids: np.ndarray) -> np.ndarray:
 
 
 def _array(x: Any) -> Any:
-    return x if hasattr(x, "dtype") else np.asarray(x)
+    found = x if hasattr(x, "dtype") else np.asarray(x)
+    if dtype_of(found).kind == "O":
+        raise DTypeError(f"{x!r:.60}; expected an array of numbers")
+    return found
 
 
 def _check(data: Any, ids: np.ndarray) -> None:
