@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.errors import FallbackWarning
+from autobatch.errors import DTypeError, FallbackWarning
 from autobatch.testing.inspect import current_example, current_region
 
 LENGTHS = [3, 1, 0, 4]
