@@ -64,7 +64,8 @@ class Stats:
         rounds: times that everything recorded was launched together.
         reads: how often an example saw the value of an array, or what was computed from shared ones.
         looped: why the examples ran in a loop after all; None where they did not.
-        replayed: examples whose Python did not run, since what an equal one recorded was kept.
+        replayed: examples whose Python did not run, since what an equal one recorded was kept; recorded: since a
+            generated recorder did.
         by_signature: {(op, signature): [calls, launches, seconds]}.
         forced: {(file, line): times} a value was needed at once.
         fallbacks: {reason: times} what ran call by call, or as a loop.
@@ -78,6 +79,7 @@ class Stats:
     looped: str | None = None
     reads: int = 0
     replayed: int = 0
+    recorded: int = 0
     by_signature: dict[tuple[str, str], list[Any]] = dataclasses.field(default_factory=dict)
     forced: Counter[tuple[str, int]] = dataclasses.field(default_factory=Counter)
     fallbacks: Counter[str] = dataclasses.field(default_factory=Counter)

@@ -183,6 +183,11 @@ class Trace:
         """The signature under the handling of floating-point errors that is in force."""
         return sig if handling() is self._handling else self._variant(sig)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the memory budget is spent."""
+        return self._room < 0
+
     def spend(self, nbytes: int) -> None:
         """Count what a recorded call will take of the memory budget."""
         self._room -= nbytes
