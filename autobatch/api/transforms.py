@@ -99,8 +99,9 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
     function = undecorated(f)
-    if not any(type(each) is Shared for each in example_sequences):
-        _warn_of_arrays(example_sequences)
+    if Shared not in [type(each) for each in example_sequences]:
+        if len(example_sequences) > 1:
+            _warn_of_arrays(example_sequences)
         try:
             return run_map(function, example_sequences, shared)
         except Exception as error:

@@ -7,7 +7,7 @@ becomes padded: each class makes the others, so none can import them all. They m
 import importlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,9 @@ __all__ = [
     "per_narrowed_lane",
     "refuse",
 ]
+
+
+Form = TypeVar("Form")
 
 
 class _Forms(dict[str, Any]):
@@ -249,10 +252,10 @@ class Batch:
         )
 
 
-def form(name: str) -> Any:
-    """Register a class as the form of this name."""
+def form(name: str) -> Callable[[Form], Form]:
+    """Register a class, or function, as the form of this name."""
 
-    def register(cls: type) -> type:
+    def register(cls: Form) -> Form:
         FORMS[name] = cls
         return cls
 

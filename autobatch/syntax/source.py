@@ -52,19 +52,19 @@ _written: dict[int, tuple[CodeType, CodeType]] = {}
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("syntax")]
-_LAYERS = os.path.join(_PACKAGE, "nn", "")  # models as users write them
+_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as users write them
 _library_files: dict[str, bool] = {}
 
 
 def is_library(filename: str) -> bool:
     """Whether code of this file is not the user's: the standard library, an installed package, or this one.
 
-    The layers of `ab.nn` are as the user's own.
+    The layers of `ab.nn`, and the model of `autobatch demo`, are as the user's own.
     """
     known = _library_files.get(filename)
     if known is None:
         known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
-        known = known and not filename.startswith(_LAYERS)
+        known = known and not filename.startswith(_MODELS)
         _library_files[filename] = known
     return known
 

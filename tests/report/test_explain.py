@@ -8,6 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.api import call_ways
+from autobatch.api.ran import NAMES
 from autobatch.report.summary import Launch, Report
 from tests.law import normal, vectors
 
@@ -70,8 +71,9 @@ def test_sizes_of_examples_are_one_row_with_their_range():
 
     with ab.options(blocks=False):
         report = ab.explain(f, [np.ones((n, 4), np.float32) for n in (3, 1, 3, 8)], w=normal(4, 5))
+    assert len([row for row in report.rows if row.signature.endswith("float32[4, 5]s")]) == 2
     shown = [line.split()[-4:-1] for line in str(report).splitlines() if "float32[1..8, 4], float32[4, 5]s" in line]
-    assert [(calls, float(mean)) for calls, launches, mean in shown] == [("4", round(4 / int(shown[0][1]), 1))]
+    assert shown == [["4", "1", "4.0"]]
     assert str(report).count("float32[4, 5]s") == 2
 
 
@@ -165,7 +167,7 @@ def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched):
     assert "compiled" in report.untried
     assert "not run on such inputs yet: " in str(report)
     assert repr(report).startswith("<Report of total: 2 examples: the loop over the examples; ")
-    assert report.way == "the loop over the examples" == call_ways.NAMES[kind.last]
+    assert report.way == "the loop over the examples" == NAMES[kind.last]
     assert list(report.costs) == ["the loop over the examples"]
     assert before == ({way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work)
 
