@@ -7,7 +7,7 @@ program that may need it, and a tool that looks at it, starts at once.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403

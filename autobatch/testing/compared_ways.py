@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batch import BatchFunction, batch
-from autobatch.api.call_ways import NAMES, why_not_compiled
+from autobatch.api.call_ways import why_not_compiled
+from autobatch.api.ran import NAMES
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.examples import lanes_of
