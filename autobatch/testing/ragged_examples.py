@@ -37,8 +37,9 @@ def ragged(
 
     Needs hypothesis, which is imported on the first call.
 
-    >>> from hypothesis import given
-    >>> @given(ragged(np.float32, ndim=2, static={1: 4}))
+    >>> from hypothesis import HealthCheck, given, settings
+    >>> @settings(deadline=None, suppress_health_check=list(HealthCheck))
+    ... @given(ragged(np.float32, ndim=2, static={1: 4}))
     ... def check(examples):
     ...     assert all(x.shape[1] == 4 for x in examples)
     >>> check()
