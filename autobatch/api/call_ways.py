@@ -8,19 +8,19 @@ out between ways, in their order, and no example's effects are seen twice.
 """
 
 import contextlib
-import contextvars
 import dataclasses
 import dis
 import functools
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 
-from autobatch.api.chooser import LOOP, Cost, Expectation, History, Portion
+from autobatch.api.chooser import LOOP, Expectation, History, Portion
+from autobatch.api.ran import COMPILED, FLY, LOCKSTEP, note, watched
 from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
@@ -38,55 +38,28 @@ from autobatch.core.diagnostics import fell_back
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime, forget_example, is_noted
+from autobatch.facts.python_functions import PAUSES
 from autobatch.lazy import fibers
+from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import active_trace, common_length, examples_in
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.example_columns import ExampleColumns, joined, lanes_between, map_batches
 from autobatch.lockstep.run import NoLockStep, batch_size_of_call, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
+from autobatch.rewrite.recorders.generated import recorders_of
 from autobatch.rewrite.structural import memory_of
 from autobatch.rewrite.taped_forms import per_example_form, taped_form
 
-__all__ = ["NAMES", "Ran", "forget_costs", "ran_ways", "run_batch", "run_gradient", "run_map", "why_not_compiled"]
+__all__ = [
+    "NOT_NEEDED",
+    "forget_costs",
+    "run_batch",
+    "run_gradient",
+    "run_map",
+    "why_not_compiled",
+]
 
-LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
-NAMES = {LOOP: "the loop over the examples", LOCKSTEP: "lock-step", FLY: "on the fly", COMPILED: "compiled"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Ran:
-    """How a call ran.
-
-    Attributes:
-        way: the way of the last of its examples; why: what decided that.
-        stats: what was launched on the fly.
-        costs: what each way has cost so far on inputs of this kind, by way.
-    """
-
-    way: str
-    why: str
-    stats: Stats
-    costs: dict[str, Cost]
-
-
-_watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("autobatch_ran", default=None)
-
-
-@contextlib.contextmanager
-def ran_ways() -> Iterator[list[Ran]]:
-    """Collect how the calls in this block ran. A way that a call names, of which no cost is known, runs then."""
-    found: list[Ran] = []
-    token = _watched.set(found)
-    try:
-        yield found
-    finally:
-        _watched.reset(token)
-
-
-def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost] | None = None) -> None:
-    watched = _watched.get()
-    if watched is not None:
-        watched.append(Ran(way, why, stats or Stats(), costs or {}))
+NOT_NEEDED = "lock-step has a form for it"  # as why a batch does not run on the fly
 
 
 # What is known, by function.
@@ -95,10 +68,11 @@ def _note(way: str, why: str, stats: Stats | None = None, costs: dict[str, Cost]
 class _Function:
     """What is known of one function: its kinds of inputs, the latest last, and what holds for all of them."""
 
-    __slots__ = ("array_code", "code", "kinds")
+    __slots__ = ("array_code", "code", "kinds", "pauses")
 
     def __init__(self, code: Any) -> None:
         self.code = code  # so that its id stays its own
+        self.pauses = _pauses(code)
         self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
 
@@ -130,7 +104,13 @@ def _code_of(function: Any) -> Any:
             return call.__code__ if isinstance(call, FunctionType) else function
 
 
-def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History:
+def _pauses(code: Any) -> bool:
+    """Whether a function stops for a debugger: then it runs in frames of the user's, and nothing is tried."""
+    return isinstance(code, CodeType) and not PAUSES.isdisjoint(code.co_names)
+
+
+def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History | None:
+    """What is known of a function on inputs of one kind; None if it stops for a debugger."""
     gradient = gradient_of(function)
     if gradient is not None:
         function, key = gradient.function, (*key, gradient.positions, gradient.has_aux, gradient.with_value)
@@ -140,6 +120,8 @@ def _kind(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> History
         if len(_functions) >= _MOST_FUNCTIONS:
             _functions.pop(next(iter(_functions)), None)
         known = _functions[id(code)] = _Function(code)
+    if known.pauses:
+        return None
     kind = known.kinds.get(key)
     if kind is None:
         if len(known.kinds) >= _MOST_KINDS:
@@ -212,26 +194,33 @@ def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], conv
         if reason:
             return _named(function, args, kwargs, convert, is_local, reason)
     if way != "auto":
+        if way == FLY and _pauses(_code_of(function)):
+            way = LOOP
         try:
             piece = call.run(Portion(way, size), 0)
         except NotCompiled as refused:
             return _named(function, args, kwargs, convert, is_local, refused.reason)
-        _note(way, f"way={way!r}")
+        note(way, f"way={way!r}", function, call.stats)
         return call.result([piece], [size])
     kind = _kind(function, tuple(key), (LOCKSTEP, FLY, COMPILED))
-    usual = kind.usual() if _watched.get() is None else None
+    if kind is None:
+        return _named(function, args, kwargs, convert, is_local)
+    if watched.get() is not None:
+        _settle_next_way(kind)
+
+        def by(way: str) -> Any:
+            return call.result([call.run(Portion(way, size), 0)], [size])
+
+        return _looked_at(kind, LOCKSTEP, by, lambda: _named(function, args, kwargs, convert, is_local), call, function)
+    usual = kind.usual()
     if usual is None:
         _settle_next_way(kind)
-        if _is_to_be_shown(kind, LOCKSTEP):
-            return _shown(kind, LOCKSTEP, size, lambda: _named(function, args, kwargs, convert, is_local))
         pieces, counts = _carry_out(kind, size, call.run)
-        _note(kind.last, kind.why, call.stats, kind.costs)
         return call.result(pieces, counts)
     begun, first = time.perf_counter(), _nodes_so_far()
     piece = call.run(Portion(usual, size), 0)
     kind.took(usual, size, time.perf_counter() - begun)
     _time_the_walk_back(kind, usual, size, first)
-    _note(usual, kind.why, call.stats, kind.costs)
     return call.result([piece], [size])
 
 
@@ -249,26 +238,28 @@ def _nodes_so_far() -> int:
 
 def _settle_next_way(kind: History) -> None:
     """Examples of a batch run on the fly only where lock-step has no form for what they do."""
-    fly, refusal = kind.costs[FLY], "lock-step has a form for it"
+    fly = kind.costs[FLY]
     if not kind.costs[LOCKSTEP].refused:
-        fly.refused = refusal
-    elif fly.refused == refusal:
+        fly.refused = NOT_NEEDED
+    elif fly.refused == NOT_NEEDED:
         fly.refused = ""
 
 
-def why_not_compiled(function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None) -> str:
+def why_not_compiled(
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None, seconds: float = 120.0
+) -> str:
     """Why examples cannot be run compiled; "" if they can, once that is waited for. Arguments as `compiled_map`'s."""
     gradient = gradient_of(function)
     try:
         if gradient is not None:
             _, form, taped = prepared_gradient(gradient, columns, shared, arguments_of)
             if form is not None:
-                wait_for(taped)
+                wait_for(taped, seconds)
         elif active_tape() is not None:
-            form_of = per_example_form(function)
-            wait_until_compiled_on_tape(function, form_of, columns, shared, arguments_of, wait_for)
+            form_of, wait = per_example_form(function), functools.partial(wait_for, seconds=seconds)
+            wait_until_compiled_on_tape(function, form_of, columns, shared, arguments_of, wait)
         else:
-            wait_until_compiled(function, columns, shared, arguments_of)
+            wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except NotCompiled as error:
         return error.reason
     except Exception as error:  # of the compiler, since nothing of the user's has run
@@ -313,7 +304,7 @@ def _named(function: Any, args: Any, kwargs: Any, convert: Any, is_local: Any, w
 
     out = run(function, args, kwargs, convert, is_local, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
-    _note(way, why if way == LOCKSTEP else "lock-step has no form for it", stats)
+    note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
     return out
 
 
@@ -444,21 +435,30 @@ class _Tree:
 
 
 def run_map(
-    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None = None
+    function: Any,
+    sequences: Sequence[Any],
+    shared: dict[str, Any],
+    fixed: dict[int, Any] | None = None,
+    joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     """The results of a function of one example on each, and what was launched.
 
     Args:
         function: it; sequences: of examples; shared: by keyword, the same for all.
         fixed: what is the same for all by position, among the arguments that the sequences give.
+        joining: gives more examples while these run on the fly, as for `fibers.map_with_stats`; theirs are the last
+            results.
     """
-    found = _settled_map(function, sequences, shared, fixed)
+    found = _settled_map(function, sequences, shared, fixed) if joining is None else None
     if found is not None:
         return found, _NOTHING_LAUNCHED
     options = current()
     way = options.way
-    call = _MapCall(function, shared, fixed or {})
-    if way in (LOCKSTEP, FLY) or options.strict or current_region() is not None or active_trace() is not None:
+    call = _MapCall(function, shared, fixed or {}, joining)
+    inner = current_region() is not None or active_trace() is not None
+    if way not in ("auto", LOOP) and not inner and _pauses(_code_of(function)):
+        way = LOOP
+    if way in (LOCKSTEP, FLY) or options.strict or inner:
         return call.named(sequences), call.stats
     columns = call.columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
@@ -470,22 +470,25 @@ def run_map(
             results = call.run(Portion(way, count), 0)
         except NotCompiled as refused:
             return call.named(columns, refused.reason), call.stats
-        _note(way, f"way={way!r}")
+        note(way, f"way={way!r}", function, call.stats)
         return results, call.stats
     kind = _kind(function, _map_key(columns, count, (*shared.values(), *call.fixed.values())), (FLY, COMPILED))
-    usual = kind.usual() if _watched.get() is None else None
+    if kind is None:
+        return call.run(Portion(LOOP, count), 0), call.stats
+    if watched.get() is not None:
+        return _looked_at(
+            kind, FLY, lambda way: call.run(Portion(way, count), 0), lambda: call.named(columns), call, function
+        ), call.stats
+    usual = kind.usual()
     if usual is not None:
         first, begun = _nodes_so_far(), time.perf_counter()
         results = call.in_a_loop(columns, count, 0)
         kind.took(usual, count, time.perf_counter() - begun)
         _time_the_walk_back(kind, usual, count, first)
         return results, call.stats
-    if _is_to_be_shown(kind, FLY):
-        return _shown(kind, FLY, count, lambda: call.named(columns)), call.stats
     pieces, _ = _carry_out(kind, count, call.run)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
-    _note(LOOP if call.stats.looped else kind.last, call.stats.looped or kind.why, call.stats, kind.costs)
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
 
 
@@ -505,7 +508,7 @@ def _settled_map(
     known = _functions.get(id(function.__code__))
     if known is None or gradient_of(function) is not None:
         return None
-    if not (active_tape() is current_region() is active_trace() is _watched.get() is None):
+    if not (active_tape() is current_region() is active_trace() is watched.get() is None):
         return None
     count = len(sequences[0]) if sequences and type(sequences[0]) is list else 0
     if not count or any(type(each) is not list or len(each) != count for each in sequences[1:]):
@@ -531,10 +534,13 @@ class _MapCall:
         stats: what was launched on the fly.
     """
 
-    __slots__ = ("_arguments_of", "_function", "_given", "_shared", "columns", "fixed", "stats")
+    __slots__ = ("_arguments_of", "_function", "_given", "_joining", "_shared", "columns", "fixed", "stats")
 
-    def __init__(self, function: Any, shared: dict[str, Any], fixed: dict[int, Any]) -> None:
+    def __init__(
+        self, function: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: fibers.Joining | None = None
+    ) -> None:
         self._function, self._shared, self.fixed = function, shared, fixed
+        self._joining = joining
         self.columns: list[list[Any]] = []
         self.stats = Stats()
         self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # no names
@@ -553,9 +559,10 @@ class _MapCall:
 
     def named(self, sequences: Sequence[Any], why: str = "") -> list[Any]:
         """The results on the fly."""
-        results, self.stats = _on_the_fly(self._function, sequences, self._given, self._arguments_of)
+        given = sequences, self._given, self._arguments_of, 0, None, self._joining
+        results, self.stats = _on_the_fly(self._function, *given)
         looped = self.stats.looped
-        _note(FLY if looped is None else LOOP, looped or why or "the call names it", self.stats)
+        note(FLY if looped is None else LOOP, looped or why or "the call names it", self._function, self.stats)
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
@@ -567,7 +574,8 @@ class _MapCall:
             return _compiled(self._function, columns, self._given, self._arguments_of, start)
         if portion.way == LOOP:
             return self.in_a_loop(columns, portion.count, start)
-        given = columns, self._given, self._arguments_of, start, portion.limit
+        joining = self._joining if portion.count == len(self.columns[0]) else None  # it knows examples by their numbers
+        given = columns, self._given, self._arguments_of, start, portion.limit, joining
         results, self.stats = _on_the_fly(self._function, *given)
         return results
 
@@ -634,6 +642,8 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             return run(Portion(LOOP if why_not_compiled(gradient, columns, kwargs) else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
     kind = _kind(gradient, tuple(key), (COMPILED,))
+    if kind is None:
+        return gradient(*args, **kwargs)
     if kind.usual() is not None:
         begun = time.perf_counter()
         out = gradient(*args, **kwargs)
@@ -686,7 +696,10 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
             else:
                 turn.refused(step.way, took, refused.reason)
             continue
-        turn.ran(step.way, step.count, time.perf_counter() - begun)
+        took = time.perf_counter() - begun
+        if type(piece) is list and len(piece) > step.count:  # of examples that joined
+            took *= step.count / len(piece)
+        turn.ran(step.way, step.count, took)
         _time_the_walk_back(kind, step.way, step.count, first)
         if step.way != LOOP:
             _ready.add(step.way)
@@ -698,21 +711,25 @@ def _carry_out(kind: History, count: int, run: Callable[[Portion, int], Any]) ->
     return pieces, counts
 
 
-def _is_to_be_shown(kind: History, way: str) -> bool:
-    """Whether someone looks at a call of which it is not known yet whether another way than it names is cheaper."""
-    named = kind.costs[way]
-    known = named.runs and kind.costs[LOOP].runs
-    return _watched.get() is not None and not (named.refused or known or kind.best() != LOOP)
-
-
-def _shown(kind: History, way: str, count: int, run: Callable[[], Any]) -> Any:
-    """A call that someone looks at, by a way of which no cost is known yet: it is from now on."""
-    begun = time.perf_counter()
-    out = run()
-    watched = _watched.get()
-    if watched and watched[-1].way == way:
-        kind.costs[way].add(count, time.perf_counter() - begun)
-        watched[-1] = dataclasses.replace(watched[-1], why="the call names it", costs=kind.costs)
+def _looked_at(
+    kind: History, named: str, by: Callable[[str], Any], run_named: Callable[[], Any], call: Any, function: Any
+) -> Any:
+    """The result of a call that someone looks at (`ran_ways`), of which the time says nothing."""
+    way = kind.best() if kind.calls else named
+    if way != named:
+        try:
+            out = by(way)
+        except NotCompiled:  # what was compiled has been let go of meanwhile
+            pass
+        else:
+            looped = call.stats.looped if way == FLY else None
+            note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, kind.costs)
+            return out
+    out = run_named()
+    collected = watched.get()
+    if collected:
+        why = kind.reason(way) if kind.calls and collected[-1].way == named else collected[-1].why
+        collected[-1] = dataclasses.replace(collected[-1], why=why, costs=kind.costs)
     return out
 
 
@@ -723,12 +740,21 @@ def _on_the_fly(
     arguments_of: fibers.Arguments | None = None,
     first: int = 0,
     limit: float | None = None,
+    joining: fibers.Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
     deadline = None if limit is None else time.perf_counter() + limit
     form = block_form(function) if config.blocks else plain
     memory = memory_of(function) if active_trace() is None else None  # it would keep a closure of the outer map
-    return fibers.map_with_stats(plain, form, columns, shared, memory, arguments_of, _forget, first, deadline)
+    recorders = functools.partial(_recorders, function, arguments_of)
+    return fibers.map_with_stats(
+        plain, form, columns, shared, memory, arguments_of, _forget, first, deadline, joining, recorders
+    )
+
+
+def _recorders(function: Any, arguments_of: fibers.Arguments | None, shared: dict[str, Any]) -> Recorders | None:
+    """The generated recorders of a function, where blocks are asked for."""
+    return recorders_of(function, shared, arguments_of) if config.blocks else None
 
 
 def _forget() -> None:

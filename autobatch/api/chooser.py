@@ -29,10 +29,11 @@ import collections
 import dataclasses
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Final
 
 __all__ = ["LOOP", "Cost", "Expectation", "History", "Portion", "Turn"]
 
-LOOP = "loop"
+LOOP: Final = "loop"
 
 _KEPT = 5  # costs, of which the median counts
 _FEW_CALLS = 9  # in which a loss is best made: "from the tenth call on" it hardly shows
@@ -130,11 +131,11 @@ class History:
         work: seconds that the loop would have taken for all of them; lost: of tries, beyond what it would have taken.
         looks: the number of the call in which other ways are thought of again; sleeps: of the first calls, the work up
             to which none of them can be affordable.
-        last: the way of the last call's last examples; why: in words.
+        last: the way of the last call's last examples.
     """
 
     __slots__ = (
-        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "sleeps", "why", "work",
+        "_expected", "_later_lost", "_later_work", "calls", "costs", "last", "looks", "lost", "sleeps", "work",
     )  # fmt: skip
 
     def __init__(self, ways: Sequence[str], expected: Callable[[str], Expectation]) -> None:
@@ -142,7 +143,6 @@ class History:
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = self.sleeps = self._later_work = self._later_lost = 0.0
         self.last = LOOP
-        self.why = ""
         self._expected = expected
 
     def turn(self, count: int) -> "Turn":
@@ -195,6 +195,10 @@ class History:
                 best, least = way, seconds
         return best
 
+    def reason(self, best: str) -> str:
+        """Why the best way is that, in words."""
+        return "it has cost least" if self.costs[best].runs else "nothing else was worth a try"
+
     def lose(self, seconds: float) -> None:
         """A try has cost so much more than the loop."""
         if self.calls > _FEW_CALLS:
@@ -238,7 +242,6 @@ class Turn:
         kind, left = self._kind, self.left
         self._trying = False
         if self._loop is None:
-            kind.why = "what the loop costs was not known"
             return Portion(LOOP, left if left <= 4 else 1)
         if kind.costs[LOOP].runs == 1 and left > 2:  # the first example pays for what is loaded and cached
             return Portion(LOOP, 1)
@@ -247,13 +250,10 @@ class Turn:
             self._trying = True
             self._limit = found.limit or 0.0
             self._tried.add(found.way)
-            kind.why = f"{found.way} was tried"
             return found
         best = kind.best(self._failed)
         if best == LOOP:
             kind.looks = kind.calls + kind.calls // 8
-        kind.why = "it has cost least" if kind.costs[best].runs else "nothing else was worth a try"
-        if best == LOOP:
             return Portion(LOOP, left)
         guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
         self._limit = max(guard * self._loop * left, _LEAST)

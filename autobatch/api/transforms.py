@@ -12,6 +12,8 @@ from autobatch.autodiff import jvp as forward
 from autobatch.autodiff import tape as tapes
 from autobatch.core.diagnostics import fell_back, warn_user
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.other_arrays import note_foreign
+from autobatch.core.tracebacks import hide_frames
 from autobatch.lazy.launching import Stats
 from autobatch.rewrite.taped_forms import taped_form
 from autobatch.tables.protocol import Table
@@ -24,6 +26,7 @@ __all__ = [
     "map_with_stats",
     "shared",
     "taped",
+    "undecorated",
     "value_and_grad",
 ]
 
@@ -87,16 +90,24 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
-    return map_with_stats(f, *example_sequences, **shared)[0]
+    try:
+        return map_with_stats(f, *example_sequences, **shared)[0]
+    except Exception as error:
+        hide_frames(error)
+        raise
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> tuple[list[Any], Stats]:
     """As `map`, and what was launched."""
-    function = _undecorated(f)
+    function = undecorated(f)
     if Shared not in [type(each) for each in example_sequences]:
         if len(example_sequences) > 1:
             _warn_of_arrays(example_sequences)
-        return run_map(function, example_sequences, shared)
+        try:
+            return run_map(function, example_sequences, shared)
+        except Exception as error:
+            note_foreign(error, (), shared)
+            raise
     columns = [each for each in example_sequences if type(each) is not Shared]
     _warn_of_arrays(columns)
     fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
@@ -152,7 +163,7 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
             )
 
 
-def _undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
+def undecorated(f: Callable[..., Any]) -> Callable[..., Any]:
     """The function that `ab.batch` decorated; any other function as it is."""
     return f.__wrapped__ if hasattr(type(f), "_ab_batch") else f  # type: ignore[attr-defined]
 
@@ -246,7 +257,11 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     >>> tangent
     array([2., 2.])
     """
-    return _forgetting(forward.jvp)(taped(f), primals, tangents)
+    try:
+        return _forgetting(forward.jvp)(taped(f), primals, tangents)
+    except Exception as error:
+        hide_frames(error)
+        raise
 
 
 def taped(f: Any) -> Any:
@@ -264,11 +279,15 @@ def taped(f: Any) -> Any:
 
 def _chosen(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
     """The gradient, of which it is known what it is: so it can be compiled, and a map of it."""
-    gradient._ab_differentiated = plain.Gradient.of(_undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
+    gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
     @functools.wraps(gradient)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return run_gradient(gradient, args, kwargs)
+        try:
+            return run_gradient(gradient, args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     return call
 

@@ -49,7 +49,6 @@ def signature(
         found.block = BlockCall(program, values, found.index)
         found.shared = not own
         found.nbytes = sum(program.avals[step.out].nbytes for step in program.steps)
-        found.text = f"{', '.join(map(repr, avals))}: {', '.join(step.op.name for step in program.steps)}"
         trace.table.append(found)
         trace.interned[key] = found
     return found
@@ -123,7 +122,7 @@ def _structure(trace: Any, value: Any, refs: list[int]) -> Any:
     for part in value:
         kind = type(part)
         if kind is LazyArray:
-            if part.segment is not segment and (part.aval.shared or not trace.enter(part)):
+            if part.aval.shared or (part.segment is not segment and not trace.enter(part)):
                 return None
             refs.append(part.ref)
             out.append(part.aval)

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 import autobatch as ab
-from autobatch.api.call_ways import ran_ways
+from autobatch.api.ran import ran_ways
+from autobatch.core.config import WayName
 from autobatch.core.pytree import leaves
 from benchmarks.declare import LOOP, OURS, Case, Runner, Way, Workload
 from tests.compiled.gradient_programs import GRADIENTS
@@ -33,7 +34,7 @@ def _plain(results: Any) -> list[Any]:
     return [[np.asarray(leaf, np.float64) for leaf in leaves(result) if leaf is not None] for result in results]
 
 
-def _by(way: str, case: Case) -> Runner:
+def _by(way: WayName, case: Case) -> Runner:
     gradient, columns = _given(case)
     with ab.options(way=way), ran_ways() as ran:
         ab.map(gradient, *columns)

@@ -29,6 +29,7 @@ NAMED = {
     "checks",
     "child_sum",
     "dag",
+    "data_in",
     "growth",
     "halting",
     "lattice",

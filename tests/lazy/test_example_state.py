@@ -8,6 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.facts.purity import may_change
+from autobatch.lazy import example_state
 from tests.law import assert_same
 from tests.lazy import effect_chains
 
@@ -244,3 +245,34 @@ def test_methods_are_looked_into():
 def test_random_functions_with_effects(first):
     for seed in range(first, first + 20):
         effect_chains.check(seed)
+
+
+def _state_of_pair(pair, p):
+    return np.tanh(p["w"] * pair[0])
+
+
+def _loss_of_pair(pair, label, p):
+    return ((_state_of_pair(pair, p) - pair[1] * label) ** 2).sum()
+
+
+def test_examples_are_not_kept_for_a_taped_function_that_changes_nothing(monkeypatch):
+    """The form that runs under a gradient is the user's function: as pure as that is."""
+    kept = []
+
+    class Counted(example_state.Snapshot):
+        def __init__(self, roots, *, inside=False, **options):
+            kept.append(inside)
+            super().__init__(roots, inside=inside, **options)
+
+    monkeypatch.setattr(example_state, "Snapshot", Counted)
+    pairs, labels = [(1.0, 2.0), (3.0, 4.0)], [1.0, -1.0]
+
+    def mean_loss(p):
+        return np.mean(ab.map(_loss_of_pair, pairs, labels, p=p))
+
+    p = {"w": np.array([0.5, -0.25])}
+    with ab.options(replay=False):
+        found = ab.grad(mean_loss)(p)
+    assert True not in kept
+    want = ab.grad(lambda p: (_loss_of_pair(pairs[0], 1.0, p) + _loss_of_pair(pairs[1], -1.0, p)) / 2)(p)
+    np.testing.assert_allclose(found["w"], want["w"])

@@ -50,11 +50,13 @@ class Captured:
     Attributes:
         read: gives what it is now.
         seen: what it was, where the program was written for exactly that.
+        name: what it is called there.
     """
 
     read: Callable[[], Any]
     seen: Any = None
     kind: Type = None
+    name: str = ""
 
 
 @dataclasses.dataclass(eq=False)

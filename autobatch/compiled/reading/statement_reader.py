@@ -8,8 +8,10 @@ it is refused. One that may be unbound has a flag beside it.
 import ast
 import builtins
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -237,8 +239,12 @@ class StatementReader:
             return self.captured(found, read, name, node)
         if isinstance(found, list | dict | set | frozenset):
             raise self.refuse(f"{name} is a {type(found).__name__} from outside of the function", node)
-        if not any(each.seen is found for each in self.program.constants):
-            self.program.constants.append(Captured(read, found))
+        if not any(each.seen is found and each.name == name for each in self.program.constants):
+            self.program.constants.append(Captured(read, found, name=name))
+            if isinstance(found, FunctionType):  # which what reloads a module changes in place
+                for part in ("__code__", "__defaults__", "__kwdefaults__"):
+                    own = getattr(found, part)
+                    self.program.constants.append(Captured(functools.partial(getattr, found, part), own, name=part))
         return self.constant(found, node)
 
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
