@@ -181,7 +181,7 @@ class Compiled(Way):
         self._in_vain = bool(reason)
         if reason and active_tape() is None:
             raise Unfit(reason)
-        with options(way="compiled"):
+        with options(way="fly" if reason else "compiled"):
             return map_examples(f, *args, **shared)
 
     def _why_not(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any], seconds: float) -> str:

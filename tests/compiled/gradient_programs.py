@@ -189,3 +189,13 @@ def single_precision(x):
     for v in y:
         best = max(best, v * 2)
     return best + y[-1] / (1 + x.sum() ** 2)
+
+
+@differentiated(1, examples=lambda rng: (floats(rng, 2), float(rng.normal())))
+def of_the_second_only(x, w):
+    a = x if w > 0 else x * w
+    b = [x[0], w]
+    b.append(x[1])
+    for v in x * w + a:
+        b[1] = b[1] * 0.5 + v
+    return sum(b) + (a * w).mean()
