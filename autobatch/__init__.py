@@ -7,11 +7,13 @@ program that may need it, and a tool that looks at it, starts at once.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403
     from autobatch.public import __all__ as __all__
+    from autobatch.tables.representations import *  # noqa: F403 - checkers do not add up what __all__ is made of
+    from autobatch.tables.segments import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> Any:
@@ -21,9 +23,9 @@ else:
         public = importlib.import_module("autobatch.public")
         here = globals()
         here["__all__"] = public.__all__
-        here |= {each: getattr(public, each) for each in public.__all__}
+        here |= {each: vars(public)[each] for each in public.__all__ if each in vars(public)}
         if name not in here:
-            raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+            here[name] = getattr(public, name)
         return here[name]
 
 

@@ -1,11 +1,13 @@
 """What `autobatch` names: all that is public, in one list."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 import autobatch.nn as nn
 import autobatch.optim as optim
-import autobatch.ray as ray
 import autobatch.testing as testing
 from autobatch.api import extend
-from autobatch.api.batch import batch, source
+from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, map, shared, value_and_grad
 from autobatch.autodiff.stop_gradient import stop_gradient
 from autobatch.batches.data.collate import collate
@@ -16,11 +18,14 @@ from autobatch.batches.examples import examples
 from autobatch.batches.masked import MaskedBatch
 from autobatch.batches.over_examples import count, max, mean, min, sum
 from autobatch.batches.packed import PackedBatch, maps_to_packed, packed_to_maps
+from autobatch.bridges.jax_functions import jax_function
+from autobatch.bridges.torch_functions import torch_function
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.checkpoint.single_file import load, save
 from autobatch.core.config import config, options
 from autobatch.lazy.context import lazy
 from autobatch.report.explain import explain
+from autobatch.report.marked_source import source
 from autobatch.tables import maplookup_strategies as strategies
 from autobatch.tables import representations, segments
 from autobatch.tables.embedding_bag import embedding_bag
@@ -35,7 +40,20 @@ from autobatch.tables.segments import *  # noqa: F403
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
+if TYPE_CHECKING:
+    import autobatch.ray as ray
+    from autobatch.serving.app import serve
+    from autobatch.serving.batcher import Batcher
+
+# Of these the modules are imported when they are asked for: they bring in servers and processes, which few need.
+_LATER = {
+    "Batcher": ("autobatch.serving.batcher", "Batcher"),
+    "ray": ("autobatch.ray", None),
+    "serve": ("autobatch.serving.app", "serve"),
+}
+
 __all__ = [
+    "Batcher",
     "Checkpoints",
     "Context",
     "EmbeddingTable",
@@ -61,6 +79,7 @@ __all__ = [
     "gather",
     "grad",
     "hash_keys",
+    "jax_function",
     "jvp",
     "lazy",
     "load",
@@ -82,13 +101,23 @@ __all__ = [
     "scatter_add",
     "scatter_assign",
     "scatter_weighted_sum",
+    "serve",
     "shared",
     "source",
     "stop_gradient",
     "strategies",
     "sum",
     "testing",
+    "torch_function",
     "value_and_grad",
 ]
 __all__ += representations.__all__
 __all__ += segments.__all__
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+    module, inner = _LATER[name]
+    found: Any = importlib.import_module(module)
+    return found if inner is None else getattr(found, inner)

@@ -20,7 +20,7 @@ import autobatch as ab
 from autobatch.ray import training
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.local_training import LocalTraining
-from autobatch.ray.messages import Reply, Request, nbytes
+from autobatch.ray.messages import Reply, ShardRequest, nbytes
 
 __all__ = ["Network", "Result", "Shape", "simulate"]
 
@@ -172,7 +172,7 @@ class Simulated(LocalCommunicator):
             heapq.heappush(self._events, (arrives, next(self._order), (shard, request)))
         self._posted.clear()
 
-    _posted: list[tuple[int, Request, float]]
+    _posted: list[tuple[int, ShardRequest, float]]
 
     def begin(self, shards: list[Any]) -> None:
         """Start anew, with other shards."""
@@ -184,7 +184,7 @@ class Simulated(LocalCommunicator):
     def _time(self, member: Any) -> None:
         """Have a member's calls note when they were made."""
 
-        def send(shard: int, request: Request) -> None:
+        def send(shard: int, request: ShardRequest) -> None:
             self.calls += 1
             at = self._now(request.sender, f"before {type(request.body).__name__} {shard > 0}") + self.network.call
             self._posted.append((shard, request, at))

@@ -40,14 +40,15 @@ LAYERS = [
     ("checkpoint",),
     ("api",),
     ("nn",),
+    ("bridges",),
     ("testing", "report"),
-    ("ray",),
+    ("serving", "ray"),
     ("cli",),
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
 # Layers that are one module, not a folder.
-MODULES_OF_THEIR_OWN = {"errors", "cli"}
+MODULES_OF_THEIR_OWN = {"errors"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
 NAMESPACES = {"testing", "optim", "nn", "ray"}
@@ -56,6 +57,7 @@ NAMESPACES = {"testing", "optim", "nn", "ray"}
 LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
     ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
+    ("autobatch.report.graph", "networkx"): "only for what a person looks at",
     ("autobatch.lazy.context", "networkx"): "only for what a person looks at",
     **{
         ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
@@ -77,13 +79,14 @@ LATE_IMPORTS = {
     },
     ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
+    ("autobatch.testing.smallest", "hypothesis"): "only where a difference was found",
 }
 
 # Sizes. The limits of the package as a whole go up only with what it can do anew.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 271
-MOST_LINES = 66_500
+MOST_FILES = 330
+MOST_LINES = 80_000
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
@@ -93,7 +96,6 @@ TESTED_IN = {
     "optim": "tables",
     "rewrite": "lockstep",
     "syntax": "lockstep",
-    "report": "lazy",
     "cli": "testing",
 }  # and in the folder of tests of its own name
 

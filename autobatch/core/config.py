@@ -7,12 +7,18 @@ import contextlib
 import contextvars
 import dataclasses
 import numbers
+import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack, cast, get_args
 
 from autobatch.errors import UnsupportedError
 
-__all__ = ["Config", "config", "current", "options", "seeded"]
+__all__ = ["Config", "OptionValues", "Scheduler", "Traceback", "WayName", "config", "current", "options", "seeded"]
+
+
+Scheduler = Literal["depth", "agenda", "frontier", "auto"]
+Traceback = Literal["user", "full"]
+WayName = Literal["auto", "loop", "lockstep", "fly", "compiled"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +34,8 @@ class Config:
         seed: key of the per-example random streams (`ab.nn.dropout`); None: every run draws other numbers.
         strict: a fallback to the loop is an error instead of a warning.
         threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
+        traceback: "user" leaves the library's frames out of tracebacks; "full" shows all. The default is that of the
+            environment's AUTOBATCH_TRACEBACK, if there is one.
         warn: warn once per source line when something falls back to the loop.
         way: how examples run: "auto" is the way that has cost least; "loop", "lockstep", "fly" and "compiled" pin one.
             A kind of call that does not have it keeps what it names: lock-step for a batch, on the fly for `ab.map`.
@@ -38,19 +46,37 @@ class Config:
     kernels: bool = True
     memory_budget: int = 1 << 30
     replay: bool = True
-    scheduler: str = "auto"
+    scheduler: Scheduler = "auto"
     seed: int | None = None
     strict: bool = False
     threads: int = 0
+    traceback: Traceback = "full" if os.environ.get("AUTOBATCH_TRACEBACK") == "full" else "user"
     warn: bool = True
-    way: str = "auto"
+    way: WayName = "auto"
+
+
+class OptionValues(TypedDict, total=False):
+    """Options by name, as `options` takes them: for type checkers, and held equal to `Config` by a test."""
+
+    blocks: bool
+    kernels: bool
+    memory_budget: int
+    replay: bool
+    scheduler: Scheduler
+    seed: int | None
+    strict: bool
+    threads: int
+    traceback: Traceback
+    warn: bool
+    way: WayName
 
 
 _current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())  # noqa: B039
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
 _CHOICES = {
-    "scheduler": ("depth", "agenda", "frontier", "auto"),
-    "way": ("auto", "loop", "lockstep", "fly", "compiled"),
+    "scheduler": get_args(Scheduler),
+    "traceback": get_args(Traceback),
+    "way": get_args(WayName),
 }
 
 
@@ -77,7 +103,7 @@ class _ConfigView:
         return repr(_current.get())
 
 
-config = _ConfigView()
+config = cast(Config, _ConfigView())
 
 
 def current() -> Config:
@@ -86,7 +112,7 @@ def current() -> Config:
 
 
 @contextlib.contextmanager
-def options(**changes: Any) -> Iterator[Config]:
+def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
     """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
 
     Args:

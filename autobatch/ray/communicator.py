@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.kernels.keys import part_of
-from autobatch.ray.messages import Failed, Pull, Push, Reply, Request, Sum, nbytes
+from autobatch.ray.messages import Failed, Pull, Push, Reply, ShardRequest, Sum, nbytes
 from autobatch.ray.tree_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
@@ -41,13 +41,13 @@ class Communicator(abc.ABC):
         self.rank, self.workers, self.shards = rank, workers, shards
         self.traffic: collections.Counter[str] = collections.Counter()
         self._number = self._sums = self._pushes = 0
-        self._unanswered: dict[int, tuple[int, Request]] = {}
+        self._unanswered: dict[int, tuple[int, ShardRequest]] = {}
         self._answers: dict[int, Any] = {}
 
     # How messages travel.
 
     @abc.abstractmethod
-    def _send(self, shard: int, request: Request) -> None:
+    def _send(self, shard: int, request: ShardRequest) -> None:
         """Begin to send; a request that is lost, or comes more than once, does no harm."""
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class Communicator(abc.ABC):
     def post(self, shard: int, body: Pull | Push | Sum) -> int:
         """Send a request; its number, for `wait`."""
         number, self._number = self._number, self._number + 1
-        request = Request(self.rank, number, min(self._unanswered, default=number), body)
+        request = ShardRequest(self.rank, number, min(self._unanswered, default=number), body)
         self._unanswered[number] = shard, request
         self.traffic[f"{type(body).__name__} sent"] += nbytes(body)
         self._send(shard, request)

@@ -13,7 +13,7 @@ from typing import Any
 
 from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
-from autobatch.ray.messages import Reply, Request
+from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.shard import Shard
 
 __all__ = ["LocalCommunicator"]
@@ -32,7 +32,7 @@ class _Member(Communicator):
         self.awaited: Sequence[int] = ()
         self.goes_on = threading.Semaphore(0)
 
-    def _send(self, shard: int, request: Request) -> None:
+    def _send(self, shard: int, request: ShardRequest) -> None:
         self._group.on_the_way.append((shard, request))
 
     def _wait_for(self, numbers: Sequence[int]) -> None:
@@ -195,7 +195,7 @@ class LocalCommunicator:
         own.member.goes_on.release()
         self._turn.acquire()
 
-    def _arrive(self, message: tuple[int, Request] | Reply) -> None:
+    def _arrive(self, message: tuple[int, ShardRequest] | Reply) -> None:
         if isinstance(message, Reply):
             self._members[message.sender].deliver(message)
         else:

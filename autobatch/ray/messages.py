@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.ray.tree_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
-__all__ = ["Done", "Failed", "Pull", "PulledRows", "Push", "Reply", "Request", "Sum", "nbytes"]
+__all__ = ["Done", "Failed", "Pull", "PulledRows", "Push", "Reply", "ShardRequest", "Sum", "nbytes"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Sum:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Request:
+class ShardRequest:
     """What is sent to a shard, perhaps more than once.
 
     Attributes:

@@ -15,7 +15,7 @@ from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.hosts import Start
 from autobatch.ray.local_training import shard_of
-from autobatch.ray.messages import Reply, Request
+from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.ray_session import losses_of_processes, ray_session
 from autobatch.ray.shard import Shard
 from autobatch.ray.sharded_checkpoints import shard_folder
@@ -39,7 +39,7 @@ class RayCommunicator(Communicator):
         self._actors = actors
         self._results: dict[int, Any] = {}
 
-    def _send(self, shard: int, request: Request) -> None:
+    def _send(self, shard: int, request: ShardRequest) -> None:
         self._results[request.number] = self._actors[shard].receive.remote(request)
 
     def _wait_for(self, numbers: Sequence[int]) -> None:
@@ -58,7 +58,7 @@ class ShardActor:
         self._place = shards, index
         self._saver: Checkpoints | None = None
 
-    async def receive(self, request: Request) -> Reply:
+    async def receive(self, request: ShardRequest) -> Reply:
         """The reply to a request, when it is due."""
         key = request.sender, request.number
         future = self._waiting[key] = asyncio.get_running_loop().create_future()

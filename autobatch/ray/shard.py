@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import OptionError
-from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, Request, Sum
+from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
 from autobatch.ray.tree_sums import Block, TreeSum, Values
 from autobatch.tables.sparse import SparseRows, first_seen
 
@@ -68,7 +68,7 @@ class Shard:
         self._early: list[_Early] = []
         self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
 
-    def receive(self, request: Request) -> list[Reply]:
+    def receive(self, request: ShardRequest) -> list[Reply]:
         """What is to be sent now: the answer, and the answers that waited for this."""
         sender, number = request.sender, request.number
         answers = self._answers[sender]

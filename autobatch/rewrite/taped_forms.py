@@ -29,6 +29,7 @@ from autobatch.facts.reader import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.lockstep.run import has_batch
 from autobatch.ops.numpy.creation import CREATION, array
+from autobatch.ops.numpy.math_functions import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.rewrite.callees import FORM, ID, KNOWN, LOOKS_AT_NAMES, Forms, function_of, through_form
 from autobatch.rewrite.convert import compiled
@@ -125,7 +126,7 @@ def maker(function: Any) -> Callable[..., Any]:
 
 @functools.cache
 def listed(function: Any) -> Callable[..., Any]:
-    """A NumPy function that, under a gradient, takes lists of arrays of ours where it takes an array."""
+    """A NumPy function that takes lists of arrays of ours where it takes an array."""
     ours = CREATION.get(function)
 
     def create(*args: Any, **kwargs: Any) -> Any:
@@ -141,13 +142,12 @@ def listed(function: Any) -> Callable[..., Any]:
 
     if function in SEQUENCE_FUNCTIONS and function not in _JOINING:
         return function
-    under_gradient = join if function in _JOINING else compute if ours is None else create
+    return functools.wraps(function)(join if function in _JOINING else compute if ours is None else create)
 
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return (function if active_tape() is None else under_gradient)(*args, **kwargs)
 
-    return call
+def of_tape(function: Any) -> Any:
+    """A function of numbers; under a gradient one that takes numbers that have one."""
+    return function if active_tape() is None else number(function)
 
 
 _JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack}
@@ -164,6 +164,7 @@ CELLS = {
     "_ab_made": CellType(made),
     "_ab_maker": CellType(maker),
     "_ab_listed": CellType(listed),
+    "_ab_number": CellType(of_tape),
 }
 
 
@@ -213,7 +214,7 @@ def _class(cls: Any) -> Any:
     return make
 
 
-taped_form = Forms(_form, _decorated, _class)
+taped_form = Forms(_form, _decorated, _class, {each: number(each) for each in OF_NUMBERS})
 """What to call instead of a function while it is differentiated."""
 
 

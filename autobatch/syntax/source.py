@@ -8,12 +8,17 @@ code run, and of two lambdas on one line the right one is taken.
 import __future__
 
 import ast
+import contextlib
+import copy
 import functools
 import linecache
 import operator
 import os
+import sys
 import sysconfig
+import textwrap
 import threading
+from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -29,6 +34,7 @@ __all__ = [
     "is_rewritten",
     "own_tree",
     "remember",
+    "written_lines",
 ]
 
 PARSING = threading.RLock()
@@ -46,19 +52,19 @@ _written: dict[int, tuple[CodeType, CodeType]] = {}
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("syntax")]
-_LAYERS = os.path.join(_PACKAGE, "nn", "")  # models as users write them
+_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as users write them
 _library_files: dict[str, bool] = {}
 
 
 def is_library(filename: str) -> bool:
     """Whether code of this file is not the user's: the standard library, an installed package, or this one.
 
-    The layers of `ab.nn` are as the user's own.
+    The layers of `ab.nn`, and the model of `autobatch demo`, are as the user's own.
     """
     known = _library_files.get(filename)
     if known is None:
         known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
-        known = known and not filename.startswith(_LAYERS)
+        known = known and not filename.startswith(_MODELS)
         _library_files[filename] = known
     return known
 
@@ -82,11 +88,59 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
         found = _find_in(linecache.getlines(code.co_filename, globals_), code)
     if found is not None:
         return found
+    for typed in _typed(code):
+        found = _find_in(typed, code)
+        if found is not None:
+            return found
+    found = _patched(linecache.getlines(code.co_filename, globals_), code)
+    if found is not None:
+        return found
     if not lines:
         raise NoSourceError(f"{function.__qualname__} has no source ({code.co_filename})")
     raise NoSourceError(
         f"the source of {function.__qualname__} in {code.co_filename} changed since it was imported; what runs is older"
     )
+
+
+def written_lines(code: CodeType) -> list[str]:
+    """The lines of the file, the cell or the prompt that code was written in; none where they cannot be had."""
+    lines = linecache.getlines(code.co_filename)
+    if lines or not code.co_filename.startswith("<"):
+        return lines
+    place = code.co_name, code.co_firstlineno
+    for typed in _typed(code):
+        with contextlib.suppress(SyntaxError, ValueError):
+            codes = _codes("".join(typed), code.co_filename, code.co_flags & _FUTURE_FLAGS)
+            if any(_same(other, code) for other in codes.get(place, ())):
+                return typed
+    return []
+
+
+def _typed(code: CodeType) -> Iterator[list[str]]:
+    """What code may have been compiled from that is in no file: the program of `python -c`, a statement at the prompt.
+
+    Python 3.13 keeps both. Before that the program is among the arguments of the interpreter, and the prompt's
+    statements are in its history, the latest last; which it was is seen by compiling them.
+    """
+    if code.co_filename == "<string>" and "-c" in sys.orig_argv[1:-1]:
+        program = sys.orig_argv[sys.orig_argv.index("-c") + 1]
+        yield textwrap.dedent(program).splitlines(keepends=True)
+        yield program.splitlines(keepends=True)
+    readline = sys.modules.get("readline")
+    if code.co_filename == "<stdin>" and readline is not None:
+        count = readline.get_current_history_length()
+        typed = [f"{readline.get_history_item(at) or ''}\n" for at in range(max(1, count - _HISTORY), count + 1)]
+        for start in range(len(typed) - 1, -1, -1):
+            if not typed[start][:1].isspace() and (
+                code.co_name in typed[start] or typed[start].startswith("@") or "lambda" in typed[start]
+            ):
+                stop = start + 1
+                while stop < len(typed) and (typed[stop][:1].isspace() or typed[stop - 1].startswith("@")):
+                    stop += 1
+                yield typed[start:stop]
+
+
+_HISTORY = 1000  # lines of the prompt that are looked through
 
 
 def inner_codes(code: CodeType) -> list[CodeType]:
@@ -141,6 +195,27 @@ def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None
         return None
     node, owner = nodes[-1]
     return _fresh(node), owner
+
+
+def _patched(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+    """The definition whose code IPython's %autoreload has put into a function: compiled from its tree written anew, so
+    that its lines are counted from 1."""
+    if code.co_firstlineno > 2:  # a method's class comes before it
+        return None
+    try:
+        functions = _functions("".join(lines))
+    except (SyntaxError, ValueError):
+        return None
+    for (name, _), found in functions.items():
+        for node, owner in found if name == code.co_name and name != "<lambda>" else ():
+            alone: Any = copy.copy(node)
+            alone.decorator_list = []
+            for written in (ast.unparse(node), ast.unparse(alone)):
+                text = written if owner is None else f"class {owner}:\n{textwrap.indent(written, '    ')}"
+                made = inner_codes(compile(text, code.co_filename, "exec", dont_inherit=True))
+                if any(_same(each, code) for each in made):
+                    return _fresh(node), owner
+    return None
 
 
 @functools.lru_cache(maxsize=64)

@@ -185,14 +185,19 @@ def test_bad_state_and_options():
             make_it()
 
 
-@pytest.mark.parametrize("dtype", [object, np.int64, "U3"])
-def test_a_state_that_is_no_floats(dtype):
+def read_only(x):
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("spoil", [lambda x: x.astype(object), lambda x: x.astype(int), memoryview, list, read_only])
+def test_a_state_that_is_no_floats(spoil):
     params = [np.ones(2)]
     optimizer = Adam(0.1)
     state = optimizer.init(params)
     slot = next(name for name in state if name != "step")
-    state[slot] = [np.zeros(2).astype(dtype)]
-    with pytest.raises(DTypeError, match=r"the state of params\[0\] has dtype .*; expected floats: call init"):
+    state[slot] = [spoil(np.zeros(2))]
+    with pytest.raises((DTypeError, StructureError), match=r"state"):
         optimizer.update(params, [np.ones(2)], state)
     assert params[0].tolist() == [1.0, 1.0]
 

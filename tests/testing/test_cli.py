@@ -1,13 +1,17 @@
-"""`python -m autobatch` says what is installed and what can be set."""
+"""The command `autobatch`: what it prints, its exit statuses, and that errors are of one line."""
 
 import dataclasses
+import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.cli import main
+from autobatch.blocks.kernel_cache import SUFFIX
+from autobatch.cli import doctor, small_demo
+from autobatch.cli.commands import main
 from autobatch.core.config import Config
 from examples import tree
 
@@ -26,7 +30,9 @@ def test_version_and_wrong_arguments(capsys):
         main(["--version"])
     with pytest.raises(SystemExit, match="2"):
         main(["--nonsense"])
-    assert "--nonsense" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "--nonsense" in shown
+    assert shown.count("\n") == 1
 
 
 def test_it_runs_as_a_module():
@@ -35,10 +41,58 @@ def test_it_runs_as_a_module():
     assert run.stdout.startswith("autobatch")
 
 
-@pytest.mark.parametrize("blocks", [False, True])
-def test_the_source_of_a_function_is_printed(capsys, blocks):
-    assert main(["source", "examples.tree:logits", *["--blocks"][:blocks]]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, blocks=blocks)
+@pytest.mark.parametrize("form", ["", "blocks", "rewritten"])
+def test_the_source_of_a_function_is_printed(capsys, form):
+    assert main(["source", "examples.tree:logits", *([f"--{form}"] if form else [])]) == 0
+    assert capsys.readouterr().out.rstrip("\n") == ab.source(tree.logits, **({form: True} if form else {}))
+
+
+MODEL = """
+import numpy as np
+def model(x, w):
+    return np.tanh(x * w).sum()
+examples = [np.ones(2), np.ones(3)]
+def weights():
+    return 2.0
+"""
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("examples", ["a_model:examples", "xs.npy", "xs.npz", "xs.json"])
+def test_a_function_is_explained(capsys, tmp_path, monkeypatch, examples):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "a_model", raising=False)
+    (tmp_path / "a_model.py").write_text(MODEL)
+    np.save("xs.npy", np.ones((4, 3)))
+    np.savez("xs.npz", np.ones(2), np.ones(3))
+    (tmp_path / "xs.json").write_text("[1.0, 2.0]")
+    given = ["--examples", examples, "--shared", "w=a_model:weights", "--html", "out.html", "--trace", "out.json"]
+    assert main(["explain", "a_model.py:model", *given]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith({"xs.npy": "4 examples: "}.get(examples, "2 examples: "))
+    assert "return np.tanh(x * w).sum()" in shown
+    assert "Timeline" in (tmp_path / "out.html").read_text()
+    assert "traceEvents" in (tmp_path / "out.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["examples.tree:nothing", "--examples", "xs.npy"], "has no attribute 'nothing'"),
+        (["examples.tree:logits", "--examples", "xs.npy"], "xs.npy does not exist; expected MODULE:NAME"),
+        (["examples.tree:logits", "--examples", "sys:path", "--shared", "params"], "expected NAME=VALUE"),
+        (["builtins:abs", "--examples", "sys:path"], "bad operand type for abs(): 'str'; raised for example 0"),
+    ],
+)
+@pytest.mark.chosen
+def test_what_cannot_be_explained_is_an_error_of_one_line(capsys, given, message):
+    before = list(sys.path)
+    assert main(["explain", *given]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+    assert sys.path == before
 
 
 @pytest.mark.parametrize(
@@ -46,7 +100,7 @@ def test_the_source_of_a_function_is_printed(capsys, blocks):
     [
         ("examples.tree:nothing", "has no attribute 'nothing'"),
         ("no_such_module:f", "No module named 'no_such_module'"),
-        ("examples.tree", "expected MODULE:FUNCTION"),
+        ("examples.tree", "expected MODULE:NAME"),
         ("math:sin", "is no function written in Python"),
     ],
 )
@@ -58,3 +112,169 @@ def test_a_function_without_a_source_is_an_error_of_one_line(capsys, name, messa
     assert shown.count("\n") == 1
     assert message in shown
     assert sys.path == before
+
+
+MODELS = """
+import numpy as np
+w = np.array([1.0, 2.0])
+xs = [np.ones((2, 2)), np.ones((1, 2))]
+def examples():
+    return xs
+def f(x, w):
+    return (x @ w).mean(0)
+def right(padded, mask, w):
+    return np.where(mask, padded @ w, 0).sum(1) / mask.sum(1)
+def wrong(padded, mask, w):
+    return (padded @ w).mean(1)
+def total(x):
+    return x.sum()
+def pair(x, y):
+    return x.sum() + y
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "shown"),
+    [
+        (["f", "--examples", "models:xs", "--shared", "w=models:w"], 0, "ab.map: equal"),
+        (["f", "--examples", "models:examples", "--shared", "w=models:w", "--no-grad"], 0, "(grad=False)"),
+        (["f", "--batched", "models:right", "--examples", "models:xs", "--shared", "w=models:w"], 0, "shuffled: equal"),
+        (
+            ["f", "--batched", "models:wrong", "--examples", "models:xs", "--shared", "w=models:w"],
+            1,
+            "as padded.mean(1)",
+        ),
+        (["total", "--examples", "xs.json"], 0, "3 examples"),
+        (["total", "--examples", "xs.jsonl"], 0, "2 examples"),
+        (["total", "--examples", "xs.npy"], 0, "4 examples"),
+        (["pair", "--examples", "models:xs", "--examples", "models:w"], 0, "2 examples"),
+        (["f", "--examples", "models:xs"], 2, "missing a required argument: 'w'"),
+        (["nothing", "--examples", "models:xs"], 2, "has no attribute 'nothing'"),
+        (["f", "--examples", "xs"], 2, "expected MODULE:NAME"),
+        (["f", "--examples", "none.json"], 2, "none.json does not exist"),
+        (["f", "--examples", "models:xs", "--shared", "w"], 2, "expected NAME=VALUE"),
+    ],
+)
+def test_a_function_is_checked(arguments, status, shown, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "models", raising=False)
+    (tmp_path / "models.py").write_text(MODELS)
+    (tmp_path / "xs.json").write_text("[[1, 2], [3], [4, 5, 6]]")
+    (tmp_path / "xs.jsonl").write_text("[1, 2]\n[3]\n")
+    np.save(tmp_path / "xs.npy", np.ones((4, 3)))
+    before = list(sys.path)
+    assert main(["check", f"models:{arguments[0]}", *arguments[1:]]) == status
+    out = capsys.readouterr()
+    assert shown in (out.err if status == 2 else out.out)
+    assert sys.path == before
+
+
+BENCHED = """
+import numpy as np
+
+def norm(x, w):
+    return np.tanh(x @ w).sum()
+
+def two(x, y):
+    return (x * 2.0).sum() + y
+
+def examples():
+    return [np.ones((n, 4)) for n in (1, 5, 3)]
+
+xs, ys = [np.ones(2), np.ones(3)], [1.0, 2.0]
+w = np.ones((4, 3))
+
+def fails(x, w):
+    return x @ w[:3]
+
+nothing = []
+"""
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    (tmp_path / "cli_model.py").write_text(BENCHED)
+    monkeypatch.chdir(tmp_path)
+    yield
+    sys.modules.pop("cli_model", None)
+
+
+ON_MODEL = ["--examples", "cli_model:examples", "--shared", "w=cli_model:w"]
+
+
+@pytest.mark.usefixtures("model")
+def test_bench_times_every_way(capsys):
+    assert main(["bench", "cli_model:norm", *ON_MODEL, "--seconds", "0"]) == 0
+    out = capsys.readouterr().out
+    for way in ("the loop over the examples", "lock-step", "on the fly", "compiled"):
+        assert any(row.startswith(way) for row in out.splitlines())
+    assert main(["bench", "cli_model:two", "--examples", "cli_model:xs", "cli_model:ys", "--seconds", "0"]) == 0
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cli_model:fails", *ON_MODEL], "cli_model.py:17"),
+        (["cli_model:norm", "--examples", "cli_model:examples"], "missing 1 required positional argument: 'w'"),
+        (["cli_model:norm", "--examples", "cli_model:nothing"], "expected the same number for each argument, and some"),
+        (["cli_model:two", "--examples", "cli_model:xs", "cli_model:examples"], "there are [2, 3] examples"),
+        (["cli_model:norm", "--examples", "math:pi"], "'float' object is not iterable"),
+        (["cli_model:norm", "--examples", "cli_model:examples", "--shared", "w"], "expected NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_timed_is_an_error_of_one_line(arguments, message, capsys):
+    assert main(["bench", *arguments]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("error: ")
+    assert shown.count("\n") == 1
+    assert message in shown
+
+
+def test_the_cache_is_listed_measured_and_cleared(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
+    names = [f"kernel_{number:032x}{SUFFIX}" for number in (1, 2)]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x" * 2000)
+    (tmp_path / f"mine{SUFFIX}").write_bytes(b"not a kernel's")
+    os.utime(tmp_path / names[0], (0, 0))
+    assert main(["cache"]) == 0
+    assert capsys.readouterr().out == f"2 kernels, 4 kB, in {tmp_path}\n"
+    assert main(["cache", "list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in listed[:-1]] == [names[1], names[0]]
+    assert main(["cache", "clear", "--older", "10"]) == 0
+    assert capsys.readouterr().out == f"removed 1 kernels, 2 kB, in {tmp_path}\n"
+    assert main(["cache", "clear"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == [f"mine{SUFFIX}"]
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "missing"))
+    assert main(["cache", "list"]) == 0
+
+
+def test_the_doctor_looks_at_everything(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(doctor, "_importing", lambda: doctor.Finding("import", "1 s"))
+    monkeypatch.setattr(doctor, "_compiler", lambda: iter([doctor.Finding("compiler", "there")]))
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    for about in ("python", "versions", "machine", "threads", "BLAS", "cache", "lock-step", "on the fly"):
+        assert any(row[2:].startswith(about) for row in shown.splitlines())
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "file"))
+    assert main(["doctor"]) == 1
+    assert "AUTOBATCH_CACHE_DIR" in capsys.readouterr().out
+
+
+@pytest.mark.slow  # starts the process that compiles
+def test_the_doctor_has_a_kernel_compiled(monkeypatch, tmp_path):
+    monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
+    run = subprocess.run([sys.executable, "-m", "autobatch", "doctor"], capture_output=True, text=True, timeout=200)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "a process of its own: a kernel after" in run.stdout
+    assert not list(tmp_path.glob(f"*{SUFFIX}"))  # it leaves none
+
+
+def test_a_small_demo_learns():
+    lines = []
+    assert not small_demo.run(lines.append, sentences=40, epochs=1)
+    assert any("values and gradients are those of the loop" in line for line in lines)
+    assert sum("held-out accuracy" in line for line in lines) == 1
