@@ -354,4 +354,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if os.environ.get("OMP_NUM_THREADS") != "1":  # as Ray's workers have it: sums of products have other bits with more
+        os.execve(sys.executable, sys.orig_argv, os.environ | {"OMP_NUM_THREADS": "1"})
     sys.exit(main())

@@ -76,7 +76,8 @@ def train(
             where they stand in the batch as they are. It changes nothing but the time.
         state: the optimiser's, to go on from; None: `optimizer.init(params)`.
         repeatable: each call of the loss runs as it is named, without kernels that appear on the way, so that two runs
-            have the same bits; False: as the options in force say, equal up to rounding.
+            have the same bits, where NumPy's BLAS has as many threads (one in a worker of Ray's: `OMP_NUM_THREADS=1`);
+            False: as the options in force say, equal up to rounding.
         retries: how often in a row, without a new checkpoint between, lost processes are replaced.
         log: called with (step, loss) for each step, after each `every` of them.
         communicator: an `ab.ray.LocalCommunicator`: workers are threads of this process, without Ray.
