@@ -82,11 +82,10 @@ class ExampleRecorder:
             del sigs[nodes:]
             del refs[operands:]
             trace.failed = None
-            self._doubt = True
-            self._patience -= 1
+            patience = self._patience - 1
             self._recorders.missed()
-            if not self._patience:
-                self.close()
+            self.close()
+            self._patience, self._doubt = patience, True
             return NOT_RECORDED
         finally:
             trace.park = park

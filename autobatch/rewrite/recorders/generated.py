@@ -20,6 +20,7 @@ from autobatch.core.pytree import leaves
 from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import SCALARS, is_stored
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.trace import Trace
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.constants import FUNCTION, TRACE, Changed, Constants
@@ -39,7 +40,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.statement_writer import write_version
 from autobatch.rewrite.recorders.versions import BlockSite, Misfit, Written
-from autobatch.syntax.source import PARSING, NoSourceError
+from autobatch.syntax.source import PARSING
 
 __all__ = ["FunctionRecorders", "forget_recorders", "recorders_of"]
 
@@ -48,7 +49,8 @@ _MOST_FAILURES = 6  # times that a function is read in vain
 _MOST_WALKED = 4096  # objects of an example that are looked at for their classes
 _LIMIT = 512
 _KEYS = frozenset((int, str, np.int64))
-_BUILTIN = frozenset((*SCALARS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
+_VIEWS = (range, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
+_BUILTIN = frozenset((*SCALARS, *_VIEWS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
 _CONTAINERS = frozenset((list, tuple, dict, str))
 _RESULTS = frozenset((*SCALARS, np.int64, np.int32, np.float64, np.float32, np.bool_))
 _HARMLESS = frozenset((
@@ -57,7 +59,7 @@ _HARMLESS = frozenset((
     "__str__", "__dataclass_fields__", "__dataclass_params__", "__getnewargs__", "__orig_bases__", "__parameters__",
     "__static_attributes__", "__firstlineno__", "__replace__", "__setattr__", "__delattr__", "__getstate__",
     "__setstate__", "__class_getitem__", "__qualname__", "__abstractmethods__", "__reduce__", "__copy__",
-    "__deepcopy__", "__init_subclass__", "__call__",
+    "__deepcopy__", "__init_subclass__", "__call__", "__slotnames__",
 ))  # fmt: skip
 _GENERATED = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))
 
@@ -139,7 +141,6 @@ class MapRecorders:
 
     def missed(self) -> None:
         """An example did not fit: what its blocks meet as it runs may make another recorder."""
-        self._tried = 0
         if self._recorders.forms:
             self._recorders.forms[0].misfits += 1
 
@@ -157,23 +158,23 @@ class MapRecorders:
             if type(value) is not _Example:
                 roots[key] = value
         for form in list(recorders.forms):
-            if form.misfits < _PATIENCE_OF_FORM:
+            if form.misfits < _PATIENCE_OF_FORM + form.fits // 4 and not (form.misfits and form.has_new_kinds()):
                 try:
                     return _BoundForm(form, trace, roots)
                 except (Changed, Misfit):
                     continue
         if self._tried >= _MOST_TRIED or recorders.failures >= _MOST_FAILURES:
             return None
-        if not index and not recorders.has_run:  # its blocks have met nothing yet
-            recorders.has_run = True
-            return None
+        if not recorders.has_run and index < max(1, min(_FIRST_RUN, len(columns[0]) // 4)):
+            return None  # its blocks have met nothing yet
+        recorders.has_run = True
         self._tried += 1
         try:
             with PARSING:
                 form = _form_of(self._of, places, named, roots, trace, columns, index)
             bound = _BoundForm(form, trace, roots)
-        except (NotCovered, NoSourceError, Changed, Misfit, RecursionError) as error:
-            recorders.reason = str(error)
+        except Exception as error:  # whatever it is, examples run as Python
+            recorders.reason = str(error) if isinstance(error, NotCovered) else f"{type(error).__name__}: {error}"
             recorders.failures += 1
             return None
         recorders.forms[_MOST_FORMS - 1 :] = []
@@ -197,7 +198,8 @@ class MapRecorders:
 
 
 _MOST_TRIED = 3  # in one map
-_PATIENCE_OF_FORM = 64
+_FIRST_RUN = 3  # examples that run before the first recorder is written
+_PATIENCE_OF_FORM = 8
 
 
 @dataclasses.dataclass(eq=False)
@@ -208,7 +210,8 @@ class _GeneratedForm:
         constants: what it relies on; used, operands, sites, recipes, attributes: as `versions.Written` has them.
         make: makes the function, of what belongs to a map and a segment.
         result: the kind of what it gives.
-        misfits: examples that it did not fit.
+        blocks: what its functions have; met: how many kinds of inputs they had met; misfits, fits: how many
+            examples it did not fit, and did.
     """
 
     constants: Constants
@@ -220,7 +223,14 @@ class _GeneratedForm:
     make: Callable[..., Any]
     result: RecorderKind
     source: str
+    blocks: list[Block]
+    met: int
     misfits: int = 0
+    fits: int = 0
+
+    def has_new_kinds(self) -> bool:
+        """Whether its blocks have met other inputs since it was written."""
+        return sum(len(block.met) for block in self.blocks) > self.met
 
 
 def _form_of(
@@ -239,7 +249,7 @@ def _form_of(
     """
     if any(isinstance(leaf, Batch) for leaf in leaves([value for key, value in roots.items() if key is not TRACE])):
         raise NotCovered("a batch among the shared arguments")
-    tree, blocks = block_tree(function)
+    tree, own_blocks = block_tree(function)
     constants = Constants(roots)
     written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
     args = tree.args
@@ -266,7 +276,7 @@ def _form_of(
     if set(kinds) != set(every):
         raise NotCovered("an argument that the function does not have")
     root = written.version(
-        tree, blocks, function.__globals__, function, None, None, {name: kinds[name] for name in every}
+        tree, own_blocks, function.__globals__, function, None, None, {name: kinds[name] for name in every}
     )
     written.settle(write_version)
     if root.result is NOTHING:
@@ -298,6 +308,7 @@ def _form_of(
     space: dict[str, Any] = {"__builtins__": {}}
     exec(compile(source, f"<recorder of {function.__qualname__}>", "exec", dont_inherit=True), space)
     result = without_values(root.result)
+    blocks = [block for version in written.versions.values() for block in version.blocks.values()]
     written.close()
     return _GeneratedForm(
         constants,
@@ -309,6 +320,8 @@ def _form_of(
         space["_make"],
         result,
         source,
+        blocks,
+        sum(len(block.met) for block in blocks),
     )
 
 
@@ -408,7 +421,11 @@ class _BoundForm:
         segment = trace.segment
         operands = []
         for number, expected in form.operands.items():
-            aval, ref = trace.constant(values[number])
+            value = values[number]
+            if type(value) is LazyArray:
+                aval, ref = value.aval.key, segment.external(value.source, -1)
+            else:
+                aval, ref = trace.constant(value)
             if aval is not expected:
                 raise Misfit
             operands.append(ref)
@@ -482,6 +499,7 @@ class _BoundForm:
         return LazyArray(self._trace, aval, self._trace.segment, ref)
 
     def _finish(self, result: Any) -> Any:
+        self._form.fits += 1
         return _finished(self._form.result, result, self._trace, {})
 
 

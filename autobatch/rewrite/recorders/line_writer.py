@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import known_aval
-from autobatch.core.recorded import is_recorded
+from autobatch.core.abstract_eval import Aval
 from autobatch.rewrite.recorders.constants import Changed
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
@@ -22,6 +21,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Parts,
     RecorderKind,
     Term,
+    aval_of_constant,
     join,
 )
 from autobatch.rewrite.recorders.versions import Version, Written
@@ -182,6 +182,8 @@ class LineWriter:
         Raises:
             NotCovered: it would have to be taken apart.
         """
+        if isinstance(kind, Node) and isinstance(value.kind, Const):
+            return self.operand(value.kind, kind.aval)
         if isinstance(kind, NodeOrNumber) and (value.kind is PLAIN or isinstance(value.kind, Const)):
             return f"({self.text(value)},)"
         if isinstance(kind, Parts) and isinstance(value.kind, Parts) and kind != value.kind:
@@ -200,7 +202,12 @@ class LineWriter:
         if value.parts is not None and isinstance(kind, Parts):
             parts = [self.as_node(part) for part in value.parts]
             return Term(Parts(tuple(part.kind for part in parts), kind.make, kind.names), "", parts)
-        if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or not is_recorded(kind.value):
+        aval = aval_of_constant(kind)
+        if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or aval is None:
             return value
-        self.written.operands[kind.number] = aval = known_aval(kind.value)
-        return Term(Node(aval), f"_ab_d{kind.number}")
+        return Term(Node(aval), self.operand(kind, aval))
+
+    def operand(self, kind: Const, aval: Aval) -> str:
+        """The source of a constant array as an operand of an example's own."""
+        self.written.operands[kind.number] = aval
+        return f"_ab_d{kind.number}"

@@ -57,12 +57,18 @@ class OperationWriter(LineWriter):
                     lambda each, at=at: self.apply(function, [*args[:at], each, *args[at + 1 :]], key, **named),  # type: ignore[misc]
                 )
         values = [*args, *named.values()]
+        if all(each.kind is PLAIN or (isinstance(each.kind, Const) and each.kind.is_scalar) for each in values) and any(
+            each.kind is PLAIN for each in values
+        ):
+            raise NotCovered("an operation on numbers of the example's alone")
         if any(is_empty(each.kind) for each in values):
             raise Dead
         constant = constants_of(values)
         if constant is not None:
             if any(type(each.value) is LazyArray for each in constant):
-                raise NotCovered("an operation on shared arrays")
+                called = functools.partial(_called, function, len(args), tuple(named))
+                quietly = self.written.constants.compute_quietly
+                return self.read(quietly, (key, len(args), *named), called, *[each.number for each in constant])
             return self.read(
                 self.written.constants.compute,
                 (key, len(args), *named),
@@ -75,7 +81,7 @@ class OperationWriter(LineWriter):
         nodes, refs = len(segment.sigs), len(segment.refs)
         park, trace.park = trace.park, refuse_to_wait
         try:
-            for number in (0, 0.0):  # what an example's own number may be: what comes of it is looked at there
+            for number in (1, 0, 1.0):  # what an example's own number may be: what comes of it is looked at there
                 given = [
                     number if each.kind is PLAIN else built(each.kind, trace, constants.values, lengths)
                     for each in values

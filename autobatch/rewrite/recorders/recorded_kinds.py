@@ -4,7 +4,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autobatch.core.abstract_eval import Aval
+import numpy as np
+
+from autobatch.core.abstract_eval import Aval, known_aval
+from autobatch.core.recorded import is_recorded
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
 
@@ -22,6 +25,7 @@ __all__ = [
     "Parts",
     "RecorderKind",
     "Term",
+    "aval_of_constant",
     "built",
     "constants_of",
     "is_empty",
@@ -221,6 +225,8 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
         a.unite(b)
         return a
     for one, other in ((a, b), (b, a)):
+        if isinstance(other, Node) and aval_of_constant(one) is other.aval:
+            return other
         node = other.node if isinstance(other, NodeOrNumber) else other
         if isinstance(node, Node) and (one is PLAIN or one == node or _is_number(one)):
             return NodeOrNumber(node)
@@ -235,6 +241,16 @@ def constants_of(values: "Sequence[Term]") -> list[Const] | None:
     return kinds if len(kinds) == len(values) else None
 
 
+def aval_of_constant(kind: RecorderKind) -> Aval | None:
+    """What a constant array is as an operand of one example's own; None for what is none."""
+    if not isinstance(kind, Const):
+        return None
+    value = kind.value
+    if type(value) is LazyArray:
+        return value.aval.key if type(value.aval.key) is Aval and type(value.source) is not float else None
+    return known_aval(value) if type(value) is np.ndarray and is_recorded(value) else None
+
+
 def is_empty(kind: RecorderKind) -> bool:
     """Whether there is a part of which nothing is known yet."""
     if isinstance(kind, Parts):
@@ -247,7 +263,7 @@ def _is_plain(kind: RecorderKind) -> bool:
 
 
 def _is_number(kind: RecorderKind) -> bool:
-    return isinstance(kind, Const) and type(kind.value) in (int, float)
+    return isinstance(kind, Const) and type(kind.value) in (int, float, type(None))
 
 
 def _shown(kind: RecorderKind) -> str:
