@@ -170,6 +170,8 @@ class BlockWriter(OperationWriter):
                 for (_, kind, value), slot in zip(inputs, entry, strict=True)
             ):
                 found.append((entry, outs))
+        if not found and block.has_refused:
+            raise NotCovered("a block that is none with such inputs")
         if not found:
             raise Dead
         return found

@@ -149,31 +149,33 @@ class LineWriter:
         assert isinstance(kind, NodeOrNumber)
         value = self.kept(value)
         name = self.fresh()
-        arms: list[list[str]] = []
-        found: list[Term | None] = []
+        arms: list[tuple[list[str], Term | None]] = []
         checked = set(self.env.checked)
+        refused: NotCovered | None = None
         for each in (Term(PLAIN, f"{value.text}[0]", simple=True), Term(kind.node, value.text)):
+            made: Term | None = None
             with self.apart() as lines:
                 try:
-                    found.append(write(each))
+                    made = write(each)
                 except Dead:
-                    self.emit("raise _ab_misfit")
-                    found.append(None)
-            arms.append(lines)
+                    pass
+                except NotCovered as error:
+                    refused = error
+            arms.append((lines, made))
             self.env.checked = set(checked)
-        known = [each for each in found if each is not None]
-        if not known:
-            raise Dead
-        out = known[0].kind
-        for other in known[1:]:
-            out = join(out, other.kind)
-        for lines, made in zip(arms, found, strict=True):
-            if made is not None:
-                lines.append("    " * (self.depth + 1) + f"{name} = {self.converted(made, out)}")
+        (numbers, number), (nodes, node) = arms
+        if node is None or isinstance(node.kind, Const):
+            raise Dead if refused is None else refused
+        if number is not None and isinstance(number.kind, Const) and number.kind.value is None:
+            number = None  # a block that is none with a number
+        out = node.kind if number is None else join(number.kind, node.kind)
+        indent = "    " * (self.depth + 1)
+        numbers.append(indent + ("raise _ab_misfit" if number is None else f"{name} = {self.converted(number, out)}"))
+        nodes.append(f"{indent}{name} = {self.converted(node, out)}")
         self.emit(f"if _ab_type({value.text}) is _ab_tuple:")
-        self.lines += arms[0]
+        self.lines += numbers
         self.emit("else:")
-        self.lines += arms[1]
+        self.lines += nodes
         return Term(out, name)
 
     def converted(self, value: Term, kind: RecorderKind) -> str:
